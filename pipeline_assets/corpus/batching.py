@@ -31,16 +31,16 @@ Batches = Sequence[NDArray[np.int64]]
 
 
 class RankLoader(Generic[B]):
-    """Batches of one rank.
+    """Iterable over the batches of one rank.
 
-    Each iteration yields an epoch, or the rest of it after `break` or `load_state_dict`.
+    An iteration yields one epoch. After `break` or `load_state_dict`, it yields the rest of the current epoch.
 
     Args:
-        plan: Function from an epoch to the row numbers of each of this rank's batches.
+        plan: Function from an epoch's number to the row numbers of each batch of this rank.
         plan_inputs: JSON object of everything that plans depend on, except the rank.
-        collate: Function that combines rows, in a worker.
-        finish: Function that builds a batch from combined rows and their numbers, in this process.
-        epoch, step: Start of the first iteration.
+        collate: Function that combines the rows of a batch, in a worker process.
+        finish: Function that builds a batch from combined rows and their row numbers, in this process.
+        epoch, step: Epoch and batch at which the first iteration starts.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class RankLoader(Generic[B]):
         self._epoch, self._step = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the last batch; all ranks at one step have equal states."""
+        """Return the position after the last yielded batch, which is equal on all ranks."""
         return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume after the last batch of a saved state; another loader's is a ValueError."""
+        """Resume at a saved position; raise ValueError if another plan's loader saved it."""
         if self._plan_inputs != (other := state.get("of")):
             what = f"the state belongs to {other}, the loader to {self._plan_inputs}"
             raise ValueError(f"{what}: load a state that this loader saved")
@@ -95,12 +95,11 @@ class RankLoader(Generic[B]):
 
 
 class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
-    """Rows of a packed set by row number, or of a mixture by place in its order.
+    """Rows of a packed set by row number, or of a mixture by position in its order.
 
-    An item of a packed set is (tokens, documents, row number), of a mixture (tokens, place). Tokens are int64
-    (seq_len,); documents are the number of each token's document in the row, int32 (seq_len,), -1 for padding.
-    `corpusmill trace --row` takes a row number; `reader[place]` returns corpus and row of a mixture. Each worker maps
-    the files itself.
+    An item is (tokens, documents, row number) for a packed set, and (tokens, position) for a mixture. `tokens` is int64
+    (seq_len,); `documents` has the number of each token's document in the row, int32 (seq_len,), -1 for padding. To
+    find the source of a row, pass its number to `corpusmill trace --row`, or its position to the `MixtureReader`.
     """
 
     def __init__(self, source: Path | str | MixtureReader) -> None:
@@ -125,7 +124,7 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
 
 
 def _to_tensors(sent: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Build a batch of tensors from a worker's arrays, which have half as many bytes."""
+    """Build a batch of tensors from the smaller arrays that a worker process sends."""
     tokens, *runs = sent
     documents = [torch.from_numpy(np.repeat(*runs).reshape(tokens.shape))] if runs else []
     return torch.from_numpy(tokens.astype(np.int64)), *documents, rows
@@ -143,15 +142,14 @@ def loader(
     drop_last: bool = False,
     padding: bool = False,
 ) -> RankLoader[tuple[torch.Tensor, ...]]:
-    """Create a loader of `TokenRows` batches for one rank, from a step on.
+    """Create a loader of the `TokenRows` batches of one rank, from a step on.
 
-    In an epoch, each row is in at most one batch of all ranks. All ranks have equally many batches, and equally many
-    rows at each step. Fewer than `ranks` rows at the end of the order cannot be dealt evenly; they are skipped in this
-    epoch, and rank 0 logs them.
+    Seed and epoch determine the order of a packed set; a mixture has an order of its own. All ranks have equally many
+    batches, and equally many rows at each step. In an epoch, a row is in at most one batch of all ranks. The last rows
+    of the order are skipped if they cannot be dealt evenly to the ranks; rank 0 logs their numbers.
 
-    Seed and epoch determine the order of a packed set; a mixture has the order of `MixtureReader.batches`. `workers` is
-    the number of processes that read ahead. `drop_last` skips fewer than ranks × batch rows, so that all batches are
-    full; otherwise the last may be smaller. `padding` skips no row, but repeats fewer than `ranks` of the first rows.
+    `workers` is the number of processes that read ahead. `drop_last` also skips a last batch that is not full. With
+    `padding`, no row is skipped: the first rows of the order are repeated until the ranks have equally many.
     """
     if seed < 0 or epoch < 0:
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
@@ -185,7 +183,7 @@ def attention_mask(documents: torch.Tensor) -> torch.Tensor:
 
 
 def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-    """Return the next token of the same document, else -100; int64 (batch, seq_len)."""
+    """Return the next token of each token's document, or -100; int64 (batch, seq_len)."""
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED), (0, 1), value=_IGNORED)
 
@@ -194,22 +192,20 @@ Mask = Literal["causal", "padding"]
 
 
 class EncodedPair(TypedDict):
-    """Ids of a pair, int64 (length,), where each side ends with </s>."""
+    """Ids of a pair or of one side, int64 (length,); each side ends with </s>."""
 
     ids: torch.Tensor
     length: int
 
 
 class PairDataset(Dataset[EncodedPair]):
-    """Encoded pairs of a token cache, in manifest order.
-
-    Each worker process maps the files itself.
+    """Encoded pairs of a token cache, in the order of the sample's manifest.jsonl.
 
     Args:
-        split: None for all splits.
-        side: `pair` for src </s> tgt </s>.
-        experiment_id: Required experiment id of the cache; None for any.
-        manifest: Required manifest of the cache; None for any.
+        split: Split of the sample; None for all splits.
+        side: Ids of an item: `src`, `tgt`, or `pair` for src </s> tgt </s>.
+        experiment_id: Expected experiment id of the cache; None for any.
+        manifest: Path of the expected manifest.jsonl; None for any.
     """
 
     def __init__(
@@ -232,7 +228,7 @@ class PairDataset(Dataset[EncodedPair]):
         return {"ids": ids, "length": len(ids)}
 
     def uid(self, place: int) -> str:
-        """Return the uid of a pair, as in the manifest."""
+        """Return the uid of the pair at a position of the dataset."""
         return bytes(self.cache.uids[self.rows[place]]).decode()
 
 
@@ -241,8 +237,8 @@ class Batch(TypedDict):
 
     Attributes:
         tokens, targets: int64 (batch, seq_len), see `PaddedBatch`.
-        attn_mask: bool; causal (batch, seq_len, seq_len), or (batch, 1, seq_len), False for padding.
-        places: Positions in the dataset, int64 (batch,).
+        attn_mask: bool, True to attend; shape (batch, seq_len, seq_len) if causal, else (batch, 1, seq_len).
+        places: Positions of the pairs in the dataset, int64 (batch,).
     """
 
     tokens: torch.Tensor
@@ -254,7 +250,7 @@ class Batch(TypedDict):
 def _pad_pairs(
     pad_id: int, eos_id: int, seq_len: int | None, ignore_source: bool, mask: Mask, pairs: Sequence[EncodedPair]
 ) -> list[torch.Tensor]:
-    """Build tokens, targets and mask; without `seq_len`, pad to the longest pair."""
+    """Build tokens, targets and mask, padded to `seq_len`, else to the longest pair."""
     longest = max(pair["length"] for pair in pairs) - 1
     batch = padding.pad_sequences([pair["ids"].numpy() for pair in pairs], seq_len or longest, pad_id)
     targets = padding.mask_source(batch, eos_id) if ignore_source else batch.targets
@@ -263,12 +259,13 @@ def _pad_pairs(
 
 
 class PairLoader(RankLoader[Batch]):
-    """Batches of pairs for one rank.
+    """Iterable over the batches of sentence pairs of one rank.
 
     Args:
-        seq_len: Length of every batch, an error if a pair is longer; None pads each batch to its longest pair.
-        ignore_source: Exclude tokens of the source side from the targets.
-        workers: Processes that read ahead; they do not change batches.
+        seq_len: Tokens to which pairs are padded, enough for all pairs; None pads each batch to its longest pair.
+        ignore_source: Exclude the source side from the targets.
+        mask: `causal`, or `padding` for a mask that hides only padding.
+        workers: Number of processes that read ahead; batches do not depend on it.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ _SOURCES = Path(__file__).parent
 
 
 class KernelLocator(UserWideCacheLocator):
-    """Locator of the kernels' machine code; other packages keep numba's default."""
+    """Numba cache locator for code of `corpus`; other packages keep numba's default."""
 
     def __init__(self, function: FunctionType) -> None:
         self._module = function.__module__
@@ -64,26 +64,26 @@ def compiled(function: F) -> F:
 def compiled_inner(function: F) -> F:
     """Compile a function that only compiled functions call.
 
-    Its code is cached with its callers. Without wrappers for calls from Python, a kernel of many small functions
-    compiles in three quarters of the time. Without reference counts of arrays, which cost two atomic operations per
-    array and call, it runs in half the time. So the function cannot create an array (numba refuses to compile that) and
-    must not return one.
+    Its machine code is cached with its callers. It has no wrapper for calls from Python, which saves a quarter of the
+    time to compile a kernel of many small functions, and no reference counts of arrays (two atomic operations per array
+    and call), which halves the kernel's run time. So the function cannot create an array (numba refuses to compile
+    that), and must not return one.
     """
     return cast(F, numba.njit(**_INNER)(function))
 
 
 def always_inline(function: F) -> F:
-    """Compile an inner function into its callers, without a call.
+    """Compile a function like `compiled_inner`, and inline it into its callers.
 
-    In a hot loop, passing an array (seven numbers) takes longer than a small function.
+    In a hot loop, a call that passes an array (seven numbers) takes longer than the body of a small function.
     """
     return cast(F, numba.njit(**_INNER, forceinline=True)(function))
 
 
 def unaligned_u64_view(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """View eight bytes as one number at each position, shape (bytes - 7,).
+    """View the eight bytes from each position on as one number, shape (bytes - 7,).
 
-    Kernels compare and search eight bytes at a time. The numbers overlap in memory; nothing is copied.
+    Kernels use it to compare and search eight bytes at a time. The numbers overlap in memory; nothing is copied.
     """
     whole = text[: len(text) // 8 * 8].view(np.uint64)  # a view with the dtype; as_strided sets its shape and stride
     return np.lib.stride_tricks.as_strided(whole, (len(text) - 7,), (1,), writeable=False)

@@ -1,4 +1,4 @@
-"""Converted document shards, finalized with unique doc_ids."""
+"""Document shards as converted from a source, rewritten with unique doc_ids."""
 
 import functools
 import hashlib
@@ -61,7 +61,7 @@ class ShardWriter:
         self._open.__exit__(*failure)
 
     def count(self, name: str, more: int = 1) -> None:
-        """Add to a count; adding 0 creates no count."""
+        """Add `more` to the count of a name; 0 does not create a count."""
         if more:
             self.counts[name] = self.counts.get(name, 0) + more
 
@@ -71,7 +71,7 @@ class ShardWriter:
         self.count(rejected_key(reject.reason))
 
     def remove_nul(self, text: str) -> str:
-        """Remove NUL characters, and count them unless the text has no others."""
+        """Remove NUL characters, and count them if other characters remain."""
         if "\0" not in text:
             return text
         plain = text.replace("\0", "")
@@ -93,14 +93,14 @@ class ShardWriter:
         self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
     def receipt(self) -> Receipt:
-        """Return the receipt of the closed files: documents, ids, rejects."""
+        """Return the receipt, with the closed files in order: documents, ids, rejects."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
         return Receipt(files, self.counts, {SIZES: self._sizes.to_json()})
 
 
 def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
-    """Concatenate the lines of `.jsonl.zst` files of the staging directory."""
+    """Write the lines of staged `.jsonl.zst` files into one file of this name."""
     with JsonlZstWriter(staging.path(name), zstd_level) as writer:
         for part in parts:
             for block in read_line_blocks(staging.path(part.path)):
@@ -109,9 +109,9 @@ def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: st
 
 
 def concatenate_frames(staging: StagingDir, parts: Iterable[OutputFile], name: str) -> OutputFile:
-    """Concatenate `.jsonl.zst` files of the staging directory as separate zstd frames.
+    """Join staged `.jsonl.zst` files as separate zstd frames in one file of this name.
 
-    Nothing is compressed again, and a line can be read without decompressing earlier parts.
+    Nothing is compressed again, and a line can be read without decompressing the files before it.
     """
     content, rows = hashlib.sha256(), 0
     with DurableFile(staging.path(name)) as file:
@@ -126,7 +126,7 @@ def concatenate_frames(staging: StagingDir, parts: Iterable[OutputFile], name: s
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Converted shard, with the file of its repeated ids, if any."""
+    """Converted shard: name, documents, receipt, and file of `write_repeats`, if any."""
 
     name: str
     file: Path
@@ -143,8 +143,8 @@ def finalize_shards(
 ) -> list[Receipt]:
     """Write converted shards under their final names, with unique doc_ids.
 
-    Only shards with a repeated doc_id are rewritten; the others are linked. `converted` has the receipts of
-    `ShardWriter` by shard, in manifest order; the result has the new receipts in this order.
+    Only shards with a repeated doc_id are rewritten; the others get a hard link. `converted` has the receipts of
+    `ShardWriter` by shard, in manifest order; the result has a new receipt for each, in the same order.
     """
     receipts = list(converted.values())
     ids = [staging.path(receipt.files[1].path) for receipt in receipts]
@@ -163,7 +163,7 @@ def finalize_shards(
 def gather_rejects(
     staging: StagingDir, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
-    """Write all rejects into one file: for each shard its rows, then its repeated ids."""
+    """Write all rejects to one file: by shard, its rows, then rows with repeated ids."""
     receipts = itertools.chain.from_iterable(zip(converted, published, strict=True))
     return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
 
@@ -189,8 +189,8 @@ def finalize_shard(
 ) -> Receipt:
     """Rewrite a shard that has repeated ids under its final name.
 
-    A row with a repeated source id is rejected; a repeated derived id is numbered `#2`, `#3`. The receipt has the
-    counts of the conversion without these rejects.
+    A row that repeats an id of the source is rejected. A row that repeats an id derived from its text gets an id with
+    the suffix `#2` or `#3`. The receipt has the counts of the conversion, corrected by the new rejects.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = Counter(shard.converted.counts)
@@ -223,7 +223,7 @@ def finalize_shard(
 def _finalize_line(
     line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the final line or a reject; `nth` is 0 at the first occurrence of an id."""
+    """Return the final line or a reject; `nth` is the number from `read_occurrences`."""
     if row in window.poison_rows:
         return Reject(shard.converted.files[0].path, row, KILLED_WORKER)
     if not nth:
@@ -236,7 +236,7 @@ def _finalize_line(
 
 
 def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
-    """Raise InputError if no document remains, or if too many contain NUL characters."""
+    """Raise InputError if no document remains, or over 1 % contain NUL characters."""
     documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
     if with_nul > _MAX_NUL_FRACTION * documents:
         what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %"
@@ -248,7 +248,7 @@ def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
 
 
 def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return the counts of documents for a manifest, with their ledger."""
+    """Return the ledger and document counts of a manifest, from conversion counts."""
     return {
         "ledger": Ledger.from_counts(counts).to_json(),
         "documents": counts["documents"],

@@ -45,7 +45,13 @@ _EXAMPLE_CHARACTERS = 400
 
 @dataclass(frozen=True)
 class Example:
-    """Example of a dropped document or rejected row, with the start of its text."""
+    """Example of a dropped document or rejected row.
+
+    Attributes:
+        doc_id: Id of the document, or file and position of the row.
+        measured: Measurement of the filter that dropped the document, or detail of the row's reject.
+        text: Start of the document's text; empty for a row.
+    """
 
     doc_id: str
     measured: str
@@ -54,7 +60,7 @@ class Example:
 
 @dataclass(frozen=True)
 class SourceSteps:
-    """Artifacts of one source: its documents before and after its filters, if any."""
+    """Artifacts of one source: its normalized documents, and its filtered ones if any."""
 
     source: str
     normalized: Artifact
@@ -76,9 +82,10 @@ def write_corpus_report(
     decontaminated: Artifact | None = None,
     packed: Artifact | None = None,
 ) -> BuildResult:
-    """Write the report and the attribution; the page follows once the digest is known.
+    """Write `report.json` and `ATTRIBUTION`.
 
-    `deduplicated`, `decontaminated` and `packed` are artifacts of all sources together.
+    `report.html` is written later, because it quotes the manifest. `deduplicated`, `decontaminated` and `packed` are
+    artifacts of all sources together.
     """
     places = [(steps, path) for steps in sources for path in shard_rows(steps.corpus)]
     corpora = [*(steps.corpus for steps in sources), *([decontaminated] if decontaminated is not None else [])]
@@ -127,7 +134,7 @@ def _profile(receipts: Sequence[Receipt]) -> Profile:
 def _raise_if_ids_shared(
     staging: StagingDir, receipts: Sequence[Receipt], places: Sequence[tuple[SourceSteps, str]]
 ) -> None:
-    """Raise InputError if two sources share a doc_id."""
+    """Raise InputError if two sources share a doc_id; `places` names each shard."""
     repeat = find_first_repeat([staging.path(receipt.files[0].path) for receipt in receipts])
     if repeat is None:
         return
@@ -158,7 +165,7 @@ def _ledgers(steps: SourceSteps) -> Iterator[dict[str, Any]]:
 
 
 def total_ledger(source: str, step: str, ledger: Ledger, examples: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
-    """Return the row counts of one source in one step, with examples of each reason."""
+    """Return the ledger of a source in a step, with example rows by reason."""
     return {
         "source": source,
         "step": step,
@@ -186,7 +193,7 @@ def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
 
 
 def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
-    """Return the first dropped documents of each reason, with the start of their text."""
+    """Return examples of dropped documents by reason: the first of each."""
     chosen: dict[str, list[DroppedLine]] = {}
     for line in read_dropped(filtered):
         examples = chosen.setdefault(line.reason, [])

@@ -12,9 +12,9 @@ from pipeline_assets.spine.artifact import Artifact
 
 @dataclass(frozen=True)
 class CorpusShard(DocumentShard):
-    """Document shard of one source; `name` is unique in the corpus.
+    """Document shard of a corpus; `name` is unique in the corpus.
 
-    `first_number` is the number of the shard's first document in the corpus.
+    `source` is the source of all its documents, `first_number` the number of its first document in the corpus.
     """
 
     source: str
@@ -38,14 +38,14 @@ def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> lis
 
 
 def _shard_sources(corpus: Artifact) -> list[str]:
-    """List the source of each shard, in recipe order; empty for a single source."""
+    """List each shard's source, in shard order; empty if the corpus names no sources."""
     identity = corpus.manifest.identity
     by_source, sources = identity.counts.get("by_source", {}), identity.recipe.get("sources", ())
     return [source for source in sources if source in by_source for _ in range(by_source[source].get("shards", 0))]
 
 
 def sum_by_source(shards: Sequence[CorpusShard], counts: Iterable[Mapping[str, int]]) -> dict[str, Counter[str]]:
-    """Add up counts of shards by source."""
+    """Add up counts by source; `counts` has the counts of each shard."""
     by_source: dict[str, Counter[str]] = {shard.source: Counter() for shard in shards}
     for shard, shard_counts in zip(shards, counts, strict=True):
         by_source[shard.source].update(shard_counts)

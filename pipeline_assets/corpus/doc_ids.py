@@ -29,7 +29,7 @@ _MIN_IDS = 1 << 8  # per read of a run, 6 kB: with fewer, opening files takes lo
 
 
 class IdsWriter(DurableFile):
-    """Writer of a shard's document ids, whose file is durable after its `with` block."""
+    """Writer of a shard's file of document ids, which is durable after the block."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -48,7 +48,7 @@ class IdsWriter(DurableFile):
             self._write_run()
 
     def output(self, name: str) -> OutputFile:
-        """Describe the finished file by its name in the staging directory."""
+        """Describe the finished file; `name` is its path in the staging directory."""
         return OutputFile.plain(name, self._rows, self)
 
     def _write_run(self) -> None:
@@ -62,7 +62,7 @@ class IdsWriter(DurableFile):
 
 
 def write_ids(path: Path, name: str, doc_ids: Iterable[str]) -> OutputFile:
-    """Write a shard's document ids as a file of this name in the staging directory."""
+    """Write a shard's file of ids; `name` is its path in the staging directory."""
     with IdsWriter(path) as writer:
         writer.add(doc_ids)
     return writer.output(name)
@@ -75,8 +75,8 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
         paths: Files of `IdsWriter`, one per shard, in manifest order.
 
     Yields:
-        Blocks of shape (repeats,), in the order of hashes: number of the `shard`, `row` in it, and `times`: 2 for the
-        second document with an id, 3 for the third.
+        Structured arrays of shape (repeats,), sorted by hash, with the fields `shard` (its number), `row` (its number
+        in the shard) and `times`: 2 for the second document with an id, 3 for the third.
     """
     last, last_times = None, 0
     for ids, shards in _merge_runs(paths):
@@ -99,7 +99,7 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 class FirstRepeat(NamedTuple):
-    """First document that repeats an id, and the number of all such documents."""
+    """Shard and row of the first document that repeats an id, and number of repeats."""
 
     shard: int
     row: int
@@ -117,7 +117,7 @@ def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """Write the repeats of each shard to a work file; None without repeats."""
+    """Write the repeats of each shard to a work file, and list the paths or None."""
     written: list[Path | None] = [None] * len(paths)
     for block in find_repeats(paths):
         block = block[np.argsort(block["shard"], kind="stable")]
@@ -133,9 +133,9 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
 
 
 def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
-    """Yield the occurrence number of each row's id: 0 for the first, 2 for the second.
+    """Yield for each row the occurrence number of its id: 0 if first, 2 if second.
 
-    `path` is the shard's file of `write_repeats`. It is in the order of hashes, so it is read once per `_WINDOW_ROWS`
+    `path` is the shard's file of `write_repeats`. The file is sorted by hash, so it is read once per `_WINDOW_ROWS`
     rows.
     """
     for first in range(0, rows, _WINDOW_ROWS):
@@ -159,9 +159,12 @@ _MergePosition = tuple[int, int, int]  # order of an id in the merge: both halve
 
 @dataclass
 class _Run:
-    """Sorted run: `ids` that are read but not merged, and bounds of the unread ids.
+    """Sorted run of ids in a shard's file, which is read and merged part by part.
 
-    Runs are numbered in the order of shards and rows.
+    Attributes:
+        number: Number of the run, in the order of shards and rows.
+        start, stop: Bounds of the unread ids in the file.
+        ids: Ids that are read but not merged.
     """
 
     number: int
@@ -176,7 +179,7 @@ class _Run:
         return self.start < self.stop
 
     def read(self, max_ids: int) -> None:
-        """Read the next ids, unless earlier ones are still to be merged."""
+        """Read the next ids if all earlier ids are merged."""
         if len(self.ids) or not self.has_more:
             return
         with open(self.path, "rb", buffering=0) as file:
@@ -188,12 +191,12 @@ class _Run:
 
     @property
     def last_position(self) -> _MergePosition:
-        """Position of the last id that was read."""
+        """Position in the merge of the last id that was read."""
         high, low, _ = self.ids[-1].tolist()
         return high, low, self.number
 
     def consume(self, bound: _MergePosition | None) -> NDArray[np.void]:
-        """Remove and return the ids up to a bound, or all that were read."""
+        """Remove and return the ids up to a position, or all if `bound` is None."""
         count = len(self.ids)
         if bound is not None and self.last_position > bound:
             high, low, number = bound
@@ -208,9 +211,10 @@ class _Run:
 
 
 def _merge_runs(paths: Sequence[Path]) -> Iterator[tuple[NDArray[np.void], NDArray[np.int32]]]:
-    """Yield blocks of all ids in order, with their shards; equal ids by shard and row.
+    """Yield blocks of ids sorted by hash, shard and row, and the shard of each id.
 
-    A block has the ids up to the lowest of the last ids read, because unread ids of any run are higher than that.
+    Each run has a last id that was read, and its unread ids are not lower. So all ids up to the lowest of these last
+    ids are read, and become a block.
     """
     runs = _open_runs(paths)
     max_ids = max(_BLOCK_IDS // max(len(runs), 1), _MIN_IDS)

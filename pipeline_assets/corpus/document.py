@@ -29,7 +29,7 @@ class Meta(msgspec.Struct, frozen=True):
         source_row: Number of the row in that file, or the byte at which the row begins: see `readers/lines.py`.
         license_evidence: Evidence for `license_tag`.
         title, url, language: Columns of these names, if their value is text, not empty and not a date; else "".
-        extra: JSON object of all other columns, unchanged. A column `title` with another value is one of them.
+        extra: JSON object of all other columns, unchanged, including a `title`, `url` or `language` of another form.
     """
 
     source_file: str
@@ -44,22 +44,22 @@ class Meta(msgspec.Struct, frozen=True):
     def from_mapping(
         cls, source_file: str, source_row: int, columns: dict[str, Any], license_evidence: str = "recipe"
     ) -> "Meta":
-        """Build the meta of a row; removes the columns that have a field from `columns`."""
+        """Build the meta of a row, and remove columns that became fields from `columns`."""
         named = {name: columns.pop(name) for name in _NAMED if _is_plain_text(columns.get(name))}
         extra = msgspec.json.encode(columns).decode() if columns else "{}"
         return cls(source_file, source_row, license_evidence, **named, extra=extra)
 
     def columns(self) -> dict[str, Any]:
-        """Return the source's columns by name, with origin and `license_evidence`.
+        """Return the source's columns, `source_file`, `source_row` and `license_evidence`.
 
-        These replace columns of the source that have their names; the replaced columns are in `extra` alone.
+        If a column of the source has one of these three names, its value is only in `extra`.
         """
         named = {name: value for name in _NAMED if (value := getattr(self, name))}
         return _extra_decoder.decode(self.extra) | named | {name: getattr(self, name) for name in _ORIGIN}
 
 
 def _is_plain_text(value: object) -> bool:
-    """Check for text that is not empty and not a date.
+    """Check whether a value is text that is not empty and not a date.
 
     Readers that infer a column's type from its first rows would read titles such as `2013-05-18` as times.
     """
@@ -70,7 +70,7 @@ _meta_decoder = msgspec.json.Decoder(Meta)
 
 
 def decode_columns(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
-    """Decode a `meta`, and return its `Meta.columns`."""
+    """Decode an encoded `Meta`, and return its `columns`; `where` locates errors."""
     try:
         return _meta_decoder.decode(meta).columns()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -86,7 +86,7 @@ class Document(msgspec.Struct, frozen=True):
     Attributes:
         text: Text of the source row, without NUL characters.
         domain: Kind of text according to the recipe, such as `web` or `code`.
-        doc_id: Id that the source row has, else `derive_doc_id`; unique in a corpus.
+        doc_id: Id from the source row, else an id derived from the text; unique in a corpus.
         created_at: Date in the form of `to_iso_time`.
     """
 
@@ -100,7 +100,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class RawDocument(Document, frozen=True):
-    """Document whose meta stays encoded, byte for byte."""
+    """Document whose meta stays encoded, so that the same bytes are written again."""
 
     meta: msgspec.Raw  # type: ignore[assignment]
 
@@ -109,7 +109,7 @@ RAW_DECODER = msgspec.json.Decoder(RawDocument)
 
 
 def encode_with_text(document: RawDocument, text: str) -> bytes:
-    """Encode a document with another text, as a line without line feed."""
+    """Encode a document with its text replaced, as a line without line feed."""
     return msgspec.json.encode(msgspec.structs.replace(document, text=text))
 
 
@@ -131,8 +131,8 @@ class LicensedText(msgspec.Struct, frozen=True):
 def to_iso_time(value: str | float | datetime.date | None) -> str:
     """Format a date as ISO 8601 in UTC, in milliseconds: `2013-05-18T05:48:54.000`.
 
-    A time without a zone is read as UTC, a day as its start. Text that does not begin like `2013-05-18` is kept; None
-    becomes "". With several forms, readers of JSON lines could infer times in one file and texts in another.
+    A time without a zone is read as UTC, a day as its start. Text in another form and numbers are kept as text; None
+    becomes "". With dates in several forms, readers of JSON lines could infer times in one file and text in another.
     """
     if isinstance(value, str) and _MOMENT.fullmatch(value):
         with contextlib.suppress(ValueError):
@@ -150,6 +150,6 @@ def to_iso_time(value: str | float | datetime.date | None) -> str:
 def derive_doc_id(dataset: str, config: str, split: str, text: str) -> str:
     """Derive a document id: hex sha256 of dataset, config, split, text, joined by NUL.
 
-    Without the revision, a text keeps its id, and so its split, when the dataset changes.
+    The revision is not part of it, so that a text keeps its id, and so its split, in other revisions of the dataset.
     """
     return hashlib.sha256("\0".join((dataset, config, split, text)).encode("utf-8")).hexdigest()

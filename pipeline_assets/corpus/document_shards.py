@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DocumentShard:
-    """Document shard: name of its output, path in the corpus, file on disk, rows."""
+    """Document shard: name, path in the corpus, file on disk, number of rows."""
 
     name: str
     path: str
@@ -38,16 +38,16 @@ class Line(NamedTuple):
 
 
 class LineBlock(NamedTuple):
-    """Consecutive lines of a shard, without its poison rows."""
+    """Consecutive lines of a shard, and numbers of its poison rows (see `Window`)."""
 
     lines: list[Line]
     poison_rows: list[int]
 
 
 def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20) -> Iterator[LineBlock]:
-    """Yield the lines in the window, in blocks of at least `block_bytes`.
+    """Yield the lines in the window, in blocks of at least `block_bytes` of the file.
 
-    A number of rows that differs from the manifest's is an InputError, after the last block.
+    If the file does not have `shard.rows` lines, InputError is raised after the last block.
     """
     first = 0
     for data in read_line_blocks(shard.file, block_bytes):
@@ -64,7 +64,7 @@ def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20)
 
 
 def decode_lines(lines: Sequence[Line], shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """Decode lines together, in half the time of single lines; an error names its row."""
+    """Decode lines in half the time of line by line; InputError names an invalid row."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # raised again below, with its row
         documents = decoder.decode_lines(b"\n".join([line for _, line in lines]))
         if len(documents) == len(lines):
@@ -83,7 +83,7 @@ def _decode_line(line: Line, shard: DocumentShard, decoder: msgspec.json.Decoder
 def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
-    """Yield blocks of documents with their rows, and of poison rows, in the window."""
+    """Yield blocks of the window: (row, document) pairs, and poison rows."""
     for lines, poison_rows in read_lines(shard, window, block_bytes):
         documents = decode_lines(lines, shard, decoder)
         yield [(line.row, document) for line, document in zip(lines, documents, strict=True)], poison_rows
@@ -103,6 +103,6 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
 
 
 def poison_row_error(row: int, task: str, file: Path) -> InputError:
-    """Return the error for a poison row in a stage without rejects."""
+    """Return the error of a stage without rejects for a row that kills its worker."""
     what = f"row {row} kills the worker while {task} it"
     return InputError(what, file, "use a machine with more memory, or remove the document from the corpus")

@@ -1,7 +1,7 @@
 """Sizes of a source's documents, to detect a file that should have been split.
 
-A file with a document per line that is read as a single document is thousands of times larger than its neighbours. Its
-text is complete and only boundaries are missing, so it is a warning.
+If a file with a document per line is read as a single document, this document is thousands of times larger than others.
+Such a document is only worth a warning: its text is complete, and only boundaries are missing.
 """
 
 from collections import Counter
@@ -27,14 +27,14 @@ class DocumentSizes:
 
     Attributes:
         bins: Number of documents by size in bytes, rounded down to its `_LEADING_BITS` leading bits.
-        largest: Size in bytes, doc_id, source file and source row.
+        largest: Size in bytes, doc_id, source file and source row of the largest document.
     """
 
     bins: Counter[int] = field(default_factory=Counter)
     largest: tuple[int, str, str, int] = (0, "", "", 0)
 
     def add(self, documents: Iterable[Document], sizes: Iterable[int]) -> None:
-        """Count documents with their sizes in bytes."""
+        """Count documents of these sizes in bytes."""
         for document, size in zip(documents, sizes, strict=True):
             shift = max(size.bit_length() - _LEADING_BITS, 0)  # number of low bits, which become 0
             self.bins[size >> shift << shift] += 1

@@ -55,7 +55,7 @@ class LicenceTag:
 
 
 class LicenceTable:
-    """Licences, which are found by tag, alias, SPDX identifier or URL."""
+    """Licences that can be found by tag, alias, SPDX identifier or URL."""
 
     def __init__(self, licences: Sequence[Licence]) -> None:
         self._by_tag = {licence.tag: licence for licence in licences}
@@ -86,7 +86,7 @@ class LicenceTable:
         return f"choose one of {', '.join(sorted(self._by_tag))}, or add it to manifests/licences.json"
 
     def find_licence(self, value: str, evidence: str) -> LicenceTag:
-        """Find the tag of a source's licence; the tag `unknown` has the value as evidence."""
+        """Find the tag of a licence; if it is unknown, its value is added to the evidence."""
         tag = self.match_tag(value)
         return LicenceTag(UNKNOWN, f"{evidence} is {value[:80]!r}") if tag is None else LicenceTag(tag, evidence)
 
@@ -130,7 +130,7 @@ def read_licences(path: Path) -> LicenceTable:
 def attribution_text(table: LicenceTable, sources: Mapping[str, Iterable[str]]) -> str:
     """Return the text of an ATTRIBUTION file, from the licence tags of each source.
 
-    It lists the sources whose licence requires attribution, or for which that is unknown.
+    It lists the sources with a licence that requires attribution, or may require it.
     """
     attributed: list[str] = []
     unknown: list[str] = []

@@ -1,4 +1,4 @@
-"""Markdown that quotes external texts, which are escaped."""
+"""Markdown tables, code and escaped texts, for texts from outside the project."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _PIPE = re.compile(r"(\\*)\|")
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> list[str]:
-    """Format a table as lines; the digits of integer cells are grouped."""
+    """Format a table as lines; integers get digit groups, and texts must be escaped."""
     if not rows:
         return ["(none)"]
     cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
@@ -19,20 +19,20 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> 
 
 
 def code(text: str) -> str:
-    """Format text as code that is also safe in a table cell."""
+    """Format a text as code for a table cell, without its line breaks and backticks."""
     return f"`{cell(text)}`"
 
 
 def cell(text: str) -> str:
-    """Escape text for a table cell."""
+    """Escape pipes, backticks and tags of a text for a table cell, on one line."""
     return " ".join(text.split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
 
 
 def escape(text: str) -> str:
-    """Escape text, on one line, so that it contains no formatting, image or link.
+    """Escape a text, on one line, so that it contains no formatting, image or link.
 
-    Text with a possible address becomes code, because renderers of GitHub's Markdown, such as the UI's, turn unescaped
-    addresses into links, except in code.
+    Text with a possible address becomes code, because renderers of GitHub's Markdown, such as the UI's, turn addresses
+    outside code into links.
     """
     line = " ".join(text.split()).translate(VISIBLE)
     if not _ADDRESS.search(line):

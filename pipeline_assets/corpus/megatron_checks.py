@@ -51,9 +51,9 @@ def ids_in_range(split: Artifact) -> Verdict:
 def token_budget_met(split: Artifact) -> Verdict:
     """Check that at most 1 % of the split's token budget is missing.
 
-    A document that exceeds the budget ends a split. If more than 1 % is missing but no more than the longest document
-    of the split, the budget is small for its documents, which is a warning. It is a failure if the corpus ends before
-    the budget, or if one document is longer than all others.
+    A split ends before the first document that exceeds its budget. If more than 1 % is missing, but not more than the
+    tokens of the longest document in the split, it is a warning: the budget is small for such documents. Otherwise it
+    is a failure: the corpus has too few tokens, or the document that ended the split is longer than all others.
     """
     decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
     budget = decisions["token_budget"]
@@ -77,7 +77,7 @@ def token_budget_met(split: Artifact) -> Verdict:
 def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
     """Check that the fraction of valid documents is close to the recipe's.
 
-    The limit is a binomial interval of 4.5 standard deviations around the recipe's fraction.
+    At most 4.5 standard deviations of the binomial distribution are allowed.
     """
     ledger = _open_split(dataset, "valid").manifest.identity.ledger
     fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))
@@ -99,7 +99,7 @@ def no_document_in_both_splits(dataset: Artifact) -> Verdict:
 def no_valid_text_in_train(dataset: Artifact) -> Verdict:
     """Check that no valid document has exactly the text of a train document.
 
-    Some may, because the source dataset repeats pages across dumps.
+    Such documents are possible, because the source dataset repeats pages in several dumps.
     """
     repeated, valid = _count_valid_in_train(dataset, _document_tokens)
     summary = f"{repeated:,} of {valid:,} valid documents have the text of a train document"
@@ -120,7 +120,7 @@ def _doc_ids(split: Artifact) -> list[bytes]:
 
 
 def _document_tokens(split: Artifact) -> list[memoryview]:
-    """Return each document's ids as mapped bytes; equal ids decode to equal texts."""
+    """Return each document's token ids as bytes, which stand for its text."""
     dataset = _open_dataset(split)
     data: Any = dataset.tokens.view(np.uint8)
     ends = np.cumsum(dataset.lengths, dtype=np.int64) * 4  # bytes: ids are int32
@@ -133,11 +133,11 @@ def _document_tokens(split: Artifact) -> list[memoryview]:
 def _count_valid_in_train(
     dataset: Artifact, read_values: Callable[[Artifact], Sequence[bytes | memoryview]]
 ) -> tuple[int, int]:
-    """Count the values of valid documents that train has too, and all of valid."""
+    """Count valid documents whose value is also in train, and all valid documents."""
     train, valid = (_hash_values(read_values(_open_split(dataset, split))) for split in SPLITS)
     return int(np.isin(valid, train).sum()), len(valid)
 
 
 def _hash_values(values: Sequence[bytes | memoryview]) -> NDArray[np.bytes_]:
-    """Return 128 bits of each value's sha256, shape (values,)."""
+    """Return the first 128 bits of each value's sha256 in hex, shape (values,)."""
     return np.frombuffer(b"".join(hashlib.sha256(value).hexdigest()[:32].encode() for value in values), "S32")

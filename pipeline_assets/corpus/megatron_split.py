@@ -53,7 +53,7 @@ class MegatronRecipe(RecipeSection):
 
     Attributes:
         token_budget: Tokens of both splits together; valid gets `valid_fraction` of them.
-        valid_fraction: Fraction of the documents, by hash, and of the budget.
+        valid_fraction: Fraction of the budget for valid, and of the documents, which are chosen by a hash of their ids.
     """
 
     tokenizer: HarmonyRecipe = HarmonyRecipe()
@@ -76,8 +76,8 @@ def build_split(
 ) -> BuildResult:
     """Build the token files, document table and rejects of one split.
 
-    The split has the longest prefix of its documents, in manifest order, that fits its budget; shards after that prefix
-    are in no file or count. If the fast tokenizer disagrees with the oracle, the oracle encodes everything.
+    The split has the longest prefix of its documents, in manifest order, that fits its budget; later shards are in no
+    file or count. If the fast tokenizer disagrees with the reference tokenizer, the latter encodes everything.
     """
     budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
     to_encode = [
@@ -147,7 +147,7 @@ class _JoinedShards(NamedTuple):
         receipts: Receipts of the shards up to the budget.
         files: All files except the rejects.
         lengths: Tokens per document, shape (documents,).
-        cut: First document that exceeds the budget, or empty.
+        cut: Row of the first document that exceeds the budget; empty if none does.
     """
 
     receipts: list[Receipt]

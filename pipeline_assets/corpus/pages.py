@@ -21,7 +21,7 @@ _DECIMALS = ("share", "efficiency", "fraction", "epochs")  # suffixes of keys wh
 
 
 def write_report(staging: StagingView, report: object) -> OutputFile:
-    """Write `report.json`, which has all content of the page."""
+    """Write `report.json`, from which the page is rendered."""
     content = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False)
     return staging.write(REPORT_JSON, content.encode() + b"\n")
 
@@ -63,18 +63,18 @@ def _format_value(value: object) -> object:
 
 
 def _named_records(records: Mapping[str, Any] | Sequence[Any]) -> list[tuple[str, Any]]:
-    """Return records with their names; in a list, every name is empty."""
+    """Return (name, record) pairs; records of a list have an empty name."""
     return list(records.items()) if isinstance(records, Mapping) else [("", record) for record in records]
 
 
 def _parse_columns(keys: str) -> list[tuple[str, str]]:
-    """Split a text of column keys, `PATH` or `PATH=HEAD`, into paths and column heads."""
+    """Split column keys (`PATH` or `PATH=HEAD`, with blanks) into (path, head) pairs."""
     pairs = [key.partition("=") for key in keys.split()]
     return [(path, (head or path).replace("_", " ")) for path, _, head in pairs]
 
 
 def _value_at(record: Any, path: str) -> Any:
-    """Return the value at a dotted path; text with a decimal becomes a float."""
+    """Return the value at a dotted path, for `_DECIMALS` suffixes as a float."""
     for part in filter(None, path.split(".")):
         record = record[int(part)] if isinstance(record, list) else record.get(part)
     return float(record) if isinstance(record, str) and path.endswith(_DECIMALS) else record

@@ -9,7 +9,7 @@ _SEPARATE_SHARE = 0.99  # of rows in bars of their own: an outlier would squeeze
 
 
 class Bar(NamedTuple):
-    """Bar: count, label, and description of its range (`of 4 to 7 tokens`)."""
+    """Bar: count, label, and its range in words, such as `of 4 to 7 tokens`."""
 
     amount: int
     label: str
@@ -35,9 +35,9 @@ def _label(number: int) -> str:
 
 
 def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
-    """Return a bar per bin, from the first with rows; the last has all higher bins.
+    """Return a bar per bin, from the first with rows until 99 % of rows are counted.
 
-    `bins` has the count between each edge and the next; empty bins at the end may be missing.
+    The last bar also counts all higher bins. `bins` has the rows between each edge and the next, and may be shorter.
     """
     reached, enough = list(itertools.accumulate(bins)), _SEPARATE_SHARE * sum(bins)
     shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]

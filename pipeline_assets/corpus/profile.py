@@ -1,7 +1,7 @@
 """Profiles of corpora: documents, bytes and tokens by source, domain and licence.
 
-The stage `profile` counts one shard of documents, and writes their ids, which the report compares between sources. The
-profiles of all shards add up to the corpus, in any order.
+The stage `profile` counts the documents of a shard, and writes their ids, which the report compares between sources.
+The profiles of all shards, added up in any order, are the profile of the corpus.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -99,7 +99,7 @@ def profile_shard(
 
 
 def merge(profiles: Iterable[Profile]) -> dict[Group, Counts]:
-    """Add up profiles; groups are sorted by tokens, descending, then by name."""
+    """Add up profiles; groups are sorted by falling tokens, then by their names."""
     return _sum_by_key(item for profile in profiles for item in profile.items())
 
 

@@ -26,7 +26,7 @@ class SplitMix64(msgspec.Struct):
     draws: int = 0
 
     def draw_bits(self) -> int:
-        """Draw 64 bits: add the odd constant to the state, then mix (Steele et al. 2014)."""
+        """Draw 64 bits by the SplitMix64 algorithm (Steele et al. 2014)."""
         self.draws += 1
         mixed = (self.start + self.draws * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
@@ -58,7 +58,7 @@ class Reservoir(Generic[T]):
         self._rows = self._place = 0
 
     def is_selected(self, weight: float = 1.0) -> bool:
-        """Check whether the next row enters; if so, call `insert` or `refuse`."""
+        """Check whether the next row enters; then the caller must `insert` or `refuse` it."""
         self._rows += 1
         self._place = self._rows - 1 if self._rows <= self.k else self.dice.draw_below(self._rows)
         return self._place < self.k
@@ -94,7 +94,7 @@ class WeightedReservoir(Reservoir[T]):
         return False
 
     def refuse(self) -> None:
-        """Skip the selected row; the next row is selected instead."""
+        """Skip the selected row, as if it were not in the stream."""
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
         w, is_full = Decimal(weight), len(self.items) == self.k

@@ -34,14 +34,14 @@ class TextRecipe(SelectionRecipe):
     """Selection of shards with the split into train and valid.
 
     Attributes:
-        valid_fraction: Fraction of the documents, by hash.
+        valid_fraction: Fraction of the documents for valid, which are chosen by a hash of their ids.
     """
 
     valid_fraction: Share
 
 
 def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
-    """List the selected shards, with invariants; the caller verifies their hashes."""
+    """List the selected shards and their invariants; the caller verifies shard hashes."""
     available = [file for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")]
     for pattern in recipe.shards:
         if not any(fnmatch.fnmatchcase(file.path, pattern) for file in available):

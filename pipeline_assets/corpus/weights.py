@@ -25,7 +25,7 @@ def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
 
 
 def check_weights(weights: Mapping[str, str]) -> Mapping[str, str]:
-    """Check that all weights are above 0 and sum to 1, for pydantic."""
+    """Return the weights; raise ValueError unless all are above 0 and they sum to 1."""
     for source, weight in weights.items():
         if not _is_positive_decimal(weight):
             raise ValueError(f"weight of {source} must be a decimal above 0, such as '0.25', got {weight!r}")
@@ -52,10 +52,10 @@ def _sum_error(weights: Collection[str]) -> str | None:
 def check_recipe_weights(
     recipe: Mapping[str, Any], place: tuple[str, ...], sources: Collection[str], *, require_all: bool
 ) -> Iterator[RecipeError]:
-    """Yield errors of the weights at a place in a recipe before its validation.
+    """Yield the errors of the weights at a place in a recipe, before its validation.
 
-    Weights must name sources; with `require_all`, every source needs a weight if any has one. The sum is checked only
-    if a weight has no quotes, because the section itself checks quoted weights.
+    Weights must name sources; with `require_all`, every source needs a weight if any has one. If all weights are text,
+    their sum is not checked here, because the recipe section checks it.
     """
     weights = section_at(recipe, *place)
     numbers = [*map(str, weights.values())]

@@ -1,8 +1,8 @@
 """Seeded order of sentence pairs in batches, without torch.
 
-An epoch is a list of steps, and a step has one batch per rank. All ranks compute the same list, so each pair is in
-exactly one batch of an epoch, and every rank has the same number of batches. A batch may be empty if the last step has
-fewer pairs than ranks.
+An epoch is a list of steps, and a step has one batch per rank. All ranks compute the same list, so that no pair is in
+two batches of an epoch, and every rank has the same number of batches. If the last step has fewer pairs than ranks,
+some of its batches are empty.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,9 +26,9 @@ class Order:
 
     Attributes:
         batch: Pairs per batch of a rank; None for one batch with all pairs of a rank.
-        drop_last: Whether pairs that do not fill a batch are dropped: other pairs in each epoch.
-        bucket_steps: Steps per bucket. Pairs are sorted by length within a bucket, so that a step has similar lengths,
-            and all steps are shuffled; 0 does not sort.
+        drop_last: Whether the pairs after the last full step are dropped; they differ between epochs.
+        bucket_steps: Steps per bucket. The pairs of a bucket are sorted by length, so that a step has similar lengths;
+            then the full steps are shuffled. 0 does not sort.
     """
 
     batch: int | None = 16
@@ -42,7 +42,7 @@ class Order:
             raise ValueError(f"batch and ranks must be >= 1, bucket_steps >= 0, got {self}")
 
     def steps(self, lengths: NDArray[np.int64], epoch: int) -> list[list[NDArray[np.int64]]]:
-        """Return the steps of an epoch: for each rank an array of pair numbers.
+        """Return the steps of an epoch: in a step, each rank's array of pair numbers.
 
         `lengths` has the tokens of each pair, shape (pairs,).
         """
@@ -71,7 +71,7 @@ def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64
     """Compute the share of padding if each batch is padded to its longest sequence.
 
     Args:
-        lengths: Ids of each sequence, shape (sequences,). A sequence has one token less, as in `PaddedBatch`.
+        lengths: Number of ids of each sequence, shape (sequences,), one more than its tokens: see `PaddedBatch`.
         batches: Sequence numbers of each batch.
     """
     tokens = sum(int((lengths[batch] - 1).sum()) for batch in batches)
@@ -81,7 +81,7 @@ def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64
 def numpy_batches(
     folder: Path | str, split: Split, batch: int, seed: int, epoch: int = 0, ignore_source: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the batches of a token cache with a fixed length as NumPy arrays.
+    """Yield the batches of a split of a token cache that has a fixed `seq_len`.
 
     Each pair occurs once, in an order that depends on seed and epoch. The last batch may have fewer than `batch` pairs.
     `ignore_source` replaces targets on the source side by `IGNORED`.

@@ -32,7 +32,7 @@ _SETTINGS = RunSettings()
 
 @dataclass(frozen=True)
 class DrawResult:
-    """Drawn pairs, and the fates of all rows that were read."""
+    """Drawn pairs, and counts and rejects of all rows that were read."""
 
     pairs: Sequence[Pair]
     ledger: Ledger
@@ -44,8 +44,8 @@ def draw_pairs(
 ) -> DrawResult:
     """Draw k pairs from the rows of files, in one pass.
 
-    The sample depends on the order of the files. A row that duplicates a pair in the reservoir is dropped, and the next
-    row is considered in its place. More than 10,000 unreadable rows are an InputError.
+    The result depends on the order of the files. Unless the recipe keeps duplicates, a row that duplicates a pair in
+    the reservoir is dropped as if it were not in the file. More than 10,000 unreadable rows are an InputError.
     """
     reservoir: Reservoir[Pair] = new_reservoir(recipe.algorithm, recipe.k, recipe.seed)
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()
@@ -88,7 +88,7 @@ def write_sample(
     sampled_at: datetime.datetime,
     settings: RunSettings = _SETTINGS,
 ) -> BuildResult:
-    """Draw a sample, and write its two files and the rejects."""
+    """Draw a sample, and write manifest.jsonl, MANIFEST.meta.json and the rejects."""
     drawn = draw_pairs(files, recipe, settings)
     data, meta = _sample_files(drawn, recipe, source, sampled_at, staging.target)
     rejects = [asdict(reject) for reject in drawn.rejects]
@@ -116,7 +116,7 @@ def materialize(
 ) -> Path:
     """Draw a sample into a folder outside any data root, for notebooks.
 
-    A sample is frozen: an equal request returns it without reading a file.
+    A sample is frozen: for an equal request, it is returned, and no file of the translation set is read.
 
     Args:
         k: Number of pairs.
@@ -128,13 +128,13 @@ def materialize(
         source: Description of the translation set, for the sample's metadata.
         folder: Folder of the sample.
         replace: Draw again, and replace the sample in the folder.
-        options: Other keys of `SampleRecipe`: algorithm, duplicates, weight.
+        options: Other keys of `SampleRecipe`, such as algorithm, duplicates and weight.
 
     Returns:
         Path of the sample's manifest.jsonl.
 
     Raises:
-        UsageError: A value is invalid, the folder has a sample of another request, or fewer than k pairs can be drawn.
+        UsageError: A value is invalid, the sample in the folder differs from the request, or there are too few pairs.
     """
     request = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **options}
     request["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
@@ -161,7 +161,7 @@ def _sample_files(
     sampled_at: datetime.datetime,
     where: Path,
 ) -> tuple[bytes, sample.SampleMeta]:
-    """Return the content of manifest.jsonl and of MANIFEST.meta.json."""
+    """Return the bytes of manifest.jsonl, and the content of MANIFEST.meta.json."""
     pairs, rows = drawn.pairs, drawn.ledger.rows_in
     check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, _format_reject)
     if len(pairs) < recipe.k:

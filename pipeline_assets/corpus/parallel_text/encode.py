@@ -54,9 +54,10 @@ def encode(
 
     Args:
         manifest_path: Path of the sample's manifest.jsonl.
-        spm_model: SentencePiece model; None trains one. An existing cache accepts only the model that encoded it.
+        spm_model: Path of a SentencePiece model; None trains one. If the folder already has a cache and no
+            `model_sha256` is given, it must be the model of that cache.
         out_dir: Folder of the cache, which is returned.
-        max_unknown_fraction: Largest share of a side that the model may lose; a share above 0.1 % is logged.
+        max_unknown_fraction: Largest share of a side's characters that the model may lose; more than 0.1 % is logged.
         recipe: Keys of `EncodeRecipe`.
     """
     out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
@@ -83,7 +84,7 @@ def encode(
 def _encode_sample(
     sample: Sample, recipe: EncodeRecipe, model_file: Path | None
 ) -> tuple[dict[str, bytes], EncodeMeta, dict[str, Losses]]:
-    """Return the files of a cache, metadata last; its metadata; the losses by side."""
+    """Return the files of a cache (metadata last), its metadata, and losses by side."""
     src, tgt = ([canonical_text(getattr(pair, side)) for pair in sample.pairs] for side in ("src_text", "tgt_text"))
     splits = np.array([SPLITS.index(pair.split) for pair in sample.pairs], np.uint8)
     lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]

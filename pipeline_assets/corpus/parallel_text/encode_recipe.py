@@ -38,8 +38,8 @@ class EncodeSection(EncodeRecipe):
     """Recipe section of a token cache, with the path of an external model.
 
     Attributes:
-        model: Path, absolute or relative to the data root. It changes no byte, because `model_sha256` pins the content.
-        max_unknown_fraction: Largest share of a side that the model may lose. It changes no byte.
+        model: Path, absolute or relative to the data root. It does not identify the model; `model_sha256` does.
+        max_unknown_fraction: Largest share of a side's characters that the model may lose. It changes no file.
     """
 
     model: str | None = None
@@ -52,6 +52,6 @@ class EncodeSection(EncodeRecipe):
         return self
 
     def cache_content(self) -> dict[str, Any]:
-        """Return the values that change bytes; an external model has no training keys."""
+        """Return the values that change bytes: for an external model, no training keys."""
         keys = {"model_sha256", "seq_len"} if self.model_sha256 else EncodeRecipe.model_fields.keys()
         return {key: value for key, value in self.content().items() if key in keys}

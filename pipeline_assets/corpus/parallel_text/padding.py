@@ -34,7 +34,7 @@ def pad_sequences(sequences: Sequence[NDArray[Any]], seq_len: int, pad_id: int) 
 
 
 def mask_source(batch: PaddedBatch, eos_id: int) -> NDArray[Any]:
-    """Return the targets, with `IGNORED` up to and including the source side's </s>."""
+    """Return the targets with `IGNORED` in place of the source side and its </s>."""
     return np.where(np.cumsum(batch.tokens == eos_id, axis=1) > 0, batch.targets, IGNORED)
 
 
@@ -48,10 +48,10 @@ def causal_mask(attn_mask: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the lengths to which the two sides of pairs are cut.
+    """Cut the lengths of both sides of pairs, in ids, to at most seq_len + 1 together.
 
-    A pair keeps at most seq_len + 1 ids: seq_len tokens, and a last id that is only a target. Neither side is cut below
-    half of that to make space for the other.
+    That is seq_len tokens, and a last id that is only a target. To make space for the other side, no side is cut below
+    half of that. All arrays have the shape (pairs,).
     """
     limit = seq_len + 1
     # The source side keeps all ids that the target side leaves free, and at least half; the target side gets the rest.

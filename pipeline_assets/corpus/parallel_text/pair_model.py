@@ -46,7 +46,7 @@ def load_model(data: bytes, where: Path) -> SentencePieceModel:
 
 
 def char_coverage(model: SentencePieceModel, texts: Sequence[str]) -> str:
-    """Measure the share of characters, without whitespace, that have their own piece."""
+    """Measure the share of characters (not whitespace) that are pieces, as a decimal."""
     counts = Counter(character for text in texts for character in text if not character.isspace())
     is_unknown, piece_id = model.library.is_unknown, model.library.piece_to_id
     known = sum(count for character, count in counts.items() if not is_unknown(piece_id(character)))

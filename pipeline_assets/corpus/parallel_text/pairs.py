@@ -66,7 +66,7 @@ class Pair(msgspec.Struct, frozen=True):
         uid: Hash of languages and canonical texts (`pair_uid`).
         src_text, tgt_text: Original texts of both sides.
         file: Path of the file in the set.
-        row: Row number in a Parquet file; in other files the uncompressed bytes before the row.
+        row: Number of the row in a Parquet file; in other files, the uncompressed bytes before the row.
     """
 
     uid: str
@@ -77,7 +77,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def canonical_text(text: str) -> str:
-    """Return the form of a text that is hashed, measured and tokenised."""
+    """Return the NFKC form of a text, without surrounding whitespace."""
     return unicodedata.normalize("NFKC", text).strip()
 
 

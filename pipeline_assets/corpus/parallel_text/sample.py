@@ -1,11 +1,11 @@
 """Sample of sentence pairs: recipe, splits and files.
 
 manifest.jsonl        one line per pair, sorted by split (train, val, test), then by uid
-MANIFEST.meta.json    recipe, source and counts of the sample; a label, because it contains a time
+MANIFEST.meta.json    recipe, source and counts of the sample; not in the artifact's digest, because it has a time
 
-No text, on either side, is in two splits. Pairs that share a text, directly or through other pairs, form a group, and a
-group is assigned to one split: the largest group first, ties by the sha256 of seed and pair, always to the split that
-lacks the most pairs. So sizes are exact unless a group is larger than the number of pairs that its split lacks.
+No text, on either side, is in two splits. Pairs that share a text, directly or through other pairs, form a group.
+Groups are assigned whole, from the largest to the smallest (ties by the sha256 of seed and pair), each to the split
+that lacks the most pairs. So sizes are exact unless a group is larger than the number of pairs that its split lacks.
 """
 
 import hashlib
@@ -85,9 +85,9 @@ class SampleRecipe(RecipeSection):
         algorithm: Reservoir algorithm.
         weight: Weight of a row for `es_weighted`: `chars` (characters of both sides) or `column:NAME`.
         filters: Filters of pairs; None draws from all rows that have both languages.
-        duplicates: Pairs with equal canonical texts: `within` keeps one of them in the reservoir, `keep` all.
+        duplicates: Treatment of pairs with equal canonical texts: `within` keeps at most one of them, `keep` all.
         splits: Shares of the splits.
-        max_reject_fraction: Stop the build if the share of rejected rows exceeds this.
+        max_reject_fraction: Largest share of rejected rows; above it, the build fails.
     """
 
     languages: Languages = Languages()
@@ -119,7 +119,7 @@ class SampleRecipe(RecipeSection):
         return self.weight.partition(":")[2] or None if self.weight else None
 
     def weigh(self, row: TranslationRow) -> float | str:
-        """Return the weight of a row in the draw, or the reason code for dropping it."""
+        """Return a row's weight in the draw, 1 without weights, or the reason to drop it."""
         if not (isinstance(row.src, str) and isinstance(row.tgt, str)):
             return "missing_language"
         src, tgt = canonical_text(row.src), canonical_text(row.tgt)
@@ -158,10 +158,11 @@ class SampleSource(msgspec.Struct, frozen=True, kw_only=True):
 class SampleMeta(SampleSource, frozen=True, kw_only=True):
     """Content of MANIFEST.meta.json.
 
-    The fields from `src` to `weight` are those of `SampleRecipe`.
+    The fields from `src` to `filters_sha256` are those of `SampleRecipe`.
 
     Attributes:
-        rows_seen: Rows of the dataset; the ledger counts their fates.
+        rows_seen: Number of rows that were read.
+        ledger: Counts of these rows: drawn, dropped and rejected.
         split_sizes: Number of pairs in each split of the sample.
     """
 
@@ -192,7 +193,7 @@ class Sample:
     pairs: Sequence[SampledPair]
 
     def differences(self, recipe: SampleRecipe, source: SampleSource, files: Sequence[str]) -> list[str]:
-        """Describe how the sample differs from a request; files are compared by name."""
+        """Describe how the sample differs from a request for rows of the named files."""
         stored, requested = msgspec.to_builtins(self.meta), msgspec.to_builtins(requested_meta(recipe, source))
         lines = [f"{key} is {stored[key]}, not {value}" for key, value in requested.items() if stored[key] != value]
         splits = [pair.split for pair in self.pairs]

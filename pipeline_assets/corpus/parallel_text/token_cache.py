@@ -36,7 +36,7 @@ class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         spm_model, sha256: File name and hash of the SentencePiece model.
         requested_vocab_size: Requested pieces of a trained model; None for an external model.
-        char_coverage: Share of the sample's characters that are pieces of their own, as a decimal string.
+        char_coverage: Share of the sample's characters that are pieces, as a decimal string; whitespace is not counted.
         experiment_id: Hash of the sample and of everything that the ids depend on.
         seq_len: Maximum tokens of a pair; None if pairs are not cut.
         truncated, pairs: Number of cut pairs and of all pairs, by split.
@@ -81,7 +81,7 @@ class TokenCache:
         return open_cache, (self.folder, self.meta.experiment_id)
 
     def pair_numbers(self, split: Split | None) -> NDArray[np.int64]:
-        """Return the numbers of the pairs of a split, or of all pairs."""
+        """Return the numbers of the pairs of a split; None for all pairs."""
         if split not in (None, *SPLITS):
             raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
@@ -91,7 +91,7 @@ class TokenCache:
         return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
     def pair_ids(self, number: int, side: Side) -> NDArray[Any]:
-        """Return the ids of a pair; for a single side, a view."""
+        """Return the ids of a pair, or of one side as a view of the file."""
         ids = [self.ids[name][slice(*self.offsets[name][number : number + 2])] for name in _side_names(side)]
         return np.concatenate(ids) if len(ids) > 1 else ids[0]
 
@@ -106,7 +106,7 @@ META_FILE: MetadataFile[EncodeMeta] = MetadataFile("description of a token cache
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
-    """Open the token cache in a folder, and check its model; ids are not read.
+    """Open the token cache in a folder, and check the hash of its model, not its ids.
 
     Args:
         folder: Folder of the cache.

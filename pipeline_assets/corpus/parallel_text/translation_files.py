@@ -76,7 +76,7 @@ class TranslationFile:
 
 
 class TranslationRow(NamedTuple):
-    """Texts and weight of a row, as stored: of any type, None if missing."""
+    """Both texts and the weight of a row, as stored: of any type, or None if missing."""
 
     src: Any
     tgt: Any
@@ -86,7 +86,7 @@ class TranslationRow(NamedTuple):
 def read_pairs(
     file: TranslationFile, languages: Languages, weight_column: str | None = None
 ) -> Iterator[tuple[int, TranslationRow | Fault]]:
-    """Yield each row of a file, or its fault, with the row's position.
+    """Yield the position of each row of a file, and the row or its fault.
 
     A position is the row number in a Parquet file, and the uncompressed bytes before the row in other files.
 
@@ -118,7 +118,7 @@ def _to_row(row: dict[str, Any] | Fault, languages: Languages, weight_column: st
 
 
 def _read_parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
-    """Return rows, columns and languages of a Parquet file, from its schema."""
+    """Return the rows of a Parquet file; columns and languages of its schema."""
     schema = read_local_footer(source).schema.to_arrow_schema()
     sides = schema.field(TRANSLATION).type if TRANSLATION in schema.names else pa.null()
     codes = {field.name for field in sides} if pa.types.is_struct(sides) else set[str]()
@@ -127,7 +127,7 @@ def _read_parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
 
 
 def _read_json_lines(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
-    """Return rows of a JSON lines file; columns and languages of the first rows."""
+    """Return the rows of a JSON lines file; columns and languages of the first rows."""
     rows = json_rows(ByteRange(source), lines(ByteRange(source)))
     first = list(itertools.islice(rows, _HEAD_ROWS))
     objects = [row for _, row in first if isinstance(row, dict)]

@@ -1,7 +1,6 @@
 """Checks of the numbers in a model's config, before a library builds the model.
 
-A library builds as much as the numbers request: millions of layers take hours. `wrap_library_errors` turns any error
-that a library raises after these checks into one line.
+A library builds as much as the numbers request: millions of layers take hours.
 """
 
 import json
@@ -27,7 +26,7 @@ _MAX_EXPERTS = 10_000  # per layer; the largest models have fewer than 1,000
 
 @contextmanager
 def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
-    """Raise InputError for an error of any class that a library raises over a model."""
+    """Turn errors of any class that a library raises for a model into InputError."""
     try:
         yield
     except InputError:
@@ -38,12 +37,12 @@ def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
 
 
 def check_config_sizes(folder: Path) -> None:
-    """Raise InputError if a size in a config is below 1 or its layers lack weights."""
+    """Raise InputError if a config has a size below 1 or too many layers or experts."""
     with wrap_library_errors("config.json cannot be read", folder, "use a folder with the whole model"):
         config = json.loads((folder / "config.json").read_bytes())
         if not isinstance(config, dict):
             raise ValueError("expected a JSON mapping")
-    fix = "use a model whose config belongs to its weights"
+    fix = "use a model whose config matches its weights"
     for section in (config, section_at(config, "text_config")):
         for name in _POSITIVE:
             if _is_number(value := section.get(name)) and value < 1:
@@ -52,9 +51,11 @@ def check_config_sizes(folder: Path) -> None:
     tensors = _count_tensors(folder) if counts else 0
     for name, value in counts:
         is_layers = _LAYERS.fullmatch(name) is not None
-        limit, reason = (tensors, "the number of tensors in its weights") if is_layers else (_MAX_EXPERTS, "per layer")
+        limit, reason = (
+            (tensors, ", the number of tensors in its weights") if is_layers else (_MAX_EXPERTS, " per layer")
+        )
         if value > limit:
-            what = f"config.json is invalid ({name} must be at most {limit:,}, {reason}, got {value:.6g})"
+            what = f"config.json is invalid ({name} must be at most {limit:,}{reason}, got {value:.6g})"
             raise InputError(what, folder, fix)
 
 
@@ -63,7 +64,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _numbers(value: Any) -> Iterator[tuple[str, float]]:
-    """Yield the name and value of each number in a config and its sections."""
+    """Yield the (name, value) pairs of all numbers in a config and its sections."""
     for name, inner in value.items() if isinstance(value, Mapping) else ():
         if _is_number(inner):
             yield name, inner

@@ -13,13 +13,14 @@ from pipeline_assets.spine.staging import Receipt, StagingView
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """Score shard: some rows of a pool file, whose scores are stored under `name`.
+    """Score shard: some rows of a pool file, which are scored in one task.
 
     Attributes:
-        pool_file: Name of the pool file in scores; its path is `file`.
+        name: Name of the shard's output.
+        pool_file, file: Name of the pool file in scores, and its path.
         row_numbers: Numbers of the rows in the file, ascending.
         batch_rows: Maximum number of rows per batch; None for as many as fit.
-        rows: 0, because a shard is scored whole.
+        rows: 0, so that the engine does not search the shard for a row that kills its worker.
     """
 
     name: str
@@ -32,7 +33,7 @@ class ScoreJob:
 
 @dataclass(frozen=True)
 class HubFileSet:
-    """Files of a hub dataset or model at a commit, by the names shown to users."""
+    """Files of a hub dataset or model at a commit, by their paths in it."""
 
     name: str
     revision: str
@@ -41,13 +42,14 @@ class HubFileSet:
 
 @dataclass(frozen=True)
 class ScoreWork:
-    """Facts that all score shards of a split share, for a launcher on other machines.
+    """Scoring of a split on other machines: facts that all its score shards share.
 
     Attributes:
         split: `dataset/split`.
-        pools: Pinned pool files of a hub; None for pools in a local folder.
-        model: Pinned model files of a hub; None for a model in a local folder.
-        text_bytes: Approximate size of the texts of the rows in bytes.
+        pools: Pool files of a hub; None for pools in a local folder.
+        model: Model files of a hub; None for a model in a local folder.
+        rows: Number of rows to score.
+        text_bytes: Approximate size of their texts in bytes.
     """
 
     split: str
@@ -63,10 +65,10 @@ class Launcher(Protocol):
     """Runner of the score shards of a split on other machines."""
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Yield the receipts in job order, each committed under `stage`."""
+        """Score jobs, and yield their receipts in job order, committed under `stage`."""
 
     def provenance(self) -> Mapping[str, Any]:
-        """Return the facts about the machines that a manifest records."""
+        """Return the facts about these machines for a manifest."""
 
 
 class RemoteLauncherFactory(Protocol):
@@ -75,8 +77,8 @@ class RemoteLauncherFactory(Protocol):
     def describe_costs(self, works: Sequence[ScoreWork]) -> Iterator[str]:
         """Yield lines that estimate the work and cost of splits.
 
-        A split that cannot run or exceeds a cost limit raises `UsageError` after the last line.
+        After the last line, `UsageError` is raised if a split cannot run or exceeds a cost limit.
         """
 
     def open_launcher(self, work: ScoreWork, folder: StagingView) -> AbstractContextManager[Launcher]:
-        """Open a launcher for a split, which stores its results in a folder."""
+        """Open a launcher that scores a split and stores the results in a folder."""

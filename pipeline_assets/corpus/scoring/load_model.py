@@ -1,8 +1,8 @@
 """Loading and checking of causal language models of `transformers`.
 
-Cases that `transformers` passes over silently are errors here: quantised weights that would be expanded, an attention
-that would fall back to a slow one, missing weights that would be initialised at random. After loading, a few rows of
-random ids are scored twice: by the model's own full logits, one row at a time, and by `nll.score_rows`.
+Cases that `transformers` silently accepts are errors here: quantised weights that would be expanded, an attention that
+would fall back to a slow one, missing weights that would be initialised at random. After loading, a few rows of random
+ids are scored by `nll.score_rows`, and the scores compared with those from the model's own logits, one row at a time.
 """
 
 import importlib.util
@@ -40,7 +40,7 @@ AttentionInterface.register(ROW_ATTENTION, attend_by_rows)
 def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """Load the model in a folder, and check that it scores rows correctly.
 
-    Device, dtype, attention, spreads, dequantise and threads of the recipe may change bits of a score.
+    Of the recipe, it uses device, dtype, attention, spreads, dequantise and threads.
     """
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("no GPU found that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")
@@ -51,7 +51,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     check_quantisation(config, folder, recipe.dequantise)
     network = _load_network(folder, config, recipe)
-    with wrap_library_errors("its LM head cannot be used", folder, _MODEL_FIX):
+    with wrap_library_errors("the model's LM head cannot be used", folder, _MODEL_FIX):
         head = _find_head(network, folder)
     has_experts = _has_module("Experts", network)
     facts = {
@@ -68,17 +68,20 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
 
 
 def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
-    """Check whether RoPE depends on a batch's longest row; raise if on other batches."""
+    """Check whether positions depend on a batch's longest row; raise for dynamic RoPE."""
     values = [getattr(module, "rope_type", None) for module in network.modules()]
     types = {str(name) for value in values for name in (value.values() if isinstance(value, dict) else [value])}
     if any("dynamic" in name for name in types):
-        what = "its positions (dynamic RoPE) depend on earlier rows, so scores would depend on the order of rows"
-        raise InputError(what, folder, "use a model with another RoPE, or set another `rope_type` in its config")
+        what = "the model's positions (dynamic RoPE) use earlier rows, so scores would depend on the order of rows"
+        raise InputError(what, folder, "use a model with another RoPE type, or set another `rope_type` in its config")
     return "longrope" in types
 
 
 def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
-    """Raise InputError if a config's weights would be expanded without `dequantises`."""
+    """Raise InputError if quantised weights cannot be used without being expanded.
+
+    If the recipe `dequantises` weights, they may be expanded.
+    """
     stated = getattr(config, "quantization_config", None)
     if stated is None or dequantises:
         return
@@ -151,13 +154,16 @@ def _find_head(network: Any, folder: Path) -> LmHead:
 
 
 def _logit_scale(config: Any) -> float:
-    """Return the factor of logits, 1 for most models; Cohere and Granite set another."""
+    """Return the factor of a model's logits: 1, except for Cohere and Granite."""
     return float(getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1))
 
 
 @torch.inference_mode()
 def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> LanguageModel:
-    """Return the model, with packed rows if its scores are then equal to its own."""
+    """Return the model after a check of its scores, with packed rows if that works.
+
+    Random rows must have nearly the score of `_reference_nll`: packed, or else padded, or InputError is raised.
+    """
     vocabulary_size = min(model.head.weight.shape[0], model.network.get_input_embeddings().weight.shape[0])
     generator = np.random.default_rng(0)
     rows = [generator.integers(0, vocabulary_size, length, dtype=np.int32) for length in _RANDOM_LENGTHS]
@@ -170,10 +176,10 @@ def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> L
             return packed
         model.network.set_attn_implementation(natural)
     if recipe.device == "cuda" and natural == "eager" and _has_module("Attention", model.network):
-        fix = "install flash-attn or kernels and name the attention in `attention`, or use another model"
-        raise InputError("attention would fall back to eager, which is slow and needs much memory", folder, fix)
+        fix = "install flash-attn and set `attention` to flash_attention_2, or use another model"
+        raise InputError("attention would fall back to eager, which is slow and needs a lot of memory", folder, fix)
     if not _scores_match(model, rows, expected, tolerance):
-        what = "its logits are not the product of its last hidden states and its LM head, so scores would be wrong"
+        what = "the model's logits are not the product of its last hidden states and its LM head: scores would be wrong"
         raise InputError(what, folder, "use another model")
     return model
 

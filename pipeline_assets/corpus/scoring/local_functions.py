@@ -1,4 +1,4 @@
-"""Modal functions of an app that this process runs."""
+"""Modal functions of the app, if `modal run` runs the app in this process."""
 
 from typing import Any
 

@@ -26,17 +26,17 @@ class ModalSettings(pydantic.BaseModel):
     Attributes:
         app: Name of the app on Modal, and prefix of its volumes.
         environment: Modal environment; None for Modal's default.
-        gpu: GPU model. Modal may replace H100 by an H200, but not `H100!`. `none` scores on a CPU.
+        gpu: GPU model; `none` scores on a CPU. For `H100` Modal may use an H200, for `H100!` it does not.
         gpus: GPUs per container.
         cpu: Physical cores per container.
         region: Modal region; None for any.
-        secret: Name of the Modal secret with HF_TOKEN, for files that need it; empty for none.
+        secret: Name of the Modal secret with HF_TOKEN, for hub files that need a token; empty for none.
         timeout_s: Limit of a shard in seconds, loading of the model included.
         startup_s: Limit of a container's start in seconds, its image included.
         scaledown_s: Seconds that a container waits for another shard.
         places: Maximum number of containers, one shard each.
         tokens_per_s: Estimated speed of a container. 17,000 is a published figure of gpt-oss-120b on one H100.
-        gpu_price: Price of a GPU; None if unknown.
+        gpu_price, cpu_price, memory_price: Prices; the GPU price is None if unknown.
         region_factor: Factor of all prices if a region is set.
         cost_limit: Limit for all splits that one command scores; None for no limit.
         split_cost_limit: Limit for one split; None for no limit.
@@ -96,7 +96,7 @@ class ModalSettings(pydantic.BaseModel):
         return f"{self.app}-files", f"{self.app}-scores"
 
     def cost(self, seconds: float) -> float | None:
-        """Return the cost of so many container seconds; None if a needed price is unknown."""
+        """Return the cost of a container for some seconds; None if a price is unknown."""
         gpus, gpu_price = (0, 0.0 if self.cpu_price else None) if self.gpu == NO_GPU else (self.gpus, self.gpu_price)
         if gpu_price is None:
             return None
@@ -104,7 +104,7 @@ class ModalSettings(pydantic.BaseModel):
         return seconds / 3600 * hourly * self.region_factor
 
     def describe_estimate(self, tokens: int, shards: int) -> str:
-        """Describe the estimated work and cost, without starts of containers."""
+        """Describe the estimated work and cost; the time to start containers is left out."""
         seconds = tokens / self.tokens_per_s
         hours, cost = seconds * (1 if self.gpu == NO_GPU else self.gpus) / 3600, self.cost(seconds)
         price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
@@ -120,10 +120,10 @@ class ModalSettings(pydantic.BaseModel):
         return f"{rates}; settings: {', '.join(f'{name} {value}' for name, value in changed) or 'all by default'}"
 
     def start_error(self, split: str, tokens: int, shards: int, rows: int, spent: float = 0.0) -> UsageError | None:
-        """Return the error that prevents starting a split; None if it may start.
+        """Return the error that prevents the start of a split; None if it may start.
 
-        The remaining tokens, shards and rows of the split may not exceed a cost limit, and an interrupted shard may not
-        lose too much work. `spent` is the cost of the splits that the command started before this one.
+        `tokens`, `shards` and `rows` are those not yet scored. Their cost may not exceed a cost limit, and a shard may
+        not take so long that an interruption loses too much work. `spent` is the cost of the command's earlier splits.
         """
         seconds = tokens / self.tokens_per_s
         cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)
@@ -152,7 +152,7 @@ class ModalSettings(pydantic.BaseModel):
 
 
 def format_money(amount: float) -> str:
-    """Format an amount of any currency; two digits if it is below 1."""
+    """Format an amount of any currency, with two significant digits if it is below 1."""
     return f"{amount:,.2f}" if amount >= 1 else f"{amount:.2g}"
 
 

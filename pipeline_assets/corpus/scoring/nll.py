@@ -1,10 +1,10 @@
 """Negative log-likelihood (NLL) of the tokens that count in rows.
 
-Hidden states are computed once per batch, and the LM head only for the tokens that count. Only a block of logits (a few
-positions by a part of the vocabulary) is in memory at a time. Logits are float32 from float32 sums for any dtype of
-weights, because bfloat16 logits would have only 8 bits. The log-sum-exp is accumulated block by block (Milakov and
-Gimelshein 2018, "Online normalizer calculation for softmax"), so that blocks fit into a CPU's cache, or into
-`BUFFER_BYTES` of a GPU. A row's sum is float64.
+`TokenRow.counts` marks these tokens. Hidden states are computed once per batch, and logits only for these tokens. Only
+a block of logits (a few positions by a part of the vocabulary) is in memory at a time. Logits are float32 from float32
+sums for any dtype of weights, because bfloat16 logits would have only 8 bits. The log-sum-exp is accumulated block by
+block (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"), so that blocks fit into a CPU's cache,
+or into `BUFFER_BYTES` of a GPU. A row's sum is float64.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,9 @@ def plan_batches(
 ) -> list[list[int]]:
     """Group row numbers into batches of at most `batch_tokens` tokens with padding.
 
-    A longer row is a batch of its own. Batches depend on lengths alone, so equal rows result in equal batches. Packed
-    rows keep their order. Padded rows are sorted by length, longest first, with less than `PADDING` of padding.
-    `lengths` has the shape (rows,); with `batch_rows` None, a batch may have any number of rows.
+    A row with more tokens is a batch of its own. Batches depend only on lengths, so equal rows give equal batches.
+    Packed rows keep their order. Padded rows are sorted by length, longest first, and the share of padding in a batch
+    is below `PADDING`. `lengths` has the shape (rows,); `batch_rows` is the maximum number of rows, None for any.
     """
     batches, sizes, filled = list[list[int]](), lengths.tolist(), 0
     for row in range(len(sizes)) if is_packed else np.argsort(-lengths, kind="stable").tolist():
@@ -54,6 +54,7 @@ class LmHead:
     Attributes:
         weight: Shape (vocabulary, width).
         bias: Shape (vocabulary,).
+        scale: Factor of the logits.
         logit_cap: Value of c in Gemma's c · tanh(logit / c); None for no cap.
     """
 
@@ -97,7 +98,7 @@ class LanguageModel:
     facts: Mapping[str, Any]
 
     def batch_tokens(self, lengths: Sequence[int]) -> int:
-        """Count the tokens of a batch of rows with these lengths, padding included."""
+        """Count the tokens of a batch, padding included, from the lengths of its rows."""
         return sum(lengths) if self.is_packed else max(lengths) * len(lengths)
 
     def hidden_states(self, rows: Sequence[NDArray[np.int32]]) -> torch.Tensor:
@@ -135,7 +136,7 @@ class RowNll:
     """NLL of a row, and the number and size of the batch that it was scored in.
 
     Attributes:
-        nll_sum: Sum in nats; NaN if a logit is NaN, None if the row alone does not fit into memory.
+        nll_sum: Sum over the tokens that count, in nats; NaN if a logit is NaN, None if the row exceeds the memory.
         batch_tokens: Tokens of the batch, padding included.
     """
 
@@ -147,10 +148,10 @@ class RowNll:
 
 @dataclass(frozen=True)
 class ScoringResult:
-    """NLL of each row, in row order."""
+    """NLL of each row, in row order, and number of batches halved for lack of memory."""
 
     rows: list[RowNll]
-    halved: int  # batches that did not fit into memory and were halved
+    halved: int
 
 
 @torch.inference_mode()
@@ -159,8 +160,8 @@ def score_rows(
 ) -> ScoringResult:
     """Compute the NLL of each row, which must have at least one token that counts.
 
-    `plan_batches` explains the limits of batches. A batch that exceeds the device's memory is halved as often as
-    needed.
+    `plan_batches` explains `batch_tokens` and `batch_rows`. A batch that exceeds the device's memory is halved, again
+    and again if needed.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
     batch_rows = 1 if model.single_row_batches else batch_rows
@@ -200,8 +201,8 @@ def _batch_nll(model: LanguageModel, batch: Sequence[TokenRow]) -> list[float]:
 def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torch.Tensor:
     """Compute -log p of each target token, in float32 on the head's device.
 
-    `hidden` has the states that predict the targets, shape (positions, width), converted to the head's dtype, as the
-    model does with states that it keeps in float32. `targets` has int64 ids, shape (positions,), as has the result.
+    `hidden` has the states that predict the targets, shape (positions, width). They are converted to the head's dtype,
+    because some models keep them in float32. `targets` has int64 ids; it and the result have the shape (positions,).
     """
     hidden, targets = hidden.to(head.weight.device, head.weight.dtype), targets.to(head.weight.device)
     positions, entries = _CPU_BLOCK
@@ -214,7 +215,7 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
 
 
 def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, entries: int) -> torch.Tensor:
-    """Compute -log p = log Σ exp(logit) - target logit, in vocabulary blocks."""
+    """Compute -log p = log Σ exp(logit) - target logit, in blocks of `entries` ids."""
     largest = hidden.new_full((len(targets),), torch.finfo(torch.float32).min, dtype=torch.float32)
     total = torch.zeros_like(largest)  # Σ exp(logit - largest) over the blocks so far
     target_logit = torch.zeros_like(largest)

@@ -23,8 +23,9 @@ class Selection:
     """Pool rows that are scored.
 
     Attributes:
-        rows: Row numbers by file, ascending, shape (rows,).
-        counts: `rows` of all pools, `dropped/repeated_id` (overlapping pools repeat rows), `dropped/not_sampled`.
+        rows: Row numbers by pool file, ascending, shape (rows,).
+        counts: Number of `rows` in all pools, and of rows that are not scored: `dropped/repeated_id` (pools overlap)
+            and `dropped/not_sampled`.
     """
 
     rows: Mapping[str, NDArray[np.int64]]
@@ -35,7 +36,7 @@ class Selection:
         return sum(map(len, self.rows.values()))
 
     def text_bytes(self, files: Mapping[str, Path]) -> int:
-        """Estimate the size of the rows' texts from the footers of the files."""
+        """Estimate the bytes of the rows' texts from the footers of the pool files."""
         total = 0.0
         for name, rows in self.rows.items():
             with open_parquet(files[name]) as file:
@@ -49,7 +50,7 @@ class Selection:
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     """Select the first row of each id, in the order of the files.
 
-    Beyond `max_rows`, the ids with the lowest hashes are selected. Memory: 16 bytes per row, and a sorted copy.
+    Of more than `max_rows`, the ids with the lowest hashes are selected. Memory: 16 bytes per row, and a sorted copy.
     """
     by_file = {name: _id_hashes(path) for name, path in files.items()}
     hashes = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *by_file.values()])
@@ -68,7 +69,7 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
 
 
 def _id_hashes(path: Path) -> NDArray[np.void]:
-    """Return the first bytes of the sha256 of each id, shape (rows,)."""
+    """Return the first 16 bytes of each id's sha256, shape (rows,); check the columns."""
     hashes: list[bytes] = []
     try:
         opened = open_parquet(path)

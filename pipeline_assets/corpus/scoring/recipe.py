@@ -17,17 +17,17 @@ MIN_BATCH_TOKENS = 512  # a smaller number is probably meant as rows, the unit o
 class ScoringRecipe(RecipeSection):
     """Settings that determine the scores of rows.
 
-    All keys may change bits of a score. Equal recipes result in equal bytes on CPUs.
+    All keys but `rescored` may change bits of a score or the choice of rows. Equal recipes give equal bytes on CPUs.
 
     Attributes:
         device: Device that runs the model.
         dtype: Dtype of weights; by default float32 on a CPU, bfloat16 on a GPU.
         attention: Attention of `transformers` for padded batches. By default rows are packed if the model allows it.
-        spreads: Spread one model over all GPUs of a machine, for a model larger than one GPU; otherwise each GPU runs
-            a model of its own.
-        dequantise: Convert quantised weights to `dtype`.
+        spreads: Whether all GPUs of a machine share one model, which may be larger than one GPU; otherwise each GPU
+            runs a model of its own.
+        dequantise: Whether quantised weights are converted to `dtype`.
         threads: CPU threads per shard.
-        tokenizer: `model` for the tokenizer among the model's files.
+        tokenizer: `model` for the tokenizer among the model's files, or `o200k_harmony`.
         max_length: Maximum tokens of a row; the rest is cut off. By default the limit in the model's config.
         batch_tokens: Maximum tokens per batch, padding included; a longer row is a batch of its own.
         shard_rows: Rows per score shard; an interrupted build resumes at the next shard.

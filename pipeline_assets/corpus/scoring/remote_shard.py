@@ -1,8 +1,8 @@
 """Scoring of a shard on another machine.
 
-The machine reads hub files from one persistent folder and writes scores to another. A request is JSON. The sha256 of
-everything that determines the scores names the output, `SPLIT/DIGEST.parquet`, stored with a receipt. An equal request
-returns the stored scores, so a preempted machine loses only its current shard.
+The machine reads hub files from one persistent folder and writes scores to another. A request is JSON. Its scores are
+stored as `SPLIT/DIGEST.parquet`, with a receipt; the digest is the sha256 of everything that determines the scores. An
+equal request returns the stored scores, so a preempted machine loses only its current shard.
 """
 
 import functools
@@ -32,19 +32,19 @@ _DEPLOY = "deploy the app again, from the same version of corpusmill"
 
 
 def files_request(files: HubFileSet) -> Request:
-    """Build the request part that lists files of a hub."""
+    """Build the part of a request that lists files of a hub."""
     entries = [[file.path, file.size, file.digest] for file in files.files.values()]
     return {"name": files.name, "revision": files.revision, "files": entries}
 
 
 def fetch_request(work: ScoreWork) -> Request:
-    """Build the request for all files that the shards of a split read."""
+    """Build the request to fetch all files that the score shards of a split read."""
     assert work.pools is not None and work.model is not None
     return {"pools": files_request(work.pools), "models": {work.model_digest: files_request(work.model)}}
 
 
 def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
-    """Build the request for a shard's scores; `gpu` is a model such as H100!, or None."""
+    """Build the request to score a shard; `gpu` is a GPU model, or None for a CPU."""
     assert work.pools is not None
     recipe = {name: value for name, value in work.recipe.content().items() if name not in _ROW_KEYS}
     return {
@@ -62,7 +62,7 @@ def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
 
 
 def fetch_files(request: Request, hub: HubFiles) -> None:
-    """Fetch missing files into the cache of a hub, and check each against its hash."""
+    """Fetch the files of a request that the hub's cache lacks, and check their hashes."""
     _fetch(request["pools"], hub)
     for key, model in request["models"].items():
         _fetch(model, hub.for_models())
@@ -75,7 +75,7 @@ def _fetch(request: Request, hub: HubFiles) -> None:
 
 
 def is_fetched(request: Request, files: Path) -> bool:
-    """Check whether all files that a shard reads are fetched."""
+    """Check whether all files are fetched that a request to score a shard needs."""
     pools, [entry] = request["pools"], request["pools"]["files"]
     missing = HubFiles(files).count_missing_bytes(pools["name"], HubFile(*entry), 0, entry[1])
     return not missing and _listing_path(request["model"], files).exists()
@@ -124,9 +124,9 @@ def load_or_score(
     score: Callable[[StagingView], Receipt],
     environment: Mapping[str, str] | None = None,
 ) -> Receipt:
-    """Return the receipt of stored scores, or call `score` and store its output.
+    """Return the receipt of stored scores, or call `score` and store its scores.
 
-    After three attempts that ended early, `RetryableError` is raised and the count reset, so a retry may succeed.
+    If three earlier attempts ended before they finished, `RetryableError` is raised, and the next call tries again.
     """
     [[_, _, pool]] = request["pools"]["files"]  # without its commit: equal rows of another commit cost nothing
     digest = canonical_sha256({**request, "pools": pool, "means": environment}).rpartition(":")[2]
@@ -180,7 +180,7 @@ def _link_model(model: str, files: Path) -> tuple[str, Path]:
 
 @functools.cache
 def _verified_file(hub: HubFiles, name: str, revision: str, file: HubFile) -> Path:
-    """Return the path of a fetched file, whose hash is checked once per process."""
+    """Return the path of a fetched file, after a check of its hash (once per process)."""
     if hub.count_missing_bytes(name, file, 0, file.size):
         raise _not_fetched(f"{name}@{revision}:{file.path}")
     return hub.fetch(name, revision, file).local.absolute()

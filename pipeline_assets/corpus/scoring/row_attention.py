@@ -29,9 +29,9 @@ def attend_by_rows(
     """Compute attention within each of many rows concatenated without padding.
 
     `query`, `key` and `value` have the shape (1, heads, tokens, head size), `key` and `value` possibly fewer heads; the
-    result has (1, tokens, heads, head size). `cu_seq_lens_q` has the bounds of rows, shape (rows + 1,) int32: 0 first,
-    the number of tokens last. `transformers` passes it from the caller, so nothing is read back from a device to find
-    the bounds. A GPU runs PyTorch's variable-length kernel, a CPU one call per row.
+    result has (1, tokens, heads, head size). `cu_seq_lens_q` has the bounds of the rows, int32 (rows + 1,): 0 first,
+    the number of tokens last. `max_length_q` is the length of the longest row. `transformers` passes on both, so that
+    no GPU is read to find them. A GPU runs PyTorch's variable-length kernel, a CPU one call per row.
 
     `scaling` is the factor of the logits, by default 1 / sqrt(head size). `sliding_window` is the number of tokens that
     a token attends to, including itself. `s_aux` has the sinks of gpt-oss, shape (heads,): logits without a value.

@@ -1,7 +1,8 @@
 """Choice of the rows of each subset among scored rows.
 
-If a rule matches too many rows, their order depends only on seed, rule, split and the row's id: not on the order of
-splits, on workers or on other rows. So a larger `max_rows` only adds rows to a subset.
+If a rule may not select all rows that it matches, it selects those with the lowest ranks. A rank depends only on seed,
+rule, split and the row's id: not on the order of splits, on workers or on other rows. So a larger `max_rows` only adds
+rows to a subset.
 """
 
 import hashlib
@@ -14,10 +15,9 @@ from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
 
 
 def selection_ranks(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
-    """Compute the rank of each row for a rule, which selects the lowest ranks first.
+    """Compute each row's rank for a rule, which selects low ranks first; shape (ids,).
 
-    A rank is the head of the sha256 of seed, rule, split and id, separated by NUL, as a big-endian integer; shape
-    (ids,).
+    A rank is the first 8 bytes, as a big-endian integer, of the sha256 of seed, rule, split and id, separated by NUL.
     """
     prefix = hashlib.sha256(f"{seed}\0{rule}\0{split}\0".encode())
     heads = bytearray()
@@ -31,9 +31,9 @@ def selection_ranks(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDA
 def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return a mask of the candidates that a rule selects.
 
-    Balanced domains contribute one row each in turn while they have rows. So if `max_rows` grows by one, one domain
-    contributes one row more, and no domain fewer. `ranks` has the rank of each candidate from `selection_ranks`,
-    `domains` the number of its domain, both with the shape (rows,).
+    If the rule balances domains, each domain contributes one row in turn while it has rows. So if `max_rows` grows by
+    one, one domain contributes one row more, and no domain fewer. `ranks` are the candidates' `selection_ranks`,
+    `domains` the numbers of their domains, both with the shape (candidates,).
     """
     if rule.max_rows is None and not rule.balance:
         return np.ones(len(ranks), bool)
@@ -57,11 +57,11 @@ def choose_rows(
     *,
     disjoint: bool,
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows that each rule selects in turn, shape (rows, rules).
+    """Return a mask of the rows that the rules select in turn, shape (rows, rules).
 
-    `candidates` marks rows in a rule's band that meet its conditions, `ranks` has the ranks from `selection_ranks`,
-    both with the shape (rows, rules); `domains` has the number of each row's domain. If `disjoint`, rows that a rule
-    selected are excluded from later rules.
+    `candidates` marks the rows that a rule may select, and `ranks` has their `selection_ranks`; both have the shape
+    (rows, rules). `domains` has the number of each row's domain, shape (rows,). If `disjoint`, a rule cannot select
+    rows that an earlier rule selected.
     """
     chosen = np.zeros_like(candidates)
     for column, rule in enumerate(rules):
@@ -73,11 +73,12 @@ def choose_rows(
 def near_a_boundary(
     nll: NDArray[np.float64], percentile: NDArray[np.float64], rule: SubsetRule, error_bar: float
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows that an error bar could move across a boundary.
+    """Return a mask of the rows whose NLL is within an error bar of a band's boundary.
 
-    A boundary of the band is halfway between the outermost NLL inside it and the nearest NLL outside it. If no row is
-    outside, as with a band that starts at 0 or ends at 100, that side has no boundary. `nll` (means) and `percentile`
-    have all rows of a split, NaN without a score; `error_bar` is in nats per token.
+    The band is the rule's range of percentiles. A boundary is halfway between the outermost NLL in the band and the
+    nearest NLL outside. A side without rows outside, as of a band that starts at 0 or ends at 100, has no boundary.
+    `nll` has the mean NLL of all rows of a split, `percentile` their percentiles, both with the shape (rows,), NaN
+    without a score. `error_bar` is in nats per token.
     """
     low, high = rule.band
     is_near = np.zeros(len(nll), bool)

@@ -23,11 +23,10 @@ class Gap:
     """Comparison of two models on the same rows.
 
     Attributes:
-        bytes: UTF-8 bytes of their completions.
-        first: Bits per byte of the first model, as `second` of the second; None without bytes.
-        gap: Second - first; below 0 the second model is better.
-        low: Lower end of the gap's 95 % interval, from the spread of rows; None with fewer than two rows.
-        high: Upper end of that interval.
+        bytes: UTF-8 bytes of the rows' completions.
+        first, second: Bits per byte of each model; None without bytes.
+        gap: `second` - `first`, below 0 if the second model is better; None without bytes.
+        low, high: Ends of the gap's 95 % interval, from the spread of rows; None without bytes or with one row.
         second_better: Share of rows for which the second model's NLL is lower; None without rows.
     """
 
@@ -42,7 +41,7 @@ class Gap:
 
     @classmethod
     def from_sums(cls, sums: pl.DataFrame) -> "Gap":
-        """Compute the comparison from the sums that `_sum_by_domain` returns."""
+        """Compute the comparison from sums of `_sum_by_domain`, over all their domains."""
         rows, size, first, second, better, *squares = sums.select(pl.exclude("domain").sum()).row(0)
         share = better / rows if rows else None
         if not size:
@@ -57,7 +56,7 @@ class Gap:
         return cls(rows, size, first / bits, second / bits, (second - first) / bits, low, high, share)
 
     def cells(self) -> list[str]:
-        """Return the figures as text, in the order of the table's columns."""
+        """Return the figures as text, in the order of the columns in `_HEAD`."""
         bits = ("-" if value is None else f"{value:.4f}" for value in (self.first, self.second))
         change = "-" if self.gap is None else f"{self.gap:+.4f}"
         interval = "-" if self.low is None else f"{self.low:+.4f} to {self.high:+.4f}"
@@ -67,11 +66,11 @@ class Gap:
 
 @dataclass(frozen=True)
 class ScoreGap:
-    """Gap over all rows, by split and by domain.
+    """Comparison of two models over all rows, by split and by domain.
 
     Attributes:
         left_out: Excluded rows of each split: `only_first` and `only_second` count rows that only one model scored,
-            `other_bytes` counts rows for which different bytes were scored.
+            `other_bytes` counts rows in which the models scored different numbers of bytes.
     """
 
     total: Gap
@@ -116,7 +115,7 @@ def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> Sc
 
 
 def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:
-    """Read the rows with a score, and their domains from the pools."""
+    """Read the rows with a score, with their domains; no rows for None."""
     tables = [pl.DataFrame(schema=_ROWS)]
     for rows in split.rows([*_ROWS][:-1], ["meta_domain"]) if split is not None else ():
         table = pl.DataFrame(pl.from_arrow(rows.select([*_ROWS]))).cast(_ROWS)
@@ -127,8 +126,9 @@ def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:
 def _sum_by_domain(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum the rows that both models scored, by domain.
 
-    Columns: rows, bytes, nats of the first and of the second model, rows for which the second is better, and for the
-    standard error: squares of the change in nats, products of change and bytes, squares of bytes.
+    Columns: domain, rows, bytes, nats of the first and of the second model, rows for which the second is better. For
+    the standard error, with the change in nats from the first to the second: squares of the change, products of change
+    and bytes, squares of bytes.
     """
     first, second, size = pl.col("nll_sum"), pl.col("nll_sum_second"), pl.col("completion_bytes")
     change = second - first

@@ -1,12 +1,12 @@
 """Report on the scores of splits.
 
-Files: `report.json`, and `report.html` with the same content as one page with plots. `total` and each of `splits` has
-`rows`, `truncated` and `tokens_lost` of all rows, `without_score` by reason, and the rows with the `highest` and
-`lowest` `nll_mean`. Figures of the rows with a score are in `scored` (all), `domains`, `correctness` (by range) and
-`lengths` (by the largest power of two not above the number of tokens):
+Files: `report.json`, and `report.html` with the same content as one page with plots. In `report.json`, `total` and each
+of `splits` have: the numbers of `rows`, of `truncated` rows and of `tokens_lost`; `without_score`, the numbers of rows
+without a score by reason; the rows with the `highest` and `lowest` `nll_mean`. Figures of the rows with a score are in
+`scored` for all of them, and by group in `domains`, `correctness` (ranges) and `lengths` (powers of two of tokens):
 
     rows, completion_tokens, completion_bytes, nll_sum   number of rows, and sums over them; NLL in nats
-    nll, bits_per_byte, perplexity                       over all these tokens; null if not finite
+    nll, bits_per_byte, perplexity                       of all completion tokens together; null if not finite
     quantiles                                            `QUANTILES` of `nll_mean`, exact; empty without rows
     bins                                                 rows by `nll_mean`: bin k starts at `BIN_EDGES[k]`, the last
                                                          has no upper end; trailing empty bins are omitted
@@ -73,9 +73,9 @@ def _preview_line(name: str, figures: Mapping[str, Any], rows: int | None = None
 
 
 def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], settings: RunSettings) -> BuildResult:
-    """Write the report on scores, in this process.
+    """Write `report.json`, in this process; `report.html` follows after the manifest.
 
-    The page is written later, when the digest is known. Memory: 32 bytes per row, and 64 per row of the current split.
+    Memory: 32 bytes per row, and 64 per row of the current split.
     """
     progress = Progress(settings.title("describe"), len(splits), "splits", settings.log_every_s)
     total_tally, by_split = _Tally(), dict[str, dict[str, Any]]()
@@ -95,7 +95,7 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
 
 @dataclass
 class _Figures:
-    """Rows with a score: each `nll_mean`, and sums of the other `_NUMBERS`."""
+    """Figures of rows with a score: all `nll_mean`, and sums of the other `_NUMBERS`."""
 
     values: list[NDArray[np.float64]] = field(default_factory=lambda: [np.empty(0)])
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
@@ -150,7 +150,7 @@ class _Tally:
         self._lowest = heapq.nsmallest(_EXTREME_ROWS, [*self._lowest, *entries], key=itemgetter("nll_mean"))
 
     def describe(self, decisions: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all figures, and model and stability from the scores' manifest."""
+        """Return all figures, with the entries `model` and `how_sure` of `decisions`."""
         figures: dict[str, Any] = {name: self._counts[name] for name in ("rows", "truncated", "tokens_lost")}
         figures |= {"without_score": dict(sorted(self._without_score.items())), "scored": self._scored.describe()}
         for part, groups in self._groups.items():

@@ -46,9 +46,9 @@ class Scorer:
     """Model, tokenizer and recipe that score rows.
 
     Attributes:
-        model: Digest of the model's files. It identifies the scorer, so later builds reuse a loaded model.
+        model_digest: Digest of the model's files. Scorers of equal digest, recipe and vocabulary share a model.
         vocabulary: File of the o200k tokenizer; None for the built-in file.
-        gpu_locks: Folder in which the processes of a build claim one GPU each; None for the first GPU.
+        gpu_locks: Folder in which the processes of a build claim one GPU each; None to use the first GPU.
     """
 
     model_digest: str
@@ -58,7 +58,7 @@ class Scorer:
     gpu_locks: Path | None = field(default=None, compare=False)
 
     def warm_up(self) -> None:
-        """Load the tokenizer, and a model on a CPU, before workers are forked."""
+        """Load the tokenizer, and on a CPU also the model, before workers are forked."""
         load_pinned_tokenizer(self)
         if self.recipe.device == "cpu":  # the state of a GPU does not survive a fork
             load_pinned_model(self)
@@ -68,8 +68,8 @@ class Scorer:
 def claim_gpu(folder: Path) -> int:
     """Claim the first free GPU for the life of this process, and return its number.
 
-    Claims are file locks in a folder of one build; another build claims the same GPUs. The number is 0 if all are
-    claimed.
+    Claims are file locks in one build's folder, so two builds do not see each other's claims and may use the same GPU.
+    If all GPUs are claimed, return 0.
     """
     import torch
 
@@ -85,7 +85,7 @@ def claim_gpu(folder: Path) -> int:
 
 @functools.lru_cache(maxsize=1)
 def load_pinned_model(scorer: Scorer) -> "LanguageModel":
-    """Load the model, and cache it for the life of the process."""
+    """Load and check a model, and cache the latest one for the life of the process."""
     try:
         import torch
 
@@ -108,7 +108,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
 
 @functools.lru_cache(maxsize=1)
 def load_pinned_tokenizer(scorer: Scorer) -> Tokenizer:
-    """Load the tokenizer, and cache it for the life of the process."""
+    """Load a tokenizer, and cache the latest one for the life of the process."""
     if scorer.recipe.tokenizer == "o200k_harmony":
         return load_encoder(VOCABULARY_SHA256, scorer.vocabulary)
     return token_rows.load_model_tokenizer(scorer.folder)
@@ -121,7 +121,7 @@ def _tokenizer_digest(scorer: Scorer) -> str:
 
 
 def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scorer) -> Receipt:
-    """Write a file of scores, without percentiles.
+    """Score the rows of a job, and write their scores without percentiles.
 
     Counts of the receipt: `documents`, `tokens`, `completion_tokens`, `truncated`, `tokens_lost`, `encoded/<loss>`,
     `unscored/<reason>`, `batches`, `halved_batches` (batches that did not fit into memory).

@@ -35,7 +35,7 @@ _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
 def run_locally(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
-    """Return a stage that runs score shards in worker processes of this machine."""
+    """Return a runner of stages of score shards in worker processes of this machine."""
     workers = replace(settings, workers=_parallel_shards(scorer.recipe, settings), growth_bytes=_NO_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), workers, scorer.warm_up)
 
@@ -51,8 +51,8 @@ def score_split(
 ) -> BuildResult:
     """Score the selected rows of a split.
 
-    `files` has the paths of the pool files, by their names in scores, in order. The manifest names the `model`, errors
-    its location `weights`. `run_stage` runs score shards, here or on other machines.
+    `files` has the paths of the pool files by their names in scores, in order. `model` is the model's name for the
+    manifest, `weights` its location for errors. `run_stage` runs score shards, here or on other machines.
 
     Raises:
         InputError: More than 1 % of the rows have no finite logits, or shards were scored in different environments.
@@ -93,7 +93,7 @@ def score_split(
 
 
 def _parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
-    """Count the shards that run at a time: one per worker, per GPU, or per machine."""
+    """Count the shards that run at a time: one per CPU worker, per GPU, or in all."""
     if recipe.device == "cpu":
         return max(settings.workers, 1)
     if detect_device() != "cuda":
@@ -105,7 +105,7 @@ def _parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
 
 
 def _stop_if_not_finite(receipts: Iterator[Receipt], rows: int, weights: object) -> Iterator[Receipt]:
-    """Yield receipts; raise InputError when too many rows have no finite score."""
+    """Yield receipts; raise InputError once over 1 % of `rows` have no finite logits."""
     bad = 0
     for receipt in receipts:
         bad += receipt.counts.get(f"unscored/{NOT_FINITE}", 0)
@@ -117,7 +117,7 @@ def _stop_if_not_finite(receipts: Iterator[Receipt], rows: int, weights: object)
 
 
 def _shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) -> Any:
-    """Return the value of a note that all receipts must share."""
+    """Return the value of a note; raise InputError if it differs between receipts."""
     values = {json.dumps(receipt.notes[note], sort_keys=True): receipt.notes[note] for receipt in receipts}
     if len(values) > 1:  # libraries were upgraded between an interrupted build and the next one
         what = f"shards were scored in different environments: {'; '.join(sorted(values))}"
@@ -127,7 +127,7 @@ def _shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) ->
 
 
 def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int) -> dict[tuple[str, int], float]:
-    """Return `nll_mean` of evenly spaced rows with a score, by pool file and row."""
+    """Map (pool file, row) to `nll_mean` for evenly spaced rows with a score."""
     scored = np.flatnonzero(~np.isnan(nll))
     steps = np.linspace(0, len(scored) - 1, min(count, len(scored))).round().astype(np.int64)
     chosen, first, sample = scored[np.unique(steps)], 0, dict[tuple[str, int], float]()
@@ -143,16 +143,17 @@ def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int)
 def _rescoring_jobs(
     sample: Iterable[tuple[str, int]], files: Mapping[str, Path], batch_rows: int
 ) -> Iterator[ScoreJob]:
-    """Yield a job per file that scores the sampled rows again."""
+    """Yield a job per pool file that scores its rows of a sample again."""
     for number, (name, keys) in enumerate(itertools.groupby(sample, key=itemgetter(0))):
         rows = tuple(row for _, row in keys)
         yield ScoreJob(f"rows-{batch_rows}-{number:05d}", name, files[name], rows, batch_rows)
 
 
 def _measure_stability(sample: Mapping[tuple[str, int], float], rescored: Sequence[Path]) -> dict[str, Any]:
-    """Measure how far `nll_mean` of rescored rows differs, in nats per token.
+    """Measure how much the `nll_mean` of sampled rows changes when scored again.
 
-    `error_bar` covers 95 % of the rows, `largest` all, both as decimal strings; None if no row was scored again.
+    95 % of the rows differ by at most `error_bar`, all by at most `largest`: nats per token, as decimal strings, or
+    None if no row was scored again.
     """
     differences: dict[tuple[str, int], float] = {}
     for path in rescored:

@@ -24,17 +24,18 @@ class ScoredSplit:
         name: `dataset/split`.
         scores: Parquet file with the columns `SCORES`, rows ordered by (`pool_file`, `pool_row`).
         pool_files: Paths of the files that `pool_file` names; they may have more rows and columns than needed.
+        decisions: Model and stability of the scores, as in their manifest.
     """
 
     name: str
     scores: Path
     pool_files: Mapping[str, Path]
-    decisions: Mapping[str, Any] = field(default_factory=dict)  # model and stability, as in the manifest
+    decisions: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield scores joined with `pool_columns`, in the order of the scores.
+        """Yield scores joined with columns of their pools, in the order of the scores.
 
-        Each table is a row group of a pool. A column that a pool lacks has the type null.
+        Each table has the scored rows of one row group of a pool file. A column that a file lacks has the type null.
         """
         with open_parquet(self.scores) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
@@ -43,7 +44,7 @@ class ScoredSplit:
 
 
 def _group_by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield runs of consecutive rows with the same pool file, and its name."""
+    """Yield (pool file, table) for each run of rows with the same pool file."""
     for group in range(scores.num_row_groups):
         table = scores.read_row_group(group, columns=list(columns), use_threads=False)
         files = table["pool_file"].to_pylist()
@@ -67,10 +68,10 @@ def _join_scores(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -
 
 
 def pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
-    """Read some rows of a pool file, a row group at a time.
+    """Read some rows of a pool file, a table per row group.
 
-    `rows` are ascending row numbers. Missing columns are omitted; if all are missing, the first column is read. A file
-    with fewer rows than requested raises `InputError` after the last table.
+    `rows` are ascending row numbers. Missing columns are omitted; if all are missing, the file's first column is read.
+    If the file lacks rows, `InputError` is raised after the last table.
     """
     first = rows_read = 0
     with open_parquet(path) as file:

@@ -57,7 +57,7 @@ def _format_value(value: str | float | None) -> str:
 def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute the percentile of each value, 100 · (mean rank - 0.5) / n, in (0, 100).
 
-    NaN has no rank, and remains NaN. Equal values share the mean of their ranks, from 1, so the mean percentile is 50.
+    Ranks start at 1; equal values share the mean of their ranks, so the mean percentile is 50. NaN remains NaN.
     """
     result = np.full(len(nll), np.nan)
     is_scored = ~np.isnan(nll)
@@ -79,7 +79,7 @@ def rows_have_scores(scores: Artifact) -> Verdict:
 
 
 def scored_summary(counts: Mapping[str, Any]) -> str:
-    """Summarise how many rows have a score, no score, or a truncated text."""
+    """Summarise how many rows have a score, have none, were left out or truncated."""
     unscored, rows = counts["unscored"], counts["documents"]
     summary = f"{rows - sum(unscored.values()):,} of {rows:,} rows have a score"
     if unscored:

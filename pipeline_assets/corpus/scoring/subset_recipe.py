@@ -96,9 +96,9 @@ class SubsetsRecipe(RecipeSection):
         rules: Rules by subset name.
         order: Order in which rules select rows; by default the order of `rules`. It is stored explicitly, because
             manifests sort keys.
-        disjoint: Whether a row belongs only to the first rule that selects it. A rule selects its rows, at most
-            `max_rows`, from the rows that no earlier rule selected, including those above an earlier `max_rows`.
-        seed: Seed of the choice if there are more rows than `max_rows`.
+        disjoint: Whether a row belongs only to the first rule that selects it. A row that an earlier rule left out
+            because of its `max_rows` may still be selected.
+        seed: Seed of the choice if a rule may not select all rows.
         tokens: Whether token files are written; see `subset_tokens`.
         terminators: Whether terminators count in loss masks; see `TokenLoss`.
         headers: Whether headers count in loss masks; see `TokenLoss`.

@@ -4,8 +4,8 @@
     tokens/<rule>/loss_mask.npy   bool, shape (tokens,): True if a token counts in the loss
     tokens/<rule>/rows.parquet    `ROWS`: first token, number of tokens and loss rule of each row, in row order
 
-`np.load(path, mmap_mode="r")` reads the arrays. A subset without rows has no files. Bodies and the structure between
-them are encoded separately, and masked by their tokens: text never becomes a control token, nor a control token text.
+`np.load(path, mmap_mode="r")` reads the arrays. A subset without rows has no files. Message bodies and the control
+tokens between them are encoded separately, so that text in a body never becomes a control token.
 """
 
 import functools
@@ -54,13 +54,13 @@ class TokenLoss(NamedTuple):
     headers: bool
 
     def rule(self, bodies: encode.LossMode) -> str:
-        """Return the loss rule of a row, which extends the rule of its bodies."""
+        """Return a row's loss rule: the rule for its bodies, then these settings."""
         return f"{bodies.rule} terminators={str(self.terminators).lower()} headers={str(self.headers).lower()}"
 
 
 @dataclass(frozen=True)
 class _Shard:
-    """File of a subset with rows of one split; `rows` is 0, because it is read whole."""
+    """File of a subset with rows of one split; `rows` is 0 as in `ScoreJob`."""
 
     name: str
     split: str  # dataset/split
@@ -75,7 +75,7 @@ def write_token_files(
     loss: TokenLoss,
     settings: RunSettings,
 ) -> list[OutputFile]:
-    """Write the token files of all subsets, from the files of each in row order."""
+    """Write the token files of subsets, from the files of each subset in row order."""
     shards = {
         name: [
             _Shard(f"{name}-{number:05d}", file.path.partition("/")[2].rsplit("-", 3)[0], staging.path(file.path))
@@ -102,8 +102,8 @@ def encode_rows(
 ) -> Receipt:
     """Encode the rows of a subset's file, and decode each row to check it.
 
-    Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), `ROWS` with tokens
-    counted from 0. Counts: `documents`, `tokens`.
+    Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS` table
+    whose `first_token` counts from the start of this file. Counts: `documents`, `tokens`.
     """
     names = [f"{WORK}/{TOKENS}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []
@@ -123,7 +123,7 @@ def encode_rows(
 def _encode_batches(
     shard: _Shard, encoder: HarmonyEncoder, loss: TokenLoss
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
-    """Yield id and loss rule of each row, its token ids, and its loss mask."""
+    """Yield for each row: its id and loss rule, its token ids, its loss mask."""
     for batch in group_by_size(_read_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
         parsed_rows = [_parse_row(row, name) for row, name in zip(batch, names, strict=True)]
@@ -181,7 +181,7 @@ def _loss_mask(
 
 
 def _token_after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: HarmonyEncoder) -> int:
-    """Return the index of the token after a text at `start`, at most `stop`."""
+    """Return the index after the tokens of a text that begin at `start`, else `stop`."""
     return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
 
 

@@ -3,8 +3,8 @@
     subset_<rule>/<dataset>/<split>-00000-of-0000N.parquet   rows, `SUBSET_SCHEMA`, in the order of the scores
     tokens/<rule>/…                                          the same rows as tokens, see `subset_tokens`
 
-The first pass reads scores and the columns that conditions use, and keeps a few numbers per row. The second pass reads
-the chosen rows of each rule with all their columns. Its memory is a row group of a pool and a file of the subset.
+A first pass reads scores and the columns that conditions use, and keeps a few numbers per row. A second pass reads the
+chosen rows of each rule with all columns; its memory is a row group of a pool and a file of the subset.
 """
 
 import itertools
@@ -54,7 +54,7 @@ _COUNTED = ["meta_domain", "stats_tokens", "stats_completion_tokens"]
 
 @dataclass(frozen=True)
 class _Shard:
-    """Rows of a split that a rule chose; `rows` is 0, because a split is read whole."""
+    """Rows of a split that a rule chose; `rows` is 0 as in `ScoreJob`."""
 
     name: str
     rule: str
@@ -100,16 +100,16 @@ def choose_subsets(
 
 
 class _ScoredRows:
-    """Result of the first pass: figures of each scored row, in split order.
+    """Result of the first pass: figures of each row of the scores, split by split.
 
     Attributes:
         nll: Mean NLL, shape (rows,); NaN without a score.
         percentile: Percentile within the split, shape (rows,); NaN without a score.
         domains: Number of each row's domain, in name order; shape (rows,).
-        tokens: Tokens according to the pool, shape (rows,); 0 if unknown, as `completion_tokens`.
-        meets_conditions: Whether all conditions of a rule hold, shape (rows, rules).
-        candidates: Whether the row is also in the rule's band, shape (rows, rules).
-        ranks: Ranks of the candidates of rules that may not select all, shape (rows, rules).
+        tokens, completion_tokens: Numbers of tokens from the pool, shape (rows,); 0 if unknown.
+        meets_conditions: Whether a row meets all conditions of a rule, shape (rows, rules).
+        candidates: Whether the row is also in the rule's range of percentiles, shape (rows, rules).
+        ranks: `selection_ranks` of the candidates of rules with `max_rows` or `balance`, else 0; shape (rows, rules).
         present_columns: Columns of conditions that have a value in some row.
     """
 
@@ -163,7 +163,7 @@ class _ScoredRows:
 
 
 def _cast_columns(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:
-    """Cast columns to the types of the schema; missing columns are null."""
+    """Cast columns of a split's table to their types in `SCHEMA`."""
     for name in columns:
         target, index = SCHEMA.field(name), table.column_names.index(name)
         try:
@@ -177,7 +177,7 @@ def _cast_columns(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -
 def _write_subsets(
     staging: StagingDir, scored: _ScoredRows, chosen: NDArray[np.bool_], settings: RunSettings
 ) -> dict[str, list[OutputFile]]:
-    """Run the second pass: write the files of each rule, by split."""
+    """Run the second pass: write the files of each rule, in the order of splits."""
     shards = []
     for column, rule in enumerate(scored.recipe.order):
         for number, (split, rows) in enumerate(scored.splits()):
@@ -196,7 +196,7 @@ def _write_subsets(
 
 
 def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
-    """Write the chosen rows of a split into work files, one row group each."""
+    """Write the rows that a rule chose in a split into work files with one row group."""
     files: list[OutputFile] = []
     for tables in group_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
         table, name = pa.concat_tables(tables).combine_chunks(), f"{WORK}/subsets/{shard.name}-{len(files):05d}.parquet"
@@ -223,8 +223,8 @@ def _decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[str, Any]
 
     - `candidates` (by band and conditions) and `taken`: numbers of rows;
     - `splits`: rows, and lowest and highest `nll_mean` and percentile of the chosen rows;
-    - `could_flip`: rows that meet the conditions and are near a boundary of the band (`near_a_boundary`), and their
-      share among these rows and the candidates, over splits with an error bar; null if no split has one;
+    - `could_flip`: rows that meet the conditions and are `near_a_boundary`: their number, and their share among these
+      rows and the candidates together, over the splits with an error bar; null if no split has one;
     - `unsaid`: columns of conditions that have no value in any row, if any.
     """
     bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.splits()}

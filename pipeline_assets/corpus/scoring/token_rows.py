@@ -32,7 +32,8 @@ class TokenRow:
 
     Attributes:
         ids: Token ids, shape (tokens,).
-        counts: Whether a token's NLL counts, shape (tokens,); False for the first token, which nothing predicts.
+        counts: Whether a token's NLL counts, shape (tokens,): whether it is in a message body that the row's loss mode
+            selects, the completion. The first token never counts, because nothing predicts it.
     """
 
     ids: NDArray[np.int32]
@@ -48,7 +49,8 @@ class EncodedRow:
 
     Attributes:
         completion_bytes: UTF-8 bytes of the tokens that count.
-        tokens_lost: Tokens that were cut off at the end.
+        tokens_lost: Number of tokens that were cut off at the end.
+        losses: Text that the tokenizer lost.
         reason: Reason why nothing can be scored; None if some token counts: `no_text`, `unknown_loss_mode`,
             `no_completion` (only a prompt), `no_completion_left` (completion cut off), or the code of the `Refusal` if
             the text is not Harmony.
@@ -66,7 +68,7 @@ def encode_row(
 ) -> EncodedRow:
     """Encode a row as Harmony, cut it at `max_length`, and mark the tokens that count.
 
-    `loss_mode` and `loss_rule` are columns of the row (`encode.row_loss_mode`).
+    `text`, `loss_mode` and `loss_rule` are columns of the row, see `encode.row_loss_mode`.
     """
     if not text:
         return EncodedRow(reason=NO_TEXT)

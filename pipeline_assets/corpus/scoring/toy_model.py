@@ -1,4 +1,4 @@
-"""Toy model that tries scoring without a download."""
+"""Toy model, to try scoring without a download."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _WIDTH = 16
 def write_toy_model(folder: Path, seed: int = 0) -> Path:
     """Write a tiny Llama over o200k Harmony (13 MB) into a folder, and return it.
 
-    Its scores mean nothing. Its bytes are equal each time; an existing model is kept.
+    Its scores mean nothing. Equal seeds result in equal bytes; a model that is already in the folder is kept.
     """
     try:
         import torch

@@ -108,7 +108,7 @@ def test_weights_that_are_missing_or_cut_short_are_one_line(
 
 def test_a_head_that_is_more_than_a_product_is_found_out(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     """Granite divides its logits: a program that didn't know would be found wrong by the model's own."""
-    monkeypatch.setattr(loading, "_find_scale", lambda config: 1.0)
+    monkeypatch.setattr(loading, "_logit_scale", lambda config: 1.0)
 
     with pytest.raises(InputError, match="not the product of its last hidden states and its LM head"):
         load_model(saved("Granite"), CPU)
