@@ -45,7 +45,7 @@ def write_outcomes(
     derive_id: DeriveId,
     licences: LicenceTable | None,
 ) -> int:
-    """Write Documents and rejects, count dropped rows, and return their number.
+    """Write Documents and rejects, count dropped rows; return the number of outcomes.
 
     A string in `outcomes` is the code of the rule that dropped a row. A licence tag that is not in `licences` is
     replaced by the tag of the same licence there, or else by `unknown`. Without `licences`, all tags are kept.
@@ -107,7 +107,7 @@ def count_column_values(fields_with_values: Iterable[str], writer: ShardWriter) 
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """List the recipe's single columns, except text, for which no row has a value."""
+    """List the columns named for id, date or licence in which no row has a value."""
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
 
@@ -131,7 +131,7 @@ class ConvertedSource:
     Attributes:
         shards: Receipts by shard, in manifest order.
         derive_id: Derives the id of a row without an id from its text.
-        decisions: Decisions of the readers, for the manifest.
+        decisions: Facts that reading found, such as empty columns, for the manifest.
         is_expected: Check whether a reject is normal for the source, and does not count against its limit.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
@@ -164,8 +164,7 @@ def finish_source(
     """Check a source's rejects and Documents, and write its final shards and counts.
 
     Raise InputError if the share of unexpected rejects exceeds the limit, more than 1 % of the documents had NUL
-    characters, or no document is kept. `where` (by default the build's target) and `fix` are parts of the message if no
-    document is kept.
+    characters, or no document is kept. The last of these errors has `where` (by default the build's target) and `fix`.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])

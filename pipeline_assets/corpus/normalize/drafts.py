@@ -114,7 +114,7 @@ def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Itera
 def _draft_local(
     folder: SourceFolder, files: Sequence[SourceFile], name: str, not_read: Counter[str]
 ) -> Iterator[SectionDraft]:
-    """Draft a section per text column, for files with it; text files join the first."""
+    """Draft a section for the files of each text column; add text files to the first."""
     by_column: dict[str, list[SourceFile]] = {}
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
     for file in files:

@@ -62,7 +62,7 @@ def convert_files(
     shard_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert those files of a source that a listing names to Document shards.
+    """Convert the listed files of a source to Document shards.
 
     The files are compared with the listing before and after reading. The path of `folder` must be absolute.
     """
@@ -94,7 +94,7 @@ class PieceShard:
 
 
 def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
-    """Group pieces into shards of `shard_bytes`; a file in one piece counts fourfold."""
+    """Group pieces into shards; files in one piece count fourfold, as if packed."""
     groups = group_by_size(pieces, _unpacked_bytes, shard_bytes)
     return [PieceShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
@@ -125,10 +125,7 @@ def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePo
 
 
 def _common_licence(licences: Sequence[LicenceTag]) -> LicenceTag:
-    """Return the licence that a folder's licence files agree on, or else `unknown`.
-
-    Different licences may all apply, or be alternatives.
-    """
+    """Return the licence that all licence files of a folder state, or else `unknown`."""
     if len({licence.tag for licence in licences}) == 1:
         return licences[0]
     files = [f"{licence.evidence.removeprefix('file: ')} ({licence.tag})" for licence in licences[:_MAX_NAMED_FILES]]
@@ -180,7 +177,7 @@ def normalize_local(
     licences: Mapping[PurePosixPath, LicenceTag],
     zstd_level: int,
 ) -> Receipt:
-    """Convert one shard of local files; the count `rows` has the rows that were read."""
+    """Convert one shard of local files; count the rows that were read as `rows`."""
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
@@ -198,8 +195,8 @@ def read_piece(
 ) -> Iterator[DocumentOrReject]:
     """Yield a Document or Reject for every row that begins in the piece, in order.
 
-    `licences` are licences by folder; the nearest folder above the file sets the default of its rows. Document
-    fields for which a row has a value are added to `fields_with_values`.
+    `licences` are licences by folder; the nearest folder above the file sets the default of its rows. Document fields
+    for which a row has a value are added to `fields_with_values`.
     """
     name = piece.file.name
     columns = TEXT_COLUMNS if recipe.detect_format(name) == "text" else recipe.columns
@@ -248,10 +245,7 @@ def normalize_pages(
 
 
 def pages_add_up(normalized: Artifact) -> Verdict:
-    """Check that every page of a Wikipedia extraction became an article or a reject.
-
-    Pages are counted by their first lines alone.
-    """
+    """Check that every page of a Wikipedia extraction became an article or a reject."""
     identity = normalized.manifest.identity
     if "pages" not in identity.counts:
         return Verdict(True, "not a Wikipedia extraction", applies=False)

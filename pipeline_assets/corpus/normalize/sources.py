@@ -69,7 +69,7 @@ class SourceSection(RecipeSection):
         return tag
 
     def rows_content(self, shard_text_bytes: int) -> dict[str, Any]:
-        """Return the settings that change the source's Documents before any filter."""
+        """Return the settings on which the source's unfiltered Documents depend."""
         content = {key: value for key, value in self.content().items() if key not in _KEYS_WITHOUT_EFFECT}
         if content.get("license_files") is not None:
             content[_LICENCE_TEXTS] = licence_texts_fingerprint()
@@ -96,7 +96,7 @@ class FilesSection(SourceSection):
     """Source that consists of local files.
 
     Attributes:
-        path: Folder of the files, absolute or below the data root; changes no byte.
+        path: Folder of the files, absolute or below the data root; does not change the Documents.
         max_reject_fraction: Share of rejected rows above which the build stops.
     """
 

@@ -140,7 +140,7 @@ def count_row_licences(splits: Iterable[CardSplit]) -> Counter[str | None]:
 
 
 def dataset_card(card: CardContent) -> str:
-    """Write a card; in it, split names that a hub forbids are replaced."""
+    """Return the text of a card, with split names that a hub allows."""
     names = split_names(card.splits)
     sections = [
         [f"# {escape(card.title)}", "", *_opening_lines(card)],

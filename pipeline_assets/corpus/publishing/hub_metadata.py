@@ -62,7 +62,7 @@ def hub_licence(licence: str | None) -> str:
 def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list[str]]:
     """Return the licence keys of a card's YAML, given the rows of each stated licence.
 
-    Rows that state none are counted under None. `license` is an identifier, or a list sorted by descending rows. If
+    Rows without a licence are counted under None. `license` is an identifier, or a list sorted by descending rows. If
     one licence lacks an identifier, `license_name` names it, and `license_link` has its URL if our table has one. If
     several do, `license_name` refers to the table on the card.
     """
@@ -89,7 +89,7 @@ def size_category(rows: int) -> str:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return an Arrow type's name in `datasets`; of a list, its value type's."""
+    """Return an Arrow type's name in `datasets`; for a list, its item type's name."""
     if pa.types.is_list(kind):
         return type_name(kind.value_type)
     return "float64" if pa.types.is_float64(kind) else str(kind)

@@ -29,7 +29,7 @@ _NAME_CHARACTERS = 96
 
 
 def hf_token(variables: Mapping[str, str]) -> str:
-    """Return HF_TOKEN from `variables`; raise UsageError if unset, even with a login."""
+    """Return HF_TOKEN from `variables`, not a saved login; raise UsageError if unset."""
     token = variables.get(TOKEN, "").strip()
     if not token:
         raise UsageError("no token is set", TOKEN, "set it to a token with write access; a saved login is not used")
@@ -174,7 +174,7 @@ class HubRepo:
         self._write_with_retries(create)
 
     def _write_with_retries(self, call: Callable[[], object]) -> None:
-        """Make a call that writes, with limits, retries and our own errors."""
+        """Make a writing call of `huggingface_hub` with limits, retries and our errors."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> None:
@@ -199,7 +199,7 @@ class HubRepo:
             self.hub.call_with_retries(self.name, "main", unwrap, writes=True)
 
     def _check_storage(self, refusal: "httpx2.Response") -> None:
-        """Raise RetryableError if a storage outside the hub's API refused an upload."""
+        """Raise RetryableError if storage outside the hub's API refused an upload."""
         status, url = refusal.status_code, refusal.request.url
         is_api = "/api/" in url.path or url.path.endswith("/info/lfs/objects/batch")
         if status not in RETRIED_STATUS and not (is_api and self.hub.client().is_on_hub(str(url))):

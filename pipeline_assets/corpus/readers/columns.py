@@ -135,7 +135,7 @@ def _read_value(scalar: pa.Scalar) -> Any:
 
 
 def _to_stdlib_times(value: Any) -> Any:
-    """Convert pandas times, also in lists and dicts, to library times or text."""
+    """Convert pandas times, also in lists and dicts, to standard types or text."""
     match type(value).__name__:
         case "list" | "tuple":
             return [_to_stdlib_times(item) for item in value]

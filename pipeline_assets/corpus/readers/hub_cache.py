@@ -33,7 +33,7 @@ class Span:
 
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Delete `spans` and raise RetryableError if their bytes lack the file's hash."""
+    """Raise RetryableError if spans do not have the file's hash, after deleting them."""
     if file_digest([span.local for span in spans], file) != file.digest:
         delete_spans(spans)
         raise hash_mismatch_error(file.digest, where)
@@ -74,7 +74,7 @@ def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
 
 
 def partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the path of a download to resume; delete those from before a reboot."""
+    """Return the path of a download to resume; delete parts from before a reboot."""
     partial = folder / partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):
         if other != partial:

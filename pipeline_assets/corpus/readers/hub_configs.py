@@ -84,7 +84,7 @@ def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
 
 
 def matching_configs(configs: Sequence[Config], language: str | None, script: str | None) -> list[Config]:
-    """Return configs with a language in their names that match; None matches any."""
+    """Return configs with this language and script in their names; None matches any."""
     return [
         config
         for config in configs
@@ -111,7 +111,7 @@ def find_split_files(
 
     Without configs in the card, `config` is None. If the card names no files, folders and file names determine the
     split, as in `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then used only without any
-    Parquet, and files without a split in any name only without `config`. Without files, both lists are empty.
+    Parquet. If no name contains a split, all files are used without `config`, and none with it.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)

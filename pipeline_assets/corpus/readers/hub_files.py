@@ -75,7 +75,7 @@ class HubFiles:
     repo_type: hub_http.RepoType = "dataset"
 
     def for_models(self) -> "HubFiles":
-        """Return the same access for models instead of datasets, with the same traffic."""
+        """Return access to models instead of datasets, with the same traffic counter."""
         return replace(self, repo_type="model")
 
     def resolve(self, dataset: str, revision: str = "main") -> str:
@@ -122,8 +122,8 @@ class HubFiles:
     def count_missing_bytes(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
         """Count the bytes of [start, stop) that a fetch would request from the hub.
 
-        A cached span saves bytes only if it has exactly these bounds, as does an interrupted download of them. Only
-        names and sizes are compared; damage is found when the bytes are used.
+        A cached span or an interrupted download saves bytes only if it has exactly these bounds. Only names and sizes
+        are compared; damage is found when the bytes are used.
         """
         folder = self.bytes_folder(dataset, file.digest)
         partial = partial_name(start, stop)
@@ -166,7 +166,7 @@ class HubFiles:
         return sorted(files, key=lambda file: file.path)
 
     def _check_cached_listing(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Delete the cached listing and raise if the hub does not list `file` like it."""
+        """Delete the cached listing and raise if it has `file`, but the hub does not."""
         path = self.listing_path(dataset, commit)
         if file in (read_cached_listing(path) or ()) and file not in self._fetch_listing(dataset, commit):
             path.unlink()

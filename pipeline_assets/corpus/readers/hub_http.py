@@ -150,9 +150,7 @@ class HubCall(NamedTuple):
 
 
 def with_retries(call: Callable[[], T], request: HubCall) -> T:
-    """Return a call's result; retry after temporary errors of the hub or the network.
-
-    These are the statuses in `RETRIED_STATUS`, failed connections and malformed responses.
+    """Return a call's result; retry RETRIED_STATUS, lost connections, bad responses.
 
     Raises:
         UsageError: The dataset, model or revision does not exist, or the address is invalid.

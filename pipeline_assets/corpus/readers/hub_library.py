@@ -107,7 +107,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _check_offer(response: httpx2.Response) -> None:
-    """Raise MalformedResponse if a git-lfs server wants too small parts.
+    """Raise MalformedResponse if a git-lfs server requests too small upload parts.
 
     For parts of 0 bytes, `huggingface_hub` divides by zero.
     """

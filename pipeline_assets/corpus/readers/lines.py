@@ -87,7 +87,7 @@ def _seek_line(opened: BinaryIO, start: int) -> int:
 
 
 def read_blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
-    """Yield the rest of an open file in decompressed blocks; hash it if it is whole."""
+    """Yield the remaining blocks of a file, decompressed; hash it if at its start."""
     offset = opened.tell()
     codec = detect_codec(opened.read(HEAD_BYTES)) if offset == 0 else None
     opened.seek(offset)

@@ -32,8 +32,8 @@ class RowGroupRun:
 def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes: int) -> list[RowGroupRun]:
     """Divide the row groups of a file into runs.
 
-    The row group with which a run reaches `run_bytes`, uncompressed, is its last one. Columns that `columns` sets as
-    single names must exist.
+    A run ends with the row group that reaches `run_bytes` uncompressed bytes. Columns that `columns` sets as single
+    names must exist.
     """
     metadata = read_local_footer(file)
     if columns is not None:
@@ -60,10 +60,7 @@ def read_local_footer(file: SourceFile) -> pq.FileMetaData:
 
 
 def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield the number in the file of each row of a run, and the row or its fault.
-
-    Memory is proportional to `batch_rows`.
-    """
+    """Yield the number in the file of each row of a run, and the row or its fault."""
     try:
         # With pre_buffer, or with all groups in one call, memory would grow with the run.
         with (

@@ -196,7 +196,7 @@ class SourceFolder(InputFolder):
 
 
 def has_changed_since_seal(manifest: Manifest, folder: Path, name: str) -> bool:
-    """Check by size and time whether a listed file has changed; False if missing."""
+    """Check by size and time whether a listed file has changed; False if deleted."""
     modified = manifest.provenance.get(_MODIFIED, [])
     for entry, modified_before in zip(manifest.identity.inputs, modified, strict=False):
         if entry["name"] == name:
@@ -236,7 +236,7 @@ def folder_path(manifest: Manifest, root: Path) -> Path | None:
 
 @contextlib.contextmanager
 def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
-    """Yield the files that a pin lists; raise if they change before or during use."""
+    """Yield the files that a pin lists; raise if they changed before the context ends."""
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
     yield listed_files(folder, pin)
     listed_files(folder, pin)  # raises if a file was changed while it was read

@@ -120,7 +120,7 @@ def _build_document(
 
 
 def _page_body(page: Page) -> str:
-    """Return a page's text without outer newlines and without a title line above it."""
+    """Return a page's text without outer newlines and without a repeated title."""
     if page.text.rstrip() == page.title or page.text.startswith(f"{page.title}\n\n"):
         return page.text[len(page.title) :].strip("\n")
     return page.text.strip("\n")

@@ -58,7 +58,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def read_pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield the byte offset of each page that begins in a range, and page or fault.
+    """Yield each page that begins in a range, or its fault, with its byte offset.
 
     The last page is read to its end, even beyond the range. Faults: as for `json_rows`; missing or mistyped keys;
     invalid UTF-8; and `unclear_end`, a `<doc>` page that contains a line `</doc>`, which may be text or a trace of
@@ -102,7 +102,7 @@ def _detect_format(block: bytes, piece: ByteRange) -> Format:
 
 
 def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield the offset of each `<doc>` page, and page or fault."""
+    """Yield each `<doc>` page, or its fault, with its byte offset."""
     header: re.Match[bytes] | None = None
     begin = 0
     body: list[bytes] = []
@@ -128,7 +128,7 @@ def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterato
 
 
 def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRange, offset: int) -> Page | Fault:
-    """Parse a `<doc>` page, given header and rest; raise InputError if not closed."""
+    """Parse header and body of a `<doc>` page; raise InputError if it is not closed."""
     closed = body.rstrip()
     is_closed = closed == _END or closed.endswith(b"\n" + _END)
     content = closed.removesuffix(_END) if is_closed else body
@@ -150,7 +150,7 @@ def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRa
 
 
 def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
-    """Yield the offset of each JSON line, page or fault."""
+    """Yield each page of JSON lines, or its fault, with its byte offset."""
     is_first = piece.start == 0
     for offset, row in json_rows(piece, read_lines(blocks, piece.stop)):
         if is_first and isinstance(row, dict) and not row.keys() >= _TYPES.keys():

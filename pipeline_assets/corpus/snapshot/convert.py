@@ -84,9 +84,9 @@ def convert_hub_rows(
     columns: LicensedColumns,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert the rows that a raw pin names; fetch uncached row groups.
+    """Convert the rows that the pin `raw` lists; fetch uncached row groups.
 
-    If the hub has other files or row groups than the pin `raw`, InputError is raised.
+    If the hub has other files or row groups than the pin, InputError is raised.
     """
     log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
     plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
@@ -162,7 +162,7 @@ def _convert_lines(
 
 
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
-    """Return the first rule that a row fails, or the reason and detail of a reject."""
+    """Return the first rule that a row fails, a reject's reason and detail, or None."""
     for rule in rules:
         try:
             if rule.measure({rule.column: row.get(rule.column)}).is_failed:
@@ -220,7 +220,7 @@ def _batches(local: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBa
 def _window_mask(
     rows: NDArray[np.int64], window: Window, file: str, to_file_row: int, writer: ShardWriter
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows to read; reject poison rows in the window unread.
+    """Return a mask of the rows to read; reject rows that killed a worker unread.
 
     `rows` are row numbers in the shard; adding `to_file_row` gives row numbers in the file.
     """

@@ -31,9 +31,9 @@ def choose_pieces(
 ) -> list[Piece]:
     """Draw row groups until they reach the limit, or all if they are too few.
 
-    `limit` is a unit and an amount; of the unit `files`, whole files are read. `read_row_groups` yields the row groups
-    of each of some files, in order. It is called with as many files as the sample probably needs, so that their footers
-    can be fetched in parallel.
+    `limit` is a unit and an amount; with the unit `files`, whole files are read. `read_row_groups` yields the row
+    groups of each of some files, in order. It is called with as many files as the sample probably needs, so that their
+    footers can be fetched in parallel.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))

@@ -161,7 +161,7 @@ def draw_prefixes(
 ) -> dict[str, Prefix]:
     """Read first rows of files until they reach the limit; return them by path.
 
-    `limit` is a unit and an amount; of the unit `files`, whole files are read. Otherwise, each file contributes in
+    `limit` is a unit and an amount; with the unit `files`, whole files are read. Otherwise, each file contributes in
     proportion to its size, but at least `MIN_SHARE`, in random order until the amount is reached. If files are shorter
     than their shares, others are read further. `read` reads a file's first rows up to a limit (None for all rows).
     """
@@ -203,7 +203,7 @@ def read_prefixes(
 
 
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
-    """Return the first rows as in a manifest's entry; read a file's head only."""
+    """Return the first rows that a manifest's entry lists; read at most 100 of them."""
     [group] = entry["row_groups"]
     rows, stop = group["rows"], group["stop"]
     head = read_prefix(hub, recipe, "documents", file, min(rows, _HEAD_ROWS) or None)

@@ -114,7 +114,7 @@ def plan_snapshot(
 
 
 def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
-    """List matching files by path; raise UsageError without files of one format."""
+    """List matching files by path; raise UsageError if none match or formats differ."""
     available = hub.list_files(recipe.dataset, recipe.revision)
     listing = [file for file in available if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in recipe.files)]
     where = f"{recipe.dataset}@{recipe.revision}"

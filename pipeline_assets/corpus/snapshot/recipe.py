@@ -59,7 +59,6 @@ class HubRows(RecipeSection):
         files: Patterns of paths in the dataset, in fnmatch syntax.
         rules: Comparisons that a row must pass, such as `int_score >= 3`.
         language: Required value of the column `language` if that column exists; None keeps every language.
-        seed: Text from which the random order of files and row groups is derived.
         max_reject_fraction: Share of rejected rows above which the build stops.
     """
 

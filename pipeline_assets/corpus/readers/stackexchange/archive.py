@@ -29,7 +29,7 @@ _UNBOUNDED_METHODS = frozenset({"DEFLATE", "DEFLATE64", "ZStandard", "Brotli"})
 
 
 def is_archive(file: Path) -> bool:
-    """Check whether a file is a 7z archive; raise InputError if only named .7z."""
+    """Check whether a file is a 7z archive; raise InputError if it is only named .7z."""
     try:
         with open(file, "rb") as source:
             head = source.read(_SHOWN_BYTES)
@@ -43,7 +43,7 @@ def is_archive(file: Path) -> bool:
 
 
 def site_host(file: Path) -> str:
-    """Return the host in `<host>.7z`, `<host>-Posts.7z` or `<host>/Posts.xml`."""
+    """Return the host named by `<host>.7z`, `<host>-Posts.7z` or `<host>/Posts.xml`."""
     name = file.name.removesuffix(".7z").removesuffix("-Posts") if file.suffix == ".7z" else file.absolute().parent.name
     if "." not in name or not name.replace(".", "").replace("-", "").isalnum() or not name.isascii():
         fix = "set it, such as stackoverflow.com, or rename the file to <site>.7z or <site>/Posts.xml"
@@ -108,7 +108,7 @@ def require_py7zr(file: Path) -> "type[SevenZipFile]":
 
 
 def _find_posts_xml(archive: "SevenZipFile", file: Path) -> str:
-    """Return the name of an archive's only Posts.xml; raise InputError if unsafe.
+    """Return the name of an archive's only Posts.xml; raise if unpacking is unsafe.
 
     The sizes in the archive's header can be trusted: py7zr never unpacks more than they declare, 128 MB at a time.
     """

@@ -13,7 +13,7 @@
     ---------------------  ------------------------------------------------------------------------------------------
     code                   its characters, spaces included, between backticks
     a; img                 its text without the URL; its `alt`, unless that is a default of the editor
-    sup                    `^` and its text, if it follows a word and begins as a number or letter; else its text
+    sup                    `^` and its text, if a number or lone letter begins it right after a word; else its text
     br, a line break       a line break
     any other; comments    its text; nothing
 
@@ -221,7 +221,7 @@ class _PostLayout:
             self._append_block(f"{fence}{language[1] if language else ''}\n{code}\n{fence}")
 
     def _read_verbatim(self, closing: str) -> tuple[str, str]:
-        """Return the characters up to a closing tag, without and with texts of images."""
+        """Return the characters up to a closing tag, without and with `alt` texts."""
         code, with_alt_texts = list[str](), list[str]()
         for text, name, attributes, _ in self._tokens:
             text += "\n" * (name in ("br", "/br"))

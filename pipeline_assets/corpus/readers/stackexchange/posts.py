@@ -97,8 +97,8 @@ class Row(NamedTuple):
 def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[Row]:
     """Yield the rows of a Posts.xml, or of a part of it, in file order.
 
-    `blocks` are the bytes of the part, from byte `start`, between two rows; at 0, they begin with the file's head. If
-    `is_last`, they must contain the file's end. Errors name the byte in the file `where`.
+    `blocks` are the bytes of the part, which begins at byte `start`: between two rows, or at 0 with the file's head. If
+    `is_last`, the part includes the file's end. Errors name the file by `where`, and the byte.
     """
     pending, offset, has_head = b"", start, start > 0  # unread bytes, and their offset in the file
     for block in blocks:
@@ -125,7 +125,7 @@ def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool
         yield _parse_row(pending, where, offset)
     elif not pending.startswith(b"</"):
         what = f"the file is truncated: no </posts> follows the row at byte {offset:,}"
-        raise InputError(what, where, "download it again, and compare its size with the one on the download page")
+        raise InputError(what, where, "fetch it again, and compare its size with the one on the download page")
     elif not _END.fullmatch(pending):
         raise _byte_error("not the end of a Posts.xml: </posts>", pending, where, offset)
 

@@ -3,7 +3,7 @@
 A block is a range of BLOCK_IDS question ids. A run is a file of frames, one per block that has rows, in order of ids. A
 frame is a MessagePack list, compressed by zstd with a checksum, of (question id, row number, post or fault). The index
 file of a run is a frame of (block number, number of rows, their bytes in the dump, bytes of the frame). A bucket is a
-range of blocks, planned from their sizes in the dump, so that buckets do not depend on the division into runs.
+range of blocks. Buckets are planned by the size of blocks in the dump, so they do not depend on the division into runs.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
 
 def _encode_rows(rows: Iterable[Row], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the block number, bytes in the dump and encoding of each spilled row."""
+    """Yield the block number, bytes in the dump and encoding of each row to write."""
     for number, row in enumerate(rows):
         kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1

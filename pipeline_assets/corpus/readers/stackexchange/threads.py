@@ -59,11 +59,11 @@ Outcome = Document | Reject | str
 def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE_SHARD) -> Iterator[Outcome]:
     """Yield the outcomes of the rows of a bucket that are in a window.
 
-    A Document is the outcome of a question and its answers; other outcomes are of one row. Order: poison rows;
-    Documents and dropped posts by question id; other rejects by row. In a Document, the accepted answer comes first,
-    then the others by descending score, then by id. `source_row` is the row of the question; `answers` in `meta` has
-    the rows of the answers. The window counts rows by question, then by row number. `file` is the dump's name in the
-    manifest.
+    A Document is the outcome of a question and its answers; other outcomes are of one row. Order: poison rows, which
+    killed a worker; Documents and dropped posts by question id; other rejects by row. In a Document, the accepted
+    answer comes first, then the others by descending score, then by id. `source_row` is the row of the question;
+    `answers` in `meta` has the rows of the answers. The window counts rows by question, then by row number. `file` is
+    the name of the dump in the manifest.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
     `duplicate_post`, an id that occurred earlier in the thread; `no_question`, an answer without its question;
