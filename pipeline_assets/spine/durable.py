@@ -50,7 +50,7 @@ def name_file_in_errors(path: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explain_failed_create(path: Path) -> Iterator[None]:
-    """Raise UsageError if an existing folder, as in /proc, allows no new file `path`."""
+    """Raise UsageError if `path` cannot be created in an existing folder, as in /proc."""
     try:
         yield
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def remove_abandoned(folder: Path) -> None:
 
 
 class DurableFile:
-    """File that appears at its path, complete and synced, if its context succeeds.
+    """File that appears at its path, complete and synced, if the block succeeds.
 
     `bytes_written` and `sha256` cover the bytes written so far.
     """
@@ -112,7 +112,7 @@ class DurableFile:
         return view.nbytes
 
     def append(self, source: Path, size: int) -> None:
-        """Append the first `size` bytes of a file; raise RetryableError if it is shorter."""
+        """Append the first `size` bytes of a file; a shorter file is a RetryableError."""
         # One read serves hash and copy. A copy by the kernel plus a read for the hash takes a fifth longer.
         call_failpoint("append", self._temporary)
         with open(source, "rb", buffering=0) as file:
@@ -232,8 +232,8 @@ def make_folder(folder: Path) -> None:
 def link(source: Path, target: Path) -> None:
     """Hard-link a durable file to `target`, replacing `target`; copy it if links fail.
 
-    A link is durable only after its folder is synced, as the seal does. If the machine crashes before that, the next
-    build removes the receipt that names the missing file.
+    A link is durable only after its folder is synced; the seal syncs it. If the machine crashes earlier, the next build
+    removes the receipt that names the missing file.
     """
     remove(target)
     call_failpoint("link", target)

@@ -118,7 +118,7 @@ _numbers = itertools.count()
 
 
 def _forget_in_child() -> None:
-    """Forget the server in a fork of this process, which does not own the server."""
+    """Forget the server in forks of this process: only the parent owns the server."""
     global _server
     _server = None
 
@@ -209,7 +209,7 @@ class _Forked:
     def _signal(self, number: int) -> None:
         """Send a signal to the worker, unless it is known to have ended.
 
-        Its process id is not reused before the server reports its end.
+        The worker's process id is not reused before the server reports that the worker ended.
         """
         if self.exitcode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -217,7 +217,7 @@ class _Forked:
 
 
 def _serve(control: Connection) -> None:
-    """Answer the parent's requests to load, fork and wait, until it closes or ends."""
+    """Answer the parent's requests to load, fork and wait, until the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -32,7 +32,7 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
     def from_counts(cls, counts: Mapping[str, int]) -> Self:
         """Build a ledger from the counts of receipts.
 
-        It uses the keys `rows`, `documents`, `merged`, `dropped/<reason>` and `rejected/<reason>`.
+        The ledger uses the keys `rows`, `documents`, `merged`, `dropped/<reason>` and `rejected/<reason>`.
         """
         dropped, rejected = (
             {name.removeprefix(fate): count for name, count in counts.items() if name.startswith(fate)}
@@ -141,7 +141,7 @@ def check_rejects(
 
 
 def summarize_reasons(rejects: Iterable[Reject], format_reject: RejectFormatter = str) -> tuple[str, str]:
-    """Return as text the reasons with counts, largest first, and five example rejects."""
+    """Return two texts: counts by reason, largest first; and the first five rejects."""
     reasons: Counter[str] = Counter()
     shown: list[str] = []
     for reject in rejects:

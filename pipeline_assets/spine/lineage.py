@@ -135,7 +135,7 @@ class Lineage:
         return None if folder is None or manifest is None or manifest.digest != digest else Artifact(folder, manifest)
 
     def exported_copy(self, digest: str) -> Manifest | None:
-        """Read the copy of a manifest that a build wrote for git; None if missing."""
+        """Read the manifest with a digest from the copies for git; None if missing."""
         path = self._copies.get(digest)
         return None if path is None else Manifest.from_bytes(MANIFEST_FILE.read_raw(path), path)
 

@@ -222,7 +222,7 @@ class Manifest:
 
 
 def total_count(count: object) -> int | None:
-    """Return a whole number, or the sum of those in a mapping; None for other values."""
+    """Return a count, or the sum if it is a mapping of counts; None for other values."""
     if isinstance(count, dict):
         return sum(part for part in count.values() if isinstance(part, int))
     return count if isinstance(count, int) else None

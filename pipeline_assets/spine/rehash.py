@@ -58,7 +58,7 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 
 
 def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
-    """Return a task with its error or None; `count` is called with bytes done."""
+    """Hash a task's files; return the task and its error. `count` gets bytes done."""
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":  # a git blob's id also covers this header
         digest.update(b"blob %d\0" % task.bytes)

@@ -18,7 +18,7 @@ SHARD_TEXT_BYTES = 1 << 26
 
 
 def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterValidator:
-    """Return a validator of text by `is_valid`, with the message `rule` (`must …`)."""
+    """Return a validator that rejects text with the message `rule` unless `is_valid`."""
 
     def check(text: str) -> str:
         if not is_valid(text):
@@ -41,7 +41,7 @@ class Option:
     Attributes:
         help: Text in `--help`.
         name: Name without `--`; None for the key, with hyphens for underscores.
-        default: Default; None: the command decides; `...`: the key's default, or a required option if none.
+        default: Default; None: the command decides; `...`: the key's default, or a required option without one.
         other_names: Further names, with `--`.
     """
 
@@ -85,7 +85,7 @@ class RecipeSection(pydantic.BaseModel):
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
-        """Build the section from what `content` returned for a manifest."""
+        """Build the section from the JSON values of `content` in a manifest."""
         try:
             return cls.from_mapping(content, "the recipe in the manifest")
         except UsageError as refused:

@@ -53,7 +53,7 @@ _collected: dict[str, str] | None = None
 def verify_reads() -> Iterator[None]:
     """Verify the files that the block reads; raise InputError if a hash differs.
 
-    Files with an expected hash that were not read whole are hashed at the end.
+    At the end, hash the files with an expected hash that were not read completely.
     """
     global _log
     former, _log = _log, (log := _ReadLog())

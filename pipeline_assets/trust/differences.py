@@ -68,7 +68,7 @@ class StepOutcome:
         is_sealed_intact: Whether the sealed files were read and match their manifest.
         files: Files that differ in content, or are damaged.
         other_differences: Differences of counts, decisions and inputs, a line each.
-        stored_differently: Files with equal content in other bytes, which do not count as different.
+        stored_differently: Files with equal content whose stored bytes differ; they do not count as different.
         versions: Versions that changed since the seal.
     """
 

@@ -43,8 +43,7 @@ class Sample:
     def select(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
         """Select random items of at most this share of the total size, in their order.
 
-        The random order depends on the seed and the `names` that identify an item. An item that no longer fits is
-        skipped.
+        The seed and the `names` that identify an item determine the random order. An item that does not fit is skipped.
         """
         budget = math.floor(self.share * sum(map(size, items)))
         ranks = [seeded_sort_key("sample", self.seed, *names(item)) for item in items]

@@ -63,7 +63,7 @@ def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verificat
 def read_and_check(verification: Verification) -> None:
     """Read and check the files of the scope; fetch and write nothing.
 
-    If there are findings, raise RetryableError if an artifact of the chain was replaced since the scan.
+    Raise RetryableError if there are findings and an artifact of the chain was replaced since the scan.
     """
     _read(verification)
     _read_contents(verification)
