@@ -47,11 +47,11 @@ def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
 
 
 def text_plot(bars: Sequence[Bar]) -> str:
-    """Plot bars as characters, between their first and last label."""
+    """Plot bars as a line of block characters, between the first and the last label."""
     return f"{bars[0].label} {text_bars([bar.amount for bar in bars])} {bars[-1].label}" if bars else ""
 
 
 def text_bars(counts: Sequence[int]) -> str:
-    """Plot counts as characters."""
+    """Plot counts as a line of block characters, whose heights are proportional."""
     # Height 7 · count / maximum, rounded up (-(-a // b) is the ceiling of a / b), so only 0 has the lowest character.
     return "".join(_CHARACTERS[-(-7 * count // max(counts))] for count in counts)

@@ -116,7 +116,7 @@ def materialize(
 ) -> Path:
     """Draw a sample into a folder outside any data root, for notebooks.
 
-    A sample is frozen: for an equal request, it is returned, and no file of the translation set is read.
+    Returns the path of the sample's manifest.jsonl. A sample is frozen: for an equal request, no file is read again.
 
     Args:
         k: Number of pairs.
@@ -129,9 +129,6 @@ def materialize(
         folder: Folder of the sample.
         replace: Draw again, and replace the sample in the folder.
         options: Other keys of `SampleRecipe`, such as algorithm, duplicates and weight.
-
-    Returns:
-        Path of the sample's manifest.jsonl.
 
     Raises:
         UsageError: A value is invalid, the sample in the folder differs from the request, or there are too few pairs.

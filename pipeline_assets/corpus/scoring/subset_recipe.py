@@ -83,8 +83,8 @@ class SubsetsRecipe(RecipeSection):
     The default subsets, by the NLL of a completion under the scoring model:
 
     - `anchor`: low NLL, always right. Rows that the model handles well; they preserve behaviour while weights change.
-    - `restoration`: the middle of each split. Typical rows, neither easy nor hard, to restore what surgery on the model
-      damaged.
+    - `restoration`: the middle of each split. Typical rows, neither easy nor hard, to restore abilities that a change
+      of the model's architecture damaged.
     - `challenge`: the highest NLL, right in at least half of the attempts. Rows that surprise the model most; if fewer
       attempts are right, a high NLL indicates wrong answers rather than hard questions.
     - `learning`: high NLL, mostly right. Rows that the model can gain most from. `challenge` selects from the top
