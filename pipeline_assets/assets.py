@@ -37,7 +37,7 @@ _INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetsDefinition]:
     """Return an asset for each kind of artifact of a recipe, upstream first.
 
-    `recipe_by_folder` gives the recipes of inputs that other recipes build.
+    `recipe_by_folder` finds the other recipe that builds an input, by the input's folder.
     """
     by_kind = events.targets_by_kind(recipe)
     return [_asset(recipe, targets[0].kind, targets, root, recipe_by_folder) for targets in by_kind.values()]

@@ -94,7 +94,6 @@ def _is_incomplete(home: Path) -> bool:
 
 
 def _has_rows(path: Path, table: str) -> bool:
-    """Check whether a database exists and has rows in a table."""
     if not path.exists():
         return False
     with _connected(path, "ro") as database:

@@ -225,7 +225,7 @@ def _cancel(ref: str) -> None:
 def _shard_receipt(outcome: object, split: str, ref: str) -> Receipt:
     """Parse the receipt that a call returned.
 
-    It is checked strictly, because it names the file to download and the local file to write.
+    The receipt is checked strictly, because it names the file to download and the local file to write.
     """
     try:
         receipt = Receipt.from_bytes(outcome.encode()) if isinstance(outcome, str) else None

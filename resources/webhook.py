@@ -1,6 +1,6 @@
 """Address that receives a message for each failed run.
 
-It is a secret: no message or log contains it.
+The address is a secret: no message or log contains it.
 """
 
 import os

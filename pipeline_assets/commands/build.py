@@ -70,7 +70,6 @@ class Build(Flags):
 
     @functools.cached_property
     def run(self) -> Run:
-        """Run settings of the build."""
         return self.run_settings(self.out_dir)
 
     def write_recipe(self, kind: type[R], content: Mapping[str, Any]) -> tuple[R, Path]:
@@ -134,7 +133,7 @@ def build_recipe(
 ) -> None:
     """Build the artifacts of a recipe, and print a line for each.
 
-    `partition` selects its own artifacts and those without a partition; `kinds` selects kinds. If `lines` is set, its
+    `partition` selects artifacts of this partition and those without one; `kinds` selects kinds. If `lines` is set, its
     lines are printed for each artifact when the artifact is sealed, and errors name options instead of keys in the
     recipe file. If `strict`, warnings of checks end the command with status 1.
     """

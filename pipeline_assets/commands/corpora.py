@@ -131,7 +131,7 @@ def signatures(
 
 
 def _near_section(near: Content, proposer: str) -> Content:
-    """Return the keys of section `near` that apply to a proposer of pairs."""
+    """Return the keys of section `near` that a proposer (minhash or faiss) uses."""
     return {key: near[key] for key in ("threshold", "max_compared", proposer) if key in near}
 
 
@@ -195,7 +195,7 @@ def pack(
 
 
 def _read_section(content: Content, file: Path, name: str) -> Content:
-    """Return a section of a recipe ({} if missing), or of a file with no others."""
+    """Return a recipe's section ({} if missing), or the only section of another file."""
     section = content.get(name)
     if section is None and "system" in content:
         section = {}

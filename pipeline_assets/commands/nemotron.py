@@ -101,6 +101,8 @@ def run_all(
 ) -> None:
     """Build pools from the latest commits of the six shipped datasets.
 
+    Further runs keep these commits, unless --replace is passed.
+
     Example: corpusmill nemotron run-all --max-records 1000 --out-dir out
     """
     build = build.with_absolute_root()

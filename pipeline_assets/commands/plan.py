@@ -1,6 +1,6 @@
 """The command `plan`, which predicts the bytes and rows of a recipe's build.
 
-For built artifacts, it compares planned and real figures. One group of lines per kind fits many artifacts on a screen.
+For built artifacts, planned and real figures are compared. One group of lines per kind fits many artifacts on a screen.
 """
 
 import os

@@ -32,7 +32,6 @@ class KnownRecipe:
 
     @classmethod
     def read(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
-        """Read a recipe and the states of its artifacts."""
         targets = SYSTEMS.read_recipe(path).targets()
         return cls(name, path, root, targets, inventory.artifact_statuses(root, targets))
 

@@ -87,7 +87,7 @@ def missing_extras(system: System) -> list[str]:
 
 
 def _build_demo(system: System, root: Path, commits: Mapping[str, str], workers: int) -> Iterator[str]:
-    """Build and rebuild the demo of a system; yield failed checks and the results."""
+    """Build and rebuild the demo of a system; yield blocking failures and the results."""
     write_recipe, proven, lines = _DEMOS[system]
     # Only the sources of healing are large enough for workers.
     recipe, workers = write_recipe(root, commits), workers if system == "healing" else 0

@@ -193,7 +193,6 @@ class Handler(BaseHTTPRequestHandler):
         return int(length)
 
     def _read_head(self) -> HubRequest:
-        """Return the request without its body."""
         raw_path, _, query = self.path.partition("?")
         return HubRequest(
             method="GET" if self.command == "HEAD" else self.command,

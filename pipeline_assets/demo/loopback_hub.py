@@ -72,7 +72,6 @@ class LoopbackHub:
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def stop(self) -> None:
-        """Close the servers of both origins with their open connections."""
         while self._servers:
             self._servers.pop().close()
 

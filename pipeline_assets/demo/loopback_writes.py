@@ -67,7 +67,6 @@ class HubWrites:
         return sorted({USER, *filter(REPO_NAME.fullmatch, names)})
 
     def create_repo(self, request: HubRequest) -> Answer:
-        """Create an empty dataset repo."""
         self._check_writer(request)
         form = json.loads(request.body)
         owner, name = form.get("organization") or USER, form["name"]
@@ -92,7 +91,6 @@ class HubWrites:
         return json_answer(created)
 
     def change_settings(self, request: HubRequest, repo: Repo) -> Answer:
-        """Change whether a repo is gated or private."""
         self._check_writer(request)
         settings = json.loads(request.body)
         marks = {".gated": settings.get("gated"), ".private": settings.get("visibility", "public") == "private"}

@@ -99,7 +99,6 @@ def sentence(draw: Draw) -> str:
 
 
 def paragraphs(draw: Draw, count: int, sentences: int = 5) -> list[str]:
-    """Generate paragraphs of `sentences` sentences each."""
     return [" ".join(sentence(draw) for _ in range(sentences)) for _ in range(count)]
 
 

@@ -58,8 +58,8 @@ class OpenedArtifact:
             token: Position of a token in the token file, from 0.
 
         Raises:
-            UsageError: The row, document or token does not exist.
-            InputError: An input of the artifact is missing.
+            UsageError: No or several arguments are passed, or the row, document or token does not exist.
+            InputError: An input of the artifact is missing or damaged.
         """
         selectors = (row is not None) + (doc_id is not None) + (token is not None)
         if selectors != 1:
