@@ -38,7 +38,7 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> ParsedText:
     """Render a conversation as text that `parse_harmony` can read back.
 
-    Without messages, the text is empty, or the opening `<|start|>assistant` of a completion. The text equals
+    Without messages, the text is empty, or `<|start|>assistant` if the ending is `completion`. The text equals
     openai-harmony's rendering of the same messages with the same ending.
 
     Raises:

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.harmony.message import MAX_DEPTH, JsonValue, Message
 
 
 def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
-    """Add `"type": "object"` to schemas that have `properties`, but no type or null.
+    """Add `"type": "object"` to schemas with `properties` and a missing or null type.
 
     Schemas in properties, in items and in the variants of `oneOf` are completed too, since only these are rendered.
     Keys keep their order; an added type comes first. A schema with a type is unchanged, even if the rendering loses its
@@ -175,7 +175,7 @@ class FunctionTool:
 
 @dataclass(frozen=True)
 class ToolNamespace:
-    """Named group of tools; without tools, the description explains the name's use."""
+    """Named group of tools; the description of a group without tools explains its use."""
 
     name: str
     description: str | None

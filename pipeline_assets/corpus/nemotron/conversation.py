@@ -42,10 +42,10 @@ class _MessageReader:
 
     Attributes:
         counts: `replies_matched_by_HOW`: replies of tools (see `MatchedBy`). `message_fields_unread`: message keys with
-            a value that Harmony cannot express. `unread_message_keys/ROLE.KEY`: such keys, and unread keys of text
-            parts, by name. `messages_as_json`: contents and reasoning that are not text. `think_tags/ROLE`,
-            `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`: those of the assistant whose
-            tags do not pair up.
+            a value that Harmony cannot express. `unread_message_keys/ROLE.KEY`: the same by name, with unread keys of
+            text parts. `messages_as_json`: contents and reasoning that are not text. `think_tags/ROLE`,
+            `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`: assistant messages whose tags do
+            not pair up.
     """
 
     def __init__(self, settings: RowsRecipe) -> None:
@@ -58,13 +58,13 @@ class _MessageReader:
     def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
         """Return the messages of a row for rendering.
 
-        If the first message is a system or developer message, it becomes the developer's instructions, together with
-        the row's tools; later ones become developer messages in place; empty ones are omitted. Reasoning becomes a
-        message on the analysis channel, before the text or calls that follow from it. An answer is on the final
-        channel. Text before calls in the same message is on the commentary channel, like the calls. Every other text is
-        unchanged, even if blank or empty; blank reasoning is omitted. A user or assistant message with absent or null
-        content and without calls makes the row a reject. `read_text` explains other content, `ThinkTags` the treatment
-        of `<think>` blocks, and `formalisation` a proof without messages.
+        A system message at the start becomes the developer's instructions, together with the row's tools; later ones
+        become developer messages in place. Empty system messages are omitted. Reasoning becomes a message on the
+        analysis channel, before the text or calls that follow from it. An answer is on the final channel. Text before
+        calls in the same message is on the commentary channel, like the calls. Every other text is unchanged, even if
+        blank or empty; blank reasoning is omitted. A user or assistant message with absent or null content and without
+        calls makes the row a reject. `read_text` explains other content, `ThinkTags` the treatment of `<think>` blocks,
+        and `formalisation` a proof without messages.
         """
         raw_messages = row.get("messages")
         if not has_value(raw_messages):

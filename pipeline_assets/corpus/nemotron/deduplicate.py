@@ -1,6 +1,6 @@
 """Stage `nemotron_deduplicated`: kept rows of a split.
 
-    data/<split>-00000-of-0000N.parquet   kept rows, `schema.SCHEMA`, in their order and files
+    data/<split>-00000-of-0000N.parquet   kept rows, `schema.SCHEMA`, in the order and files of all rows
     dropped.jsonl.zst                     dropped rows with reasons, including those of the prompts stage
 
 Near duplicates have similar prompts. They are tagged, or dropped if the recipe requests it. A row whose prompt contains
@@ -73,8 +73,8 @@ def deduplicate_split(
     """Build the kept rows of a split.
 
     `clean` has the prompts without evaluation items; None without decontamination. `near` has decisions on near
-    duplicates; only decisions whose `source` is `split` are used. It is None if the recipe does not search for near
-    duplicates. If `drops`, near duplicates are dropped instead of tagged.
+    duplicates, and only decisions whose `source` is `split` are used; None without a search for near duplicates. If
+    `drops`, near duplicates are dropped instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DroppedRow))
@@ -118,7 +118,7 @@ def _write_by_shard(
 ) -> dict[str, Path]:
     """Write rows to a work file per shard; return the files by shard number.
 
-    `rows` has (shard number, row) pairs, sorted by number. The values of `names` are all numbers, in order.
+    `rows` has (shard number, row) pairs, sorted by number. `names` has all shard numbers, in order, as values.
     """
     waiting = itertools.groupby(rows, key=lambda row: row[0])
     group, paths = next(waiting, None), {}
@@ -166,7 +166,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
 
 
 def _earlier_decisions(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
-    """Yield the earlier decision on each row of a file, None without one; never end.
+    """Yield the earlier decision, or None, on each row of a file, without end.
 
     Removed prompts are numbered among the rows that the prompts stage kept, decisions on duplicates among the prompts
     that decontamination kept as well.
@@ -191,7 +191,7 @@ def _to_dropped_row(
 
 
 def _tag_duplicates(table: pa.Table, tags: Sequence[Decision | None]) -> pa.Table:
-    """Fill the columns on near duplicates from the decision on each row, or None."""
+    """Fill the columns on near duplicates; `tags` has a decision or None for each row."""
     values: dict[str, list[Any]] = {
         "quality_is_duplicate": [tag is not None for tag in tags],
         "quality_duplicate_of": [None if tag is None else tag.duplicate_of for tag in tags],

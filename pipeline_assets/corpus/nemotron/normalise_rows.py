@@ -67,7 +67,7 @@ def normalise_rows(
 
     `rows` has pairs: a position in the file, and the row as JSON values, or the fault that makes it unreadable. The
     caller bounds the bytes of a block, because all its texts are in memory together, and one column holds at most 2
-    GiB. `are_shallow` states that no value is nested deeper than `MAX_NESTING`, so that this is not checked.
+    GiB. If no value is nested deeper than `MAX_NESTING`, `are_shallow` can be true to skip this check.
     """
     drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow)
     drafts, encoded, refused = _encode(drafts, origin, encoder)

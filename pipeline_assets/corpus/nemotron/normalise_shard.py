@@ -56,8 +56,8 @@ def normalise_shard(
 
     Files of the receipt, in order: kept rows (`SCHEMA`, repeated ids not yet numbered), their ids (`IdsWriter`),
     rejects, lists of tools (a line `[id, canonical JSON]` each, sorted by id), dropped rows in the format of rejects.
-    Counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `origin.file` is ignored, because a shard has
-    several files. One row in a thousand, chosen by id, is compared with tiktoken; a difference raises
+    Counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `origin.file` is ignored, because a shard may
+    have several files. One row in a thousand, chosen by id, is compared with tiktoken; a difference raises
     `OracleMismatchError`.
     """
     encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)

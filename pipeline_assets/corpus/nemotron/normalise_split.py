@@ -114,7 +114,7 @@ def _normalise(
 
 
 def _nested_counts(counts: Mapping[str, int], kind: str) -> dict[str, int]:
-    """Return the counts `KIND/NAME` by name."""
+    """Return the counts `KIND/NAME` of a kind, by NAME."""
     return {name.removeprefix(f"{kind}/"): count for name, count in counts.items() if name.startswith(f"{kind}/")}
 
 
@@ -158,7 +158,7 @@ def _store_rows(
 
 
 def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
-    """Append `#2`, `#3`, … to the repeated ids of a shard, in the same row groups."""
+    """Append `#2`, `#3`, … to a shard's repeated ids; its row groups stay the same."""
     with open_parquet(path) as file, ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output:
         times = read_occurrences(repeats, file.metadata.num_rows)
         for group in range(file.num_row_groups):

@@ -93,7 +93,10 @@ class OpenCalls:
         return ("name", name) if isinstance(name, str) and name else None
 
     def _next_unclaimed(self) -> int | None:
-        """Return the index of the next open call that no later reply names, else of any."""
+        """Return the index of the next open call that no later reply names.
+
+        Without such a call, return the index of the next open call; None if no call is open.
+        """
         start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED] if self._claims else ():
             call_id, name = self._calls[index]
@@ -105,7 +108,7 @@ class OpenCalls:
         return self._next_open(None)
 
     def _next_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the next open call with an id or name; any call if None."""
+        """Return the index of the next open call with a key; None stands for any call."""
         if not (waiting := self._waiting[key]):
             return None
         # The first call since `_latest`, else the earliest call.

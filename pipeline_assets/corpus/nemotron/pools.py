@@ -2,9 +2,10 @@
 
     candidates_<purpose>/<split>-00000-of-0000N.parquet   rows of a pool, `schema.SCHEMA`
 
-A row is in every pool whose conditions it meets, with all its columns. A hash of its id selects its file within the
-split, and rows of a file are sorted by id, so that removing a row changes one file per pool. Files are written in
-content-defined chunks with one row group each, so that most bytes of that file remain unchanged.
+A row with an accepted licence is in every pool whose conditions it meets, with all its columns. A hash of its id
+selects its file within the split, and rows of a file are sorted by id, so that removing a row changes one file per
+pool. Files are written in content-defined chunks with one row group each, so that most bytes of that file remain
+unchanged.
 """
 
 import functools

@@ -174,7 +174,7 @@ def _batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
 
 
 def drop_reason(row: Row, rules: PromptRules) -> tuple[str, str] | None:
-    """Return the reason and detail if a row is dropped for its own sake, else None."""
+    """Return (reason, detail) if the rules drop a row, else None."""
     tokens = row["stats_completion_tokens"]
     if not row["quality_valid_harmony"]:
         return "invalid_harmony", "the text is no Harmony"

@@ -200,7 +200,7 @@ def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa
 
 
 def _count_non_null(shards: Artifact) -> tuple[int, dict[str, int]]:
-    """Count rows and non-null values by column from the footers."""
+    """Count rows, and non-null values of `COVERAGE_COLUMNS`, from the footers."""
     rows, present = 0, dict.fromkeys(COVERAGE_COLUMNS.values(), 0)
     for name in data_files(shards):
         metadata = pq.read_metadata(shards.path(name))

@@ -105,7 +105,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
 
 
 def _solved_bin(attempts: list[_Attempts]) -> str | None:
-    """Return the difficulty by the share of right attempts; None without attempts."""
+    """Return `unsolved`, `hard`, `medium` or `easy`; None without attempts."""
     count = sum(condition.attempts or 0 for condition in attempts)
     passed = sum(condition.passed or 0 for condition in attempts)
     if not count:
@@ -177,7 +177,7 @@ def row_metadata(
 
 
 def difficulty_bin(row: Row, split: str) -> str | None:
-    """Return the difficulty of a row, else that in the split's name; None if unknown."""
+    """Return a row's difficulty, else its split's, such as `low`; None if unknown."""
     # Math-v2 has splits such as `high_part00`.
     stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])
     return next((word for word in stated if isinstance(word, str) and word in _BINS), None)

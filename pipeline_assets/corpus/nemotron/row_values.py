@@ -25,7 +25,7 @@ def has_value(value: JsonValue) -> bool:
 
 
 def canonical_text(value: JsonValue) -> str:
-    """Return JSON with sorted keys and no blanks; NaN and infinities become null."""
+    """Return canonical JSON: sorted keys, no blanks, null for NaN and infinities."""
     try:
         return _encode(value)
     except ValueError:

@@ -50,18 +50,16 @@ class RowsRecipe(RecipeSection):
     Attributes:
         template: Template of rendered texts. A row that is Harmony text already keeps its text.
         analysis: Treatment of reasoning; no effect on a row that is text already.
-        loss: Bodies that are the completion.
+        loss: Loss mode: the bodies that count as completion.
         system: System message before each rendered conversation, or null. A row's tools are in the developer message.
         reasoning_key: Message key of reasoning; None reads each of `REASONING_KEYS`.
-        think_tags: Treatment of `<think>` blocks in content of the assistant.
         drop_invalid_harmony: Drop a row whose own text is not valid Harmony; else keep and flag it.
-        drop_empty_completion: Drop a row that does not end with assistant text; else keep and flag it.
+        drop_empty_completion: Drop a row that does not end with assistant text that counts in the loss; else keep and
+            flag it.
         keep_user_names: Store the column `user_name` in `meta_source_json`.
         keep_urls: Store the columns `url` and `user_url` in `meta_source_json`.
         max_rows: Size of a sample over all files of a split (`plan_sample`); None for all rows.
-        shard_bytes: Source bytes of one Parquet file.
-        max_reject_fraction: Stop the build if the share of rejected rows exceeds this.
-        tokenizer: Tokenizer that counts tokens.
+        shard_bytes: Approximate number of source bytes for one Parquet file.
     """
 
     LATER_KEYS = frozenset({"reasoning_key", "think_tags"})

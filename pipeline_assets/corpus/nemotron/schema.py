@@ -1,4 +1,4 @@
-"""Schema of normalised rows with a description of each nullable column."""
+"""Schema of normalised rows with a description of each column."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -66,7 +66,6 @@ class PublishRecipe(RecipeSection):
 
     Attributes:
         repo: Owner/name; `{dataset}` stands for the dataset's name without its owner, in lower case.
-        private: Create a new repo as private.
         allow_unknown_licences: Publish rows without a known licence.
     """
 

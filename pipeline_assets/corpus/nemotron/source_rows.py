@@ -68,8 +68,8 @@ def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]
 def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
     """Plan one shard with at most `rows` rows, spread evenly over every file.
 
-    Up to 16 pieces of each file are read from their start, each of 8 MiB or more if the file has as many; a compressed
-    file is one piece. As many rows are read from each piece, or one more from the first pieces if the division has a
+    Up to 16 pieces of each file are sampled. A piece has about 8 MiB or more; a compressed file is one piece. The first
+    rows of every piece are read, equally many from each, or one more from the first pieces if the division has a
     remainder. Rows that a piece lacks are read from later pieces, so the sample is smaller only if the last pieces are
     short.
     """
@@ -86,7 +86,7 @@ def empty_sample_error(max_rows: int, where: object) -> InputError:
 
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
-    """Yield every row of the shard in order, up to its limits, or a reject for it."""
+    """Yield the shard's rows in order, up to its limits; unreadable rows as rejects."""
     if shard.limits is None:
         for piece in shard.pieces:
             yield from read_piece(piece)
@@ -100,11 +100,11 @@ def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
 
 
 def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceRow | Reject]:
-    """Yield every row that begins in the piece, or a reject for it.
+    """Yield every row that begins in the piece; unreadable rows as rejects.
 
-    `limit` bounds the rows and rejects; None reads all. Blank lines are skipped. Reasons: `cut_off` (the last line of a
-    file has no newline and cannot be read), `not_json`, `wrong_type` (not an object), `invalid_utf8`, `lone_surrogate`,
-    `nested_too_deep`. Raises `InputError` if the file changed after it was planned.
+    `limit` bounds rows and rejects together; None reads all. Blank lines are skipped. Reasons: `cut_off` (the last line
+    of a file has no newline and cannot be read), `not_json`, `wrong_type` (not an object), `invalid_utf8`,
+    `lone_surrogate`, `nested_too_deep`. Raises `InputError` if the file changed after it was planned.
     """
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _line_rows(lines(piece))
     file = piece.file.name

@@ -62,7 +62,7 @@ class Schema:
         return self._validator is not None and self._validator.is_valid(value)
 
     def max_steps(self, characters: int) -> int:
-        """Return a bound on the steps that check a value of so many characters as JSON."""
+        """Return an upper bound of the steps to check a value of `characters` of JSON."""
         return self._weight * (_STEPS_PER_PART + characters)
 
 
@@ -145,7 +145,7 @@ class _SchemaReader:
         return {name: self._schema(schema) for name, schema in schemas.items()} if isinstance(schemas, dict) else None
 
     def _pattern_properties(self, schemas: JsonValue) -> JsonValue:
-        """Read schemas by pattern; every name and value fits an unreadable pattern."""
+        """Rewrite schemas by pattern; every name and value fits an unreadable pattern."""
         if not isinstance(schemas, dict):
             return None
         # The pattern "" matches every name, so that no name is an additional property.
