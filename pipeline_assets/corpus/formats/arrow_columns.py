@@ -49,7 +49,7 @@ def utf8_column(encoded: Sequence[bytes]) -> pa.StringArray:
 
 
 def widen_offsets(array: pa.Array) -> pa.Array:
-    """Widen the offsets of a text or binary column to 64 bits without a copy.
+    """Widen the offsets of a text or binary column to 64 bits; values are not copied.
 
     `cast` would first create all functions of `pyarrow.compute`, which takes as long as importing pyarrow.
     """
@@ -81,10 +81,7 @@ def to_table(columns: Mapping[str, NDArray[Any] | pa.Array | pa.ChunkedArray]) -
 
 
 def to_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Convert Python values to a column of type `kind`; None becomes null.
-
-    `kind` is a string, boolean or number type, or a list of such a type.
-    """
+    """Convert texts, booleans, numbers, or lists of these, to a column; None is null."""
     valid = None
     if None in values:
         is_valid = np.array([value is not None for value in values], bool)

@@ -61,7 +61,6 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """Content of meta.json.
 
     Attributes:
-        n_seqs: Number of rows.
         documents: Number of draws; one document may be drawn several times.
         tokens: Number of tokens without padding, with the end-of-document tokens.
         counts: Counts of the manifest; may be empty.

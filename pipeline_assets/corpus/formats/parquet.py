@@ -126,7 +126,7 @@ class ParquetOutput:
 
 
 def regroup_rows(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
-    """Regroup tables into tables of `rows` rows; the last one may have fewer, even 0."""
+    """Regroup tables into tables of `rows` rows; the last may have fewer or none."""
     pending = pa.Table.from_batches([], schema)
     for table in tables:
         pending = pa.concat_tables([pending, table])

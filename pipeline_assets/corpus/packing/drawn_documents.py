@@ -29,9 +29,7 @@ _CHUNK_DRAWS = 1 << 16
 
 @dataclass
 class DrawnDocuments:
-    """Lines of documents.parquet, one per draw, by document, then epoch.
-
-    `counts` and `license_tokens` are complete after `tables` is exhausted.
+    """Lines of documents.parquet, one per draw; counts are complete after `tables`.
 
     Attributes:
         counts: By source: `documents` and `text_tokens`, drawn or not; `drawn`, the number of draws; `packed_tokens`;
@@ -48,7 +46,7 @@ class DrawnDocuments:
     license_tokens: dict[str, Counter[str]] = field(default_factory=dict)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the lines in tables of at most about 65,536.
+        """Yield the lines, by document, then epoch, at most about 65,536 at a time.
 
         Columns: id, source, shard, row and licence of the document; `epoch` from 0; `tokens` of the document, with its
         end token; `packed_tokens`, which is less than `tokens` only for the draw that the budget cuts; `first_row`, the

@@ -32,8 +32,8 @@ def raise_if_source_empty(
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    `weighed` names the sources with a weight. The message counts the documents that were dropped from the source in
-    `corpora`, and in the corpus `deduplicated` that they were built from, if it is not None.
+    `weighed` names the sources with a weight. The message counts the documents that `corpora` dropped, and before them
+    the corpus `deduplicated`, if any.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts
@@ -49,10 +49,7 @@ def raise_if_source_empty(
 
 
 def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
-    """Raise UsageError if no document of a source was encoded.
-
-    `sources` has the source of each receipt in `encodings`.
-    """
+    """Raise UsageError if no document of a source was encoded; one source per receipt."""
     encoded: dict[str, Counter[str]] = {}
     for source, receipt in zip(sources, encodings, strict=True):
         encoded.setdefault(source, Counter()).update(receipt.counts)

@@ -31,7 +31,6 @@ class EncodedShard:
         path: Path of the shard of documents in its artifact.
         token_file: Raw int32 ids, document after document, each with its end token.
         document_file: File of the `DocumentTable`.
-        documents: Number of encoded documents.
         rejected: Number of documents that could not be encoded.
     """
 
@@ -111,5 +110,5 @@ def encode_corpus(
 
 
 def first_document_numbers(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:
-    """Return the number of each shard's first document, then of all; (shards + 1,)."""
+    """Return the number of each shard's first document, then the total, (shards + 1,)."""
     return np.cumsum([0, *(shard.documents for shard in shards)], dtype=np.int64)

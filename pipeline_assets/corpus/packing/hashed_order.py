@@ -33,8 +33,7 @@ def split_mix(state: np.uint64) -> np.uint64:
 def hashed_order(count: int, seed: int, *subject: object) -> NDArray[np.uint32]:
     """Return the numbers 0 to count - 1 in a seeded order.
 
-    The order depends on `count`, `seed` and `subject`, such as the name of a source and an epoch. Peak memory is 8
-    bytes per number.
+    `subject`, such as the name of a source and an epoch, selects an independent order. Memory: 8 bytes per number.
     """
     start = int.from_bytes(seeded_sort_key(str(seed), *subject)[:8], "big")
     keys = np.empty(count, np.uint64)

@@ -49,13 +49,7 @@ class MixtureSource:
 
 @dataclass(frozen=True)
 class SourceDraws:
-    """Draws of one source.
-
-    Attributes:
-        epochs: Number of whole epochs.
-        partial: Number of documents that are drawn from the next epoch, without a cut one.
-        tokens: Number of tokens of these draws.
-    """
+    """Draws of one source: whole epochs, documents of the next epoch, and tokens."""
 
     epochs: int
     partial: int
@@ -149,10 +143,7 @@ def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> N
 
 
 def bisect_largest_budget(budget: int, is_valid: Callable[[int], bool]) -> int:
-    """Return a valid budget of at most `budget`, by bisection; 0 is always valid.
-
-    If every budget below a valid one is valid, this is the largest.
-    """
+    """Find a valid budget of at most `budget` by bisection; 0 is always valid."""
     valid, invalid = 0, budget + 1
     middle = budget  # try the whole budget first
     while invalid - valid > 1:

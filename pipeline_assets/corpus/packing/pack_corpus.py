@@ -74,7 +74,7 @@ def _quotient(part: int, total: int) -> str:
 
 
 def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
-    """Sort shards by source; UsageError if a source has no weight, or the reverse."""
+    """Sort shards by source; UsageError unless the weights name exactly the sources."""
     sources = {shard.source for shard in shards}
     weighed = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
     if not weighed:
@@ -104,14 +104,8 @@ def pack_corpus(
     Files: the layout of `formats.memmap`, and rejects. If gigatoken and tiktoken encode a text differently, tiktoken
     encodes everything again.
 
-    Args:
-        staging: Staging directory of the build.
-        shards: Shards of the corpus.
-        recipe: Content of the packed set.
-        settings: Run settings.
-        created_at: Time in `meta.json`.
-        tokenizer_file: File of the tokenizer; None for the file that ships with the program.
-        driver: Library that encodes.
+    `created_at` is the time in `meta.json`, `driver` the library that encodes. Without `tokenizer_file`, the file that
+    ships with the program is used.
 
     Raises:
         UsageError: Weights and sources do not match, a source has too few tokens, the tokenizer lacks the end of a

@@ -1,7 +1,7 @@
 """Plan of a packed set: draws and rows, computed from the lengths of documents.
 
 Draws are packed in a seeded order over all sources, in which the cut draw is last. A rank is a position in this order.
-The plan holds only a few arrays of 4 bytes per draw in memory, and writes files that later stages map.
+Memory holds only a few arrays of 4 bytes per draw; results are files, which later stages map.
 """
 
 import itertools
@@ -138,7 +138,7 @@ def _describe_file(path: Path) -> OutputFile:
 
 
 def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
-    """Return the tokens of each document, with its end token; shape (documents,)."""
+    """Return the length of each document with its end token, shape (documents,)."""
     firsts = first_document_numbers(shards)
     lengths = np.empty(firsts[-1], np.int32)
     for shard, first in zip(shards, firsts.tolist(), strict=False):
@@ -177,10 +177,7 @@ def _resolve(
 def _write_row_files(
     lengths: NDArray[np.int32], drawn: NumberedDraws, recipe: ResolvedPack, files: PlanFiles, order: Path
 ) -> None:
-    """Pack draws, and write all files of the plan except `taken`.
-
-    `lengths` are in packed order. The file `documents` gets ranks, which the caller replaces by document numbers.
-    """
+    """Pack draws and write their rows, with ranks instead of document numbers."""
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0  # last row and number of segments written so far
     if recipe.strategy == "sequential":
@@ -214,10 +211,7 @@ def _write_row_files(
 
 
 def _order_by_number(by_rank: NDArray[Any], order: Path) -> NDArray[Any]:
-    """Reorder values from the packed order of draws to the order of their numbers.
-
-    `order` is the file of draw numbers in packed order.
-    """
+    """Reorder values of draws from packed order (file `order`) to order of numbers."""
     by_number = np.empty_like(by_rank)
     first = 0
     for numbers in _read_chunks(order, np.uint32):

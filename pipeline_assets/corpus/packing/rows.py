@@ -100,10 +100,7 @@ def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
 def _segments_by_shard(
     rows: RowRange, segments: _Segments
 ) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield each shard with its segments, and the document of each segment.
-
-    Segments are numbered in the range, documents in their shard; documents ascend.
-    """
+    """Yield each shard with its segments and their document numbers in the shard."""
     order = np.argsort(segments.documents, kind="stable")
     documents = segments.documents[order].astype(np.int64)
     firsts = first_document_numbers(rows.encoded)

@@ -81,8 +81,7 @@ def assign_rows(
 ) -> tuple[NDArray[np.uint32], int]:
     """Assign each document's remainder modulo `seq_len` to a row, by best fit.
 
-    `order` is from `order_by_remainder`. `max_rows` is at least the number of rows that are opened. Rows are numbered
-    in the order in which they are opened.
+    `order` is from `order_by_remainder`. At most `max_rows` rows may be needed. Rows are numbered as they are opened.
 
     Returns:
         Row of each document, undefined for a document without remainder; number of rows.
@@ -148,7 +147,7 @@ def _empty_tree(seq_len: int) -> NDArray[np.bool_]:
     """Return a binary tree over the rooms 0 to seq_len, without any room yet.
 
     The root is node 1, and node n has the children 2n and 2n + 1. The leaf of a room is node `leaves + room`; it is
-    true if a row has this room. Another node is true if a leaf below it is true.
+    true if a row has this room. A node is true if a leaf below it is true.
     """
     leaves = 1
     while leaves <= seq_len:  # a power of two above seq_len, so that all leaves are in one layer
@@ -222,8 +221,7 @@ def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.
 def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
     """Move a piece into each empty row from a row with several pieces.
 
-    `document_rows` is changed in place. The first empty row has the number `opened`. Return the number of rows that
-    stay empty.
+    `opened` is the first empty row. Change `document_rows` in place, and return the number of rows that stay empty.
     """
     row_sizes = np.bincount(document_rows[order], minlength=opened)
     for draw in order[row_sizes[document_rows[order]] > 1]:
@@ -240,11 +238,7 @@ def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32]
 def group_by_row(
     lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], rows: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the draws with a remainder, sorted by row, and where each row starts.
-
-    Returns:
-        Start of each row in the sorted draws, then their number, shape (rows + 1,); draws.
-    """
+    """Sort draws by row: start of each row, shape (rows + 1,), and sorted draws."""
     keys = np.arange(len(lengths), dtype=np.uint64)
     for chunk in chunks(len(lengths)):
         # Key: the row in the upper half, the draw in the lower. Draws without a rest have no row and sort last.

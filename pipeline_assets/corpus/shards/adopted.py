@@ -20,8 +20,8 @@ def adopt_shards(
 ) -> BuildResult | None:
     """Link an earlier version's token shards; None if new ones may differ.
 
-    `earlier` are token shards of the same stage version and recipe. `corpora` are the documents of the earlier version
-    and those of this version. Documents, their division into shards, and the tokenizer must be equal.
+    `earlier` has the same stage version and recipe. `corpora` are its documents and the new ones. Documents, their
+    division into shards, and the tokenizer must be equal.
     """
     before, now = map(_shard_contents, corpora)
     if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():

@@ -85,9 +85,7 @@ class Inventory:
 def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
     """Make an inventory, and compare every file's name, size and hash.
 
-    Args:
-        corpora: Folders of token shards by corpus name.
-        threads: Number of corpora that are read at the same time.
+    `corpora` are folders of token shards by corpus name; `threads` of them are read at the same time.
 
     Raises:
         UsageError: A folder has no artifact.

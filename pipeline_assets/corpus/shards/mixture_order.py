@@ -79,10 +79,7 @@ def log_remainder(order: str, rows: int, used: int, ranks: int) -> None:
 
 @dataclass(frozen=True)
 class MixtureOrder:
-    """Order of rows: at each position a corpus, numbered in name order, and its row.
-
-    Both shapes are (positions,).
-    """
+    """Order of rows: corpus, numbered by name, and row; both shapes are (positions,)."""
 
     corpora: NDArray[np.uint16]
     rows: NDArray[np.uint32]  # 6 bytes per position, with the corpus
@@ -140,10 +137,7 @@ def mixture_order(
 
 @compiled
 def _interleave(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
-    """Fill `order` with a corpus per position; return the number of positions.
-
-    Weights are `parts` / `whole`. Filling stops before a corpus exceeds its number of rows in `limits`.
-    """
+    """Fill `order` with a corpus per position; return the number of positions."""
     # The next row of a corpus is its k-th, its weight w is part / whole, and k / w = quotient + remainder / part. At
     # first k is 1, so k / w is whole / part, and the row may occur from position 1 on.
     quotients, remainders = whole // parts, whole % parts

@@ -21,8 +21,7 @@ Content = dict[str, Any]
 def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTable) -> str:
     """Return the page on all mixtures, as Markdown.
 
-    `recipes` are the recipes in the project. The folder `exported` has a subfolder for each mixture that was built,
-    with its recipe, `tokenizer.json` and `inventory.json`.
+    The folder `exported` has a subfolder for each built mixture, with recipe, `tokenizer.json` and `inventory.json`.
     """
     lines = [_BEGINNING]
     for recipe in recipes:

@@ -152,10 +152,7 @@ class MixtureReader:
             yield from (tokens[first : first + batch] for first in range(0, len(tokens), batch))
 
     def read(self, places: NDArray[np.int64]) -> tuple[NDArray[Any]]:
-        """Read the rows at positions of the order, shape (positions, seq_len).
-
-        The tuple has this array only.
-        """
+        """Read rows at positions of the order, as one array, (positions, seq_len)."""
         # Copy in file order: sort by key (the corpus above the row), then copy the rows of one file at a time.
         keys = (self.order.corpora[places].astype(np.int64) << _ROW_BITS) + self.order.rows[places]
         destinations = np.argsort(keys)

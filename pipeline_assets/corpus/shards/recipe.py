@@ -51,7 +51,6 @@ class SegmentSection(RecipeSection):
     """Recipe section of one segment of a continual training.
 
     Attributes:
-        name: Name of the segment.
         tokens: Number of tokens, which is rounded down to whole rows.
         weights: Share of each corpus in these tokens.
     """

@@ -79,8 +79,7 @@ _FILE: MetadataFile[_SegmentsFile] = MetadataFile("plan of segments", 256 << 20,
 def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
     """Assign rows of token shards to segments, and write segments.json.
 
-    Each segment gets the next unused rows of each corpus. The weights divide the segment's rows among its corpora,
-    rounded by the method of largest remainders.
+    Each segment gets the next unused rows of each corpus; its weights decide how many, rounded by largest remainders.
 
     Raises:
         UsageError: A segment is shorter than a row or names an unknown corpus, a corpus has too few rows, or the

@@ -173,8 +173,6 @@ def _shard_file(opened: PinnedFolder, entry: FileContent, dtype: np.dtype[Any], 
 def shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int], dtype: np.dtype[Any]) -> NpyHeader:
     """Read and check the header of a shard file, which is open at its beginning.
 
-    `where` is the path for errors.
-
     Raises:
         InputError: The file has another shape, dtype or size than expected.
     """

@@ -186,8 +186,6 @@ class DocumentTable:
     All shapes are (documents,).
 
     Attributes:
-        doc_ids: Id of each document.
-        license_tags: Licence tag of each document.
         rows: Row of each document in the shard.
         starts: Position of each document's first token in the shard's file of token ids.
         tokens: Number of tokens of each document, with its end-of-document token.
@@ -206,8 +204,7 @@ class DocumentTable:
 def load_tables(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
     """Load a tokenizer and its tables before a process encodes texts.
 
-    `documents` is the number of documents to encode; only if they are many is the oracle loaded here too. `controls`
-    are the names of control tokens in the texts.
+    The oracle is loaded only for many `documents`. `controls` are the names of control tokens in the texts.
     """
     library = load_tokenizer(tokenizer)
     first = "the first text builds the tables"

@@ -47,16 +47,9 @@ class HfTokenizer(Tokenizer):
         special_ids: Mapping[str, int],
         losses: LossCounter | None,
     ) -> None:
-        """Wrap a tokenizer of the library `tokenizers`.
+        """Wrap a loaded tokenizer, without its truncation, padding and special tokens.
 
-        Args:
-            library: Loaded tokenizer; its truncation, padding and special tokens are switched off.
-            path: File that the tokenizer was loaded from.
-            end_of_document: Id of the end-of-document token.
-            padding: Id of the token that fills rows.
-            special: Ids that must not come from text, with `end_of_document` and `padding`.
-            special_ids: Ids of special tokens by name.
-            losses: Counter of lost text; None if the tokenizer cannot lose text.
+        `special` are all ids that must not come from text. `losses` is missing if the tokenizer cannot lose text.
         """
         self.special_ids = special_ids
         self.end_of_document = end_of_document
@@ -133,10 +126,7 @@ def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], pat
 
 
 def _check_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
-    """Raise InputError if ids exceed int32, or loading changed them, as after a gap.
-
-    `added` are the file's added tokens; `vocabulary` has the loaded ids by token.
-    """
+    """Raise InputError if ids exceed int32, or loading changed them, as after a gap."""
     for token in added:
         if vocabulary.get(token["content"]) != token["id"]:
             what = (

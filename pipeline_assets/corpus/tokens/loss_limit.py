@@ -23,7 +23,6 @@ class LossLimit:
 
     Attributes:
         fraction: Largest allowed share, a decimal.
-        check: Name of the check.
     """
 
     fraction: str = MAX_UNKNOWN_FRACTION

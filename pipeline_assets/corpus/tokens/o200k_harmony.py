@@ -198,10 +198,7 @@ class HarmonyEncoder(Tokenizer):
         return self._fast[controls]
 
     def _count_growth(self, before: int, result_bytes: int, text_bytes: int) -> None:
-        """Add to the caches' growth: the growth of the process, without the result.
-
-        `before` is the memory of the process before encoding, in bytes.
-        """
+        """Add the growth of memory since `before`, without the result, to the caches'."""
         after = resident_bytes()
         if not before or not after:
             self._grown_bytes += _ASSUMED_GROWTH * text_bytes

@@ -74,8 +74,7 @@ def draw_shard(
 ) -> Receipt:
     """Write the texts of a shard's sampled and held-out documents as JSON strings.
 
-    The receipt has two files: texts of the sample, and texts held out to measure the tokenizer. `rates` has the limits
-    by source, which is the first part of the shard's path.
+    The receipt has a file of each. `rates` has the limits by source, which is the first part of the shard's path.
     """
     rate, rejects = rates[shard.path.partition("/")[0]], list[Reject]()
     names = [f"{WORK}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]

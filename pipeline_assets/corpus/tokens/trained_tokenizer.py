@@ -102,10 +102,7 @@ def shares_are_kept(tokenizer: Artifact) -> Verdict:
 
 
 def write_tokenizer_figures(tokenizer: Artifact) -> Path:
-    """Copy the figures to `mixtures/<recipe>_tokenizer.json` in the recipe's folder.
-
-    Return the path of the copy.
-    """
+    """Copy the figures to `mixtures/<recipe>_tokenizer.json`, and return this path."""
     recipe_folder = tokenizer.folder.parent
     path = recipe_folder / MIXTURES / f"{recipe_folder.name}_tokenizer.json"
     make_folder(path.parent)
