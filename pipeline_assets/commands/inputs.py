@@ -100,11 +100,11 @@ def hub_source(
     patterns, matches = hub_configs.find_split_files(chosen, split, [file.path for file in listing], where)
     if not matches:
         folder = None if chosen is None else chosen.folder
-        none = (
-            "its card names none" if folder is None else f"its card names the folder {folder} and no files of {split}"
+        named = ", ".join(patterns) or (
+            "its card names none" if folder is None else f"its card names only the folder {folder}"
         )
-        what = f"config {config!r} has no files ({', '.join(patterns) or none})"
-        raise UsageError(what, where, "choose another config, or write a recipe with `files`")
+        what = f"config {config!r} has no files of split {split!r} ({named})"
+        raise UsageError(what, where, "choose another split or config, or write a recipe with `files`")
     first = next(file for file in listing if file.path == matches[0])
     if is_json_lines(first):
         names = [*head_columns(hub, dataset, commit, first)]

@@ -26,12 +26,9 @@ CARD = "README.md"
 _FIX = "name the files in the recipe instead of a config"
 _ANY_FOLDERS = "**"
 _SPLIT_WORDS = {
-    split: re.compile(rf"(?:^|[-._ 0-9/])(?:{words})(?:[-._ 0-9/]|$)")
-    for split, words in (
-        ("train", "train|training"),
-        ("validation", "validation|valid|dev|val"),
-        ("test", "test|testing|eval|evaluation"),
-    )
+    "train": "train|training",
+    "validation": "validation|valid|dev|val",
+    "test": "test|testing|eval|evaluation",
 }
 _LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_\w+)?$")
 
@@ -111,7 +108,7 @@ def find_split_files(
 
     Without configs in the card, `config` is None. If the card names no files, folders and file names determine the
     split, as in `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then used only without any
-    Parquet. If no name contains a split, all files are used without `config`, and none with it.
+    Parquet. If no name contains a split, all files belong to `train` without `config`, and none with it.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)
@@ -123,14 +120,23 @@ def find_split_files(
     rows = [path for path in inside if detect_format(path) == "parquet"]
     if not rows:  # an uncompressed .json that no card names is a metadata file, such as dataset_infos.json
         rows = [path for path in inside if detect_format(path) == "lines" and not path.endswith(".json")]
-    rows_of_split = [path for path in rows if _SPLIT_WORDS[split].search(path)]
-    if config is not None or any(words.search(path) for path in rows for words in _SPLIT_WORDS.values()):
-        rows = rows_of_split
+    if (
+        config is not None
+        or split != "train"
+        or any(_names_split(path, name) for path in rows for name in _SPLIT_WORDS)
+    ):
+        rows = [path for path in rows if _names_split(path, split)]
     if not rows:
         return [], []
     parent = posixpath.commonpath([posixpath.dirname(path) for path in rows])
     endings = {"".join(PurePosixPath(path).suffixes[-1 if path.endswith(tuple(FORMATS)) else -2 :]) for path in rows}
     return [posixpath.join(parent, f"**/*{ending}") for ending in sorted(endings)], rows
+
+
+def _names_split(path: str, split: str) -> bool:
+    """Check whether a folder or file name of a path contains a word for a split."""
+    words = _SPLIT_WORDS.get(split, re.escape(split))
+    return re.search(rf"(?:^|[-._ 0-9/])(?:{words})(?:[-._ 0-9/]|$)", path) is not None
 
 
 def _parse_config(entry: dict[str, Any]) -> Config:

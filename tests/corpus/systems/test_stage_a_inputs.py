@@ -104,7 +104,7 @@ def test_a_hub_source_has_the_files_that_the_card_means(publish: Callable[..., s
 
     assert files("default") == ["data/a.parquet"]
     assert files("deep") == ["data/*.parquet"]
-    with pytest.raises(UsageError, match=r"has no files \(its card names the folder data and no files of train\)"):
+    with pytest.raises(UsageError, match=r"has no files of split 'train' \(its card names only the folder data\)"):
         files("folder")
 
 
@@ -155,3 +155,18 @@ def test_where_no_card_says_it_folders_and_names_say_the_split(paths: list[str],
     patterns, meant = find_split_files(None, "train", paths, "here")
 
     assert recipe_patterns(patterns, meant, paths) == files
+
+
+@pytest.mark.parametrize(
+    ("split", "used"),
+    [("train", ["a.jsonl", "b.jsonl"]), ("validation", []), ("rare", [])],
+)
+def test_files_whose_names_contain_no_split_belong_to_train(split: str, used: list[str]) -> None:
+    assert find_split_files(None, split, ["a.jsonl", "b.jsonl"], "here")[1] == used
+
+
+def test_a_split_of_any_name_is_found_in_folders_and_file_names() -> None:
+    paths = ["train/0.jsonl", "rare/0.jsonl", "web-rare-0.jsonl", "rarely.jsonl", "dev/0.jsonl"]
+
+    assert find_split_files(None, "rare", paths, "here")[1] == ["rare/0.jsonl", "web-rare-0.jsonl"]
+    assert find_split_files(None, "validation", paths, "here")[1] == ["dev/0.jsonl"]
