@@ -24,7 +24,7 @@ import json, sys
 from pathlib import Path
 from pipeline_assets.corpus.normalize.files import read_piece
 from pipeline_assets.corpus.readers.hub_cache import Span
-from pipeline_assets.corpus.readers.json_lines import read_row
+from pipeline_assets.corpus.readers.json_lines import parse_row
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.stackexchange.spill import plan_buckets, plan_spill, spill_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import read_threads
@@ -52,7 +52,7 @@ elif path.name in ("Posts.xml", "garden.7z"):
     buckets = plan_buckets(folder, receipts, 4 << 20)
     rows = (row for bucket in buckets for row in read_threads(bucket, path.name, site()))
 elif path.name.startswith("hub"):
-    rows = map(read_row, row_lines(SpanStream([Span(0, files[0].bytes, path)]), path))
+    rows = map(parse_row, row_lines(SpanStream([Span(0, files[0].bytes, path)]), path))
 else:
     local = LocalRecipe.model_validate(
         common | {"license_tag": "cc0-1.0", "columns": columns, "text_unit": "paragraph"})
