@@ -58,7 +58,7 @@ def prove(reader: MixtureReader) -> None:
 
 
 def make_flows(reader: MixtureReader) -> dict[str, Callable[[], object]]:
-    files = [shards.mapped(number) for shards in reader.shards.values() for number in range(len(shards.files))]
+    files = [shards.map_file(number) for shards in reader.shards.values() for number in range(len(shards.files))]
     dice = np.random.default_rng(1)
     picks = [dice.permutation(len(file)) for file in files]
 

@@ -91,8 +91,8 @@ def build_asset(
 ) -> dg.AssetsDefinition:
     """Return the asset of a kind, whose step builds one artifact or only checks it.
 
-    A step that only checks covers all sealed `targets` if no partition is chosen. `find_target` returns the target of a
-    partition, and the run settings of its build.
+    A step that only checks, with no partition chosen, checks all sealed `targets`. `find_target` returns the target of
+    a partition, and the run settings of its build.
     """
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
     spec = dg.AssetSpec(

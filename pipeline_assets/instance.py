@@ -41,7 +41,7 @@ def instance_home(root: Path) -> Path:
     if home.is_file():
         raise RetryableError("expected a folder, got a file", home, "move the file away")
     try:
-        if _is_incomplete(home) or not _is_configured(home):
+        if _is_uninitialized(home) or not _is_configured(home):
             _create(home)
         for name in _DATABASES:
             with _connected(home / name, "rw") as database:
@@ -87,7 +87,7 @@ def _is_configured(home: Path) -> bool:
     return path.is_file() and path.read_bytes() == _config(home)
 
 
-def _is_incomplete(home: Path) -> bool:
+def _is_uninitialized(home: Path) -> bool:
     """Check whether a database has no schema revision, and no runs are stored."""
     has_unfinished = any(not _has_rows(home / name, "alembic_version") for name in _DATABASES)
     return has_unfinished and not _has_rows(home / _RUNS, "runs")
@@ -115,7 +115,7 @@ def _create(home: Path) -> None:
     while True:
         try:
             with locked(home):
-                if is_incomplete := _is_incomplete(home):
+                if is_incomplete := _is_uninitialized(home):
                     for name in ("history", "schedules"):
                         durable.remove(home / name)
                     durable.make_folder(home)

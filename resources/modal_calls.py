@@ -81,11 +81,12 @@ class ModalLauncher:
             raise _explain_error(outcome, ref)
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Yield receipts in job order; each job's thread calls, waits and commits.
+        """Score all jobs on Modal, and yield their receipts in job order.
 
-        At most `settings.places` jobs run at a time. Calls are canceled if the caller stops early or is interrupted,
-        and if a call rejects its input (InputError). If the process is killed or an exception is unexpected, or a retry
-        may help (RetryableError after three tries), calls keep running for the next build.
+        Each job has a thread that starts its call, waits for the result and commits the receipt; at most
+        `settings.places` jobs run at a time. Calls are canceled if the caller stops early or is interrupted, or if a
+        call rejects its input (InputError). Calls keep running for the next build if the process is killed, after an
+        unexpected exception, and after the RetryableError of a job that failed three times.
         """
         self._stopped.clear()
         pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False

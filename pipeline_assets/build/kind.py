@@ -75,10 +75,10 @@ class Kind:
         labels: Names of files that no digest covers, because they contain a time or a path.
         checks: Checks of every artifact. The first compares the files; if it fails, the others do not run.
         rows: Class that reads and traces its rows; None if it has no rows.
-        preview: Returns the preview table of the UI; None shows the first rows.
+        preview: Returns the preview table of the UI; if the field is None, the first rows are shown.
         after_build: Writes files outside the artifact, also if the artifact was up to date.
         listing: Lists the external files that a build needs, before it starts; None if it needs only artifacts.
-        tokens: Returns the planned number of tokens that a recipe requests; None if it sets no number.
+        tokens: Returns the planned number of tokens of a recipe, or None if the recipe sets no number.
         pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
     """
 
@@ -130,8 +130,8 @@ class Kind:
     def run_checks(self, target: Target, root: Path) -> list[CheckResult]:
         """Run the checks of a sealed artifact, and store their results next to it.
 
-        All results are stored in one write, so after a crash all checks run again. Those of a damaged artifact are not
-        stored.
+        If the first check fails, the others are skipped. All results are stored in one write, so after a crash all
+        checks run again. If the artifact cannot be opened, only that failure is returned, and nothing is stored.
         """
         try:
             artifact = open_artifact(root / target.folder)

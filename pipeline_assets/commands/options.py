@@ -161,7 +161,10 @@ def _keys(marked: Section) -> Iterator[_Key]:
 
 
 def _default(field: FieldInfo, option: Option) -> object:
-    """Return an option's default: empty if required, None if the section decides."""
+    """Return an option's default: `Parameter.empty` if the recipe key is required.
+
+    None stands for a default that is no bool, int or str: the recipe section applies it.
+    """
     if option.default is not ...:
         return option.default
     if field.is_required():

@@ -130,12 +130,12 @@ class ConvertedShard:
 
     name: str
     file: Path
-    converted: Receipt
+    receipt: Receipt
     repeats: Path | None
 
     @property
     def rows(self) -> int:
-        return self.converted.files[0].rows
+        return self.receipt.files[0].rows
 
 
 def finalize_shards(
@@ -181,7 +181,7 @@ def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
 def _link_shard(shard: ConvertedShard, folder: StagingView) -> Receipt:
     """Link a shard without repeated ids to its final name."""
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
-    return Receipt([shard.converted.files[0].link_as(name, folder)], shard.converted.counts)
+    return Receipt([shard.receipt.files[0].link_as(name, folder)], shard.receipt.counts)
 
 
 def finalize_shard(
@@ -193,7 +193,7 @@ def finalize_shard(
     the suffix `#2` or `#3`. The receipt has the counts of the conversion, corrected by the new rejects.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
-    counts = Counter(shard.converted.counts)
+    counts = Counter(shard.receipt.counts)
     rejects_name = f"{REJECTS}/{shard.name}.repeats{SUFFIX}"
     occurrences = read_occurrences(shard.repeats, shard.rows)
     first_row = 0
@@ -225,7 +225,7 @@ def _finalize_line(
 ) -> bytes | Reject:
     """Return the final line or a reject; `nth` is the number from `read_occurrences`."""
     if row in window.poison_rows:
-        return Reject(shard.converted.files[0].path, row, KILLED_WORKER)
+        return Reject(shard.receipt.files[0].path, row, KILLED_WORKER)
     if not nth:
         return line
     document = _decoder.decode(line)

@@ -29,7 +29,7 @@ def cell(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape a text, on one line, so that it contains no formatting, image or link.
+    """Put a text on one line, escaped so that it has no formatting, image or link.
 
     Text with a possible address becomes code, because renderers of GitHub's Markdown, such as the UI's, turn addresses
     outside code into links.

@@ -76,8 +76,9 @@ def build_split(
 ) -> BuildResult:
     """Build the token files, document table and rejects of one split.
 
-    The split has the longest prefix of its documents, in manifest order, that fits its budget; later shards are in no
-    file or count. If the fast tokenizer disagrees with the reference tokenizer, the latter encodes everything.
+    The split has the longest prefix of its documents, in manifest order, that fits its budget. Shards after the one
+    that fills the budget are neither written nor counted. If the two tokenizers disagree about a text, the reference
+    tokenizer encodes everything.
     """
     budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
     to_encode = [

@@ -1,7 +1,7 @@
 """Generated conversations in the columns of the six Nemotron datasets.
 
 Each dataset has rows for each of its pools. Each split has a duplicate row and, except in Math-v2 and Math-Proofs-v1,
-an invalid row.
+a faulty row: invalid Harmony, a tool argument of the wrong type, or a very short answer.
 """
 
 from collections.abc import Mapping

@@ -120,7 +120,7 @@ def _rebuild_once(root: Path, folder: Path, digest: str, workers: int) -> str:
     return f"rebuilt, {pluralize(workers, 'worker')}: all {len(done.outcomes)} identical"
 
 
-def _split_lines(recipe: HealingRecipe, root: Path) -> Iterator[str]:
+def _megatron_split_lines(recipe: HealingRecipe, root: Path) -> Iterator[str]:
     tokens = open_artifact(root / recipe.megatron_dataset().folder).manifest.identity.counts["tokens"]
     budget, fraction = recipe.megatron.token_budget, recipe.megatron.valid_fraction
     targets = {split: split_budget(budget, fraction, split) for split in SPLITS}
@@ -136,7 +136,7 @@ def _pair_lines(recipe: ParallelRecipe, root: Path) -> Iterator[str]:
 _Demo = tuple[Callable[[Path, Mapping[str, str]], Any], tuple[str, ...], Callable[[Any, Path], Iterator[str]]]
 # By system: writer of the recipe, the artifact to rebuild, and the lines to print.
 _DEMOS: Mapping[System, _Demo] = {
-    "healing": (recipes.write_healing_recipe, ("healing/megatron_dataset",), _split_lines),
+    "healing": (recipes.write_healing_recipe, ("healing/megatron_dataset",), _megatron_split_lines),
     "stage_a": (recipes.write_stage_a_recipe, ("stage_a/report",), step_lines),
     "nemotron": (recipes.write_nemotron_recipe, ("nemotron/candidate_pools", "nemotron-agentic-v1"), pool_lines),
     "stage2": (recipes.write_mixture_recipe, ("stage2/token_shards", "c4_en"), mixture_lines),

@@ -196,7 +196,7 @@ def member_digests(manifest: Manifest) -> dict[str, str]:
 
 
 def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
-    """Read a member's manifest; return damage if unreadable or of another digest."""
+    """Read a member's manifest; return Damage if it is missing, unreadable or differs."""
     try:
         manifest = read_manifest(folder / member)
     except InputError as error:

@@ -68,7 +68,7 @@ class OutputFile:
         return StoredFile(self.path, self.bytes, self.sha256)
 
     def link_as(self, path: str, folder: "StagingView") -> "OutputFile":
-        """Link the file to a second name; no receipt is needed, since links are fast."""
+        """Link the file to a second name, without a receipt: a resumed build links again."""
         durable.link(folder.path(self.path), folder.path(path))
         return replace(self, path=path)
 

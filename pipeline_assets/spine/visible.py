@@ -1,8 +1,9 @@
 r"""Replacement of control characters before text reaches a terminal, log or page.
 
 Names, rows and responses of servers may contain escape sequences, which a terminal would obey. C0 controls become their
-Unicode pictures. DEL, C1 controls, and characters that reverse or break lines become `\uXXXX`, which means the same
-inside JSON.
+Unicode pictures, except that `VISIBLE` keeps line breaks and tabs, and `IN_ONE_LINE` shows them as arrows. DEL, C1
+controls, and characters that break lines or change the writing direction become `\uXXXX`, which means the same inside
+JSON.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Worker processes, which run a stage on one shard after the other."""
+"""Worker processes, which run a stage on one shard after another."""
 
 import contextlib
 import multiprocessing

@@ -84,7 +84,7 @@ class NemotronRecipe(Recipe):
             inventories += inventory
             scored[str(raw.partition)] = raw
             if self.rows is not None:
-                content = section.rows_content(split) | {"rows": self.rows.content_of_rows()}
+                content = section.rows_content(split) | {"rows": self.rows.content_without_tokenizer()}
                 tokenizer, checked = self.rows.tokenizer.content(), tuple(inventory)
                 options: dict[str, Any] = {"tokenizer": tokenizer, "checked_against": checked}
                 rows.append(NORMALIZED_SHARDS.target(self.name, content, [raw], partition=raw.partition, **options))
@@ -139,7 +139,7 @@ def deduplicated_targets(
     near, kept = rules.prompt_dedup_recipe(), list[Target]()
     scopes: dict[str | None, list[Target]] = {}
     for target in rows:
-        scopes.setdefault(rules.split_scope(str(target.partition)), []).append(target)
+        scopes.setdefault(rules.scope_of_split(str(target.partition)), []).append(target)
     for scope, splits in scopes.items():
         prompts: list[Target] = []
         for split in splits:

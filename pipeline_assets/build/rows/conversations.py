@@ -114,13 +114,13 @@ class _FolderRows(ConversationRows):
     """Rows in several folders, such as pools; a row may be in more than one.
 
     Attributes:
-        group: Key of the folders in JSON.
+        folders_key: Key of the folders in JSON.
         outcome: Outcome for a row that is in a folder.
         fallback: Outcome and reason for a row that is in no folder.
     """
 
     reads_sources = False
-    group: ClassVar[str]
+    folders_key: ClassVar[str]
     outcome: ClassVar[str]
     fallback: ClassVar[tuple[str, str]]
 
@@ -131,7 +131,7 @@ class _FolderRows(ConversationRows):
             return Fate(self.artifact, *self.fallback)
         folders = {name.partition("/")[0].removeprefix(self.schema.folder): name for name in places}
         detail, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
-        return Fate(self.artifact, self.outcome, detail, row=first, details={self.group: folders}, lines=[detail])
+        return Fate(self.artifact, self.outcome, detail, row=first, details={self.folders_key: folders}, lines=[detail])
 
 
 class CandidateRows(_FolderRows):
@@ -197,7 +197,7 @@ def fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
 
 
 class _PromptDocuments(DocumentRows):
-    """Documents of prompts, whose ids are `SPLIT/ID` with the id of a normalised row."""
+    """Documents that are prompts; ids are `SPLIT/ID` with the ID of the normalised row."""
 
     def origin(self, part: Part) -> UpstreamRow:
         rows = ConversationRows(self.listing(part.source).corpus, self.lineage)

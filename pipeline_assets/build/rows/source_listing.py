@@ -71,7 +71,10 @@ def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
 
 
 def input_file_name(reader: Manifest, source: AnySourceRow, root: Path) -> str | None:
-    """Return a source row's file name in a listing; None if the listing lacks it."""
+    """Return the file name of a source row; None if the listing lacks the file.
+
+    For a hub row it is the path in the repository, for a local row the name in the listing.
+    """
     folder = folder_path(reader, root)
     names = [entry["name"] for entry in reader.identity.inputs]
     if isinstance(source, HubRow):

@@ -16,7 +16,10 @@ _TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
 
 
 class EvaluationItem(NamedTuple):
-    """Item of an evaluation set; `id` is the row's id, or `row id:column`."""
+    """Item of an evaluation set.
+
+    `id` is the row's id, or `FILE:ROW` without one; `:COLUMN` is appended if each column is an item.
+    """
 
     id: str
     text: str

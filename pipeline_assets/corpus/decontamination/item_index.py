@@ -155,7 +155,7 @@ def _gather_items(
 def _item_ngrams(
     item_words: NDArray[np.int64], ngram_words: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Return the first word, number of words and item of each n-gram of each item."""
+    """Return the first word (of all items' words), length and item of each n-gram."""
     ngrams = np.maximum(item_words - ngram_words + 1, 1)  # an item with fewer words is one n-gram
     owners = np.repeat(np.arange(len(item_words)), ngrams)
     # A running sum minus the own number gives the first word, and the first n-gram, of each item.

@@ -35,7 +35,10 @@ def draw_permutations(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.
 
 
 def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Hash all shingles of documents, in the order of the texts, as `shingle_sets`."""
+    """Hash all shingles of documents, in text order, with duplicates.
+
+    The layout of the result is that of `shingle_sets`.
+    """
     sizes = np.maximum(batch.word_counts() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     hashes = np.empty(offsets[-1], np.uint64)

@@ -204,8 +204,9 @@ def _decide_all(
 ) -> Receipt:
     """Decide which documents to drop, in order, with about `max_rows` rows in memory.
 
-    `firsts` has the number of repeated windows before each range of hashes, then the number of all. Files: runs by
-    `number` of a dropped document, with the `share` of its windows that are seen.
+    `firsts` has the number of repeated windows before each range of hashes, and their total as last element. The
+    receipt lists Parquet runs with a row per dropped document: its `number`, and the `share` of its windows that
+    earlier kept documents have.
     """
     seen = np.zeros((int(firsts[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []

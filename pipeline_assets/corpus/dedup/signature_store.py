@@ -55,13 +55,13 @@ class SeenStore:
     """Signature store whose documents precede those of a corpus.
 
     Attributes:
-        first_number: Number of the store's first document in the corpus.
+        first_number: Number of the store's first document; the numbers continue from store to store into the corpus.
         documents: Number of documents in the store.
         documents_file: Parquet file with the id and source of each document, in order.
         hashes: Run of the hashes of normalized texts.
         bands: Run of the keys of bands; empty in a store of binary sketches.
         sketches: Run of binary sketches; empty in a store of bands.
-        sources: Number of the first document of each source in the corpus, with the name of the source.
+        sources: Number of the first document of each of the store's sources, with the name of the source.
     """
 
     name: str

@@ -14,14 +14,14 @@ class LanguageTables(NamedTuple):
 
     Attributes:
         moves: Next state by row and byte, shape (rows * 256,).
-        rows: Row of each state in `moves`, shape (states,); any unsigned type.
+        move_rows: Row of each state in `moves`, shape (states,); any unsigned type.
         features: Number of the feature that each state completes, or -1; shape (states,).
         weights: Log-probability of each feature in each language, shape (features, languages).
         counts: Scratch, zero between calls, shape (features,). A call holds the GIL, so threads can share it.
     """
 
     moves: NDArray[np.uint32]
-    rows: NDArray[np.uint16]
+    move_rows: NDArray[np.uint16]
     features: NDArray[np.int32]
     weights: NDArray[np.float32]
     counts: NDArray[np.int32]

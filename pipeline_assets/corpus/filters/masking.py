@@ -133,7 +133,7 @@ def _documents_with_dotted_numbers(batch: Batch) -> NDArray[np.int64]:
 
 
 def _public_ip_spans(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the span of each public IPv4 address without leading zeros, in bytes."""
+    """Yield the byte span of each public IPv4 address that has no leading zeros."""
     for match in _IP.finditer(text):
         try:
             address = ipaddress.IPv4Address(match.group().decode())

@@ -116,7 +116,10 @@ class AssistantAll:
 
     @property
     def rule(self) -> str:
-        """Stored name and settings; the version changes if the spans of any text change."""
+        """Name, version and settings, as stored with rows.
+
+        The version after the slash must increase when the loss spans of any text change.
+        """
         return f"assistant_all/1 analysis={str(self.analysis).lower()} calls={str(self.calls).lower()}"
 
 
@@ -128,7 +131,7 @@ class AssistantLast:
 
     @property
     def rule(self) -> str:
-        """Stored name; the version changes if the loss spans of any text change."""
+        """Name and version, as stored with rows; see `AssistantAll.rule`."""
         return "assistant_last/1"
 
 

@@ -163,7 +163,7 @@ def _following_replies(raw_messages: Sequence[JsonValue], start: int) -> Iterato
 
 
 def _render_prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowsRecipe) -> list[Message]:
-    """Return the system message and the developer message that begin a conversation."""
+    """Return the system and developer messages, if any, that begin a conversation."""
     namespaces = () if tools is None else (tools.namespace,)
     has_developer = instructions is not None or tools is not None
     developer = DeveloperContent(instructions, namespaces) if has_developer else None

@@ -124,13 +124,13 @@ def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]
             if isinstance(row, SourceRow):
                 columns = row.columns if form is None else form.as_json_lines(row.columns)
                 block.append((row.position, columns))
-                characters += _count_characters(columns)
+                characters += _estimate_characters(columns)
             else:
                 block.append((row.row, Fault(row.reason, row.detail)))
         yield file, block, form is None or form.is_shallow
 
 
-def _count_characters(columns: Mapping[str, object]) -> int:
+def _estimate_characters(columns: Mapping[str, object]) -> int:
     """Estimate the length of a row as text, in characters."""
     characters = 0
     values: list[Any] = [*columns.values()]

@@ -218,7 +218,7 @@ def _has_allowed_licence(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[
 
 
 def _describe_gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
-    """Describe rows of known correctness that are in no pool; empty without any."""
+    """Summarize `rows`, which have a correctness but are in no pool; {} if none."""
     if not rows.height:
         return {}
     shares, examples = rows["meta_correctness"], [f"{split}/{row_id:.80}" for row_id in rows["id"][:_MAX_EXAMPLES]]

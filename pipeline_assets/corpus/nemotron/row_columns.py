@@ -158,9 +158,9 @@ def row_metadata(
 ) -> dict[str, object]:
     """Return the columns `meta_…` of a row; a missing value is null.
 
-    A column of an unexpected type is stored as canonical JSON, and so are `metadata` and the source columns without a
-    column of their own, except user names and URLs that the settings omit. `conversation` has the row's messages before
-    rendering drops any.
+    A source value of an unexpected type is stored as canonical JSON, and so is `metadata`, in `meta_eval_json`. The
+    source columns that no output column holds are stored together in `meta_source_json`, without the user names and
+    URLs that the settings omit. `conversation` has the row's messages before rendering drops any.
     """
     texts = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
     return {
@@ -255,7 +255,7 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
 
 
 def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode) -> dict[str, object]:
-    """Return the columns `stats_…` of a text; invalid Harmony has 0 messages."""
+    """Return the columns `stats_…` of a text; invalid Harmony counts as no messages."""
     tokens, bodies = len(encoded.ids), encoded.bodies.tolist()
     return {
         "stats_char_len": len(parsed.text),

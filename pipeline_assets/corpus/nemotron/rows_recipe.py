@@ -102,7 +102,7 @@ class RowsRecipe(RecipeSection):
             raise ValueError(f"must name a message key other than role, content and tool_calls, got {name!r}")
         return name
 
-    def content_of_rows(self) -> dict[str, Any]:
+    def content_without_tokenizer(self) -> dict[str, Any]:
         """Return the section's content without the tokenizer, which manifests store apart."""
         return {key: value for key, value in self.content().items() if key != "tokenizer"}
 

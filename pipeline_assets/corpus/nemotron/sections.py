@@ -49,7 +49,7 @@ class DeduplicateRecipe(RecipeSection):
     near: NearRecipe | None = NearRecipe.model_validate({})
     near_duplicates: Literal["tag", "drop"] = "tag"
 
-    def split_scope(self, split: str) -> str | None:
+    def scope_of_split(self, split: str) -> str | None:
         """Return the partition whose rows are compared with a split's; None for all rows."""
         return {"split": split, "dataset": dataset_of_partition(split), "all": None}[self.scope]
 

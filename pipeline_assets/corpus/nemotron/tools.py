@@ -53,10 +53,10 @@ class Schema:
     def __init__(self, schema: JsonValue) -> None:
         self._weight, self._validator = 0, None
         try:
-            reader = _SchemaReader(schema)
+            rewriter = _SchemaRewriter(schema)
         except _TooComplex:
             return
-        self._weight, self._validator = reader.weight, _validator(reader.rewritten)
+        self._weight, self._validator = rewriter.weight, _validator(rewriter.rewritten)
 
     def fits(self, value: JsonValue) -> bool:
         return self._validator is not None and self._validator.is_valid(value)
@@ -74,7 +74,7 @@ def _validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Draft202012Validat
     return jsonschema_rs.Draft202012Validator(schema, pattern_options=_PATTERNS, offline=True, validate_formats=False)
 
 
-class _SchemaReader:
+class _SchemaRewriter:
     """Rewriter of a schema for jsonschema-rs; `_TooComplex` if it is too heavy.
 
     Attributes:
@@ -176,17 +176,17 @@ class _SchemaReader:
         return f"#/$defs/{self._numbers[reference]}"
 
 
-_ReadKeyword: TypeAlias = Callable[[_SchemaReader, Any], JsonValue]
+_ReadKeyword: TypeAlias = Callable[[_SchemaRewriter, Any], JsonValue]
 
 
-def _read_types(_: _SchemaReader, types: JsonValue) -> JsonValue:
+def _read_types(_: _SchemaRewriter, types: JsonValue) -> JsonValue:
     names = types if isinstance(types, list) else [types]
     known = {_PYTHON_NAMES.get(name, name) for name in names if isinstance(name, str)}
     is_read = known and known <= _TYPES and all(isinstance(name, str) for name in names)
     return cast(JsonValue, sorted(known)) if is_read else None
 
 
-def _read_names(_: _SchemaReader, names: JsonValue) -> JsonValue:
+def _read_names(_: _SchemaRewriter, names: JsonValue) -> JsonValue:
     known = sorted({name for name in names if isinstance(name, str)}) if isinstance(names, list) else None
     return cast(JsonValue, known)
 
@@ -202,17 +202,17 @@ def _is_number(value: JsonValue) -> bool:
 _READERS: Mapping[str, _ReadKeyword] = {
     "type": _read_types,
     "required": _read_names,
-    "$ref": _SchemaReader._reference,
-    "pattern": _SchemaReader._pattern,
-    "patternProperties": _SchemaReader._pattern_properties,
-    "items": _SchemaReader._items,
+    "$ref": _SchemaRewriter._reference,
+    "pattern": _SchemaRewriter._pattern,
+    "patternProperties": _SchemaRewriter._pattern_properties,
+    "items": _SchemaRewriter._items,
     "enum": _keep_if(lambda value: isinstance(value, list)),
     "uniqueItems": _keep_if(lambda value: isinstance(value, bool)),
     "multipleOf": _keep_if(lambda value: _is_number(value) and value > 0),
-    **dict.fromkeys(("properties", "dependentSchemas"), _SchemaReader._properties),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SchemaReader._schemas),
-    **dict.fromkeys(("not", "if", "then", "else", "contains"), _SchemaReader._schema),
-    **dict.fromkeys(("additionalProperties", "propertyNames"), _SchemaReader._schema),
+    **dict.fromkeys(("properties", "dependentSchemas"), _SchemaRewriter._properties),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SchemaRewriter._schemas),
+    **dict.fromkeys(("not", "if", "then", "else", "contains"), _SchemaRewriter._schema),
+    **dict.fromkeys(("additionalProperties", "propertyNames"), _SchemaRewriter._schema),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _keep_if(_is_number)),
     **dict.fromkeys(
         (f"{side}{what}" for side in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")),

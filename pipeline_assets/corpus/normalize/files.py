@@ -217,7 +217,7 @@ def convert_wikipedia(
     settings: RunSettings,
 ) -> ConvertedSource:
     """Convert wikiextractor's output files; raise InputError if they contain no page."""
-    work = functools.partial(normalize_pages, recipe=recipe, zstd_level=settings.zstd_level)
+    work = functools.partial(normalize_wikipedia_shard, recipe=recipe, zstd_level=settings.zstd_level)
     pieces = (piece for file in files for piece in source_folder.split_byte_ranges(file, shard_bytes))
     named = _convert_pieces(staging, pieces, work, shard_bytes, settings)
     if not total_counts(named.values()).get("pages"):
@@ -228,7 +228,7 @@ def convert_wikipedia(
     )
 
 
-def normalize_pages(
+def normalize_wikipedia_shard(
     shard: PieceShard, window: Window, folder: StagingView, recipe: WikipediaRecipe, zstd_level: int
 ) -> Receipt:
     """Convert one shard of wikiextractor's files.

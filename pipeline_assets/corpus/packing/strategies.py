@@ -115,7 +115,7 @@ def assign_rows(
 
 
 def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Order documents by remainder modulo `seq_len`, longest first; omit remainder 0."""
+    """Order documents by length modulo `seq_len`, largest first; omit remainder 0."""
     keys = np.arange(len(lengths), dtype=np.uint64)
     whole = 0  # number of documents without a rest
     # Key: `seq_len - rest` in the upper half, the document's number in the lower half. So a longer rest sorts first,

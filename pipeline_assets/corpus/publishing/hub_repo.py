@@ -187,7 +187,7 @@ class HubRepo:
                             raise MalformedResponse(str(error)) from None
                         raise error.__cause__ from None
             except HfHubHTTPError as error:
-                self._check_storage(error.response)
+                self._raise_if_storage_refused(error.response)
                 raise
             except MalformedResponse as error:
                 if "Invalid metadata in README.md" in str(error):
@@ -198,7 +198,7 @@ class HubRepo:
         with self.limit_requests():
             self.hub.call_with_retries(self.name, "main", unwrap, writes=True)
 
-    def _check_storage(self, refusal: "httpx2.Response") -> None:
+    def _raise_if_storage_refused(self, refusal: "httpx2.Response") -> None:
         """Raise RetryableError if storage outside the hub's API refused an upload."""
         status, url = refusal.status_code, refusal.request.url
         is_api = "/api/" in url.path or url.path.endswith("/info/lfs/objects/batch")

@@ -62,7 +62,7 @@ class ScoreWork:
 
 
 class Launcher(Protocol):
-    """Runner of the score shards of a split on other machines."""
+    """Runner of scoring jobs, one per score shard of a split, on other machines."""
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
         """Score jobs, and yield their receipts in job order, committed under `stage`."""

@@ -1,8 +1,9 @@
 """Loading and checking of causal language models of `transformers`.
 
-Cases that `transformers` silently accepts are errors here: quantised weights that would be expanded, an attention that
-would fall back to a slow one, missing weights that would be initialised at random. After loading, a few rows of random
-ids are scored by `nll.score_rows`, and the scores compared with those from the model's own logits, one row at a time.
+Cases that `transformers` silently accepts are errors here: quantised weights that would be expanded, an attention
+implementation that would be replaced by a slower one, missing weights that would be initialised at random. After
+loading, a few rows of random ids are scored by `nll.score_rows`, and the scores compared with those from the model's
+own logits, one row at a time.
 """
 
 import importlib.util

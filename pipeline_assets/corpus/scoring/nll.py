@@ -1,8 +1,8 @@
-"""Negative log-likelihood (NLL) of the tokens that count in rows.
+"""Negative log-likelihood (NLL) of those tokens of a row that count in the loss.
 
 `TokenRow.counts` marks these tokens. Hidden states are computed once per batch, and logits only for these tokens. Only
-a block of logits (a few positions by a part of the vocabulary) is in memory at a time. Logits are float32 from float32
-sums for any dtype of weights, because bfloat16 logits would have only 8 bits. The log-sum-exp is accumulated block by
+a block of logits (a few positions by a part of the vocabulary) is in memory at a time. Logits are summed and kept in
+float32 for any dtype of weights, because bfloat16 has only 8 significant bits. The log-sum-exp is accumulated block by
 block (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"), so that blocks fit into a CPU's cache,
 or into `BUFFER_BYTES` of a GPU. A row's sum is float64.
 """

@@ -24,8 +24,8 @@ class Selection:
 
     Attributes:
         rows: Row numbers by pool file, ascending, shape (rows,).
-        counts: Number of `rows` in all pools, and of rows that are not scored: `dropped/repeated_id` (pools overlap)
-            and `dropped/not_sampled`.
+        counts: `rows` counts all rows of the pool files; `dropped/repeated_id` (pools overlap) and
+            `dropped/not_sampled` count rows that are not scored.
     """
 
     rows: Mapping[str, NDArray[np.int64]]

@@ -40,11 +40,11 @@ def attend_by_rows(
     if softcap is not None or attention_mask is not None:
         raise ValueError("capped logits and attention masks are not supported")
     window = sliding_window or 0
-    by_rows = _on_gpu if query.is_cuda else _on_cpu
+    by_rows = _attend_on_gpu if query.is_cuda else _attend_on_cpu
     return by_rows((query, key, value), cu_seq_lens_q, max_length_q, scaling, window, s_aux)[None], None
 
 
-def _on_gpu(
+def _attend_on_gpu(
     heads: Heads, bounds: Tensor, longest: int, scaling: float | None, window: int, sinks: Tensor | None
 ) -> Tensor:
     from torch.nn.attention.varlen import AuxRequest, varlen_attn
@@ -72,7 +72,7 @@ def _on_gpu(
     return torch.as_tensor(out * torch.sigmoid(log_sum - sinks.float())[:, :, None]).to(query.dtype)
 
 
-def _on_cpu(
+def _attend_on_cpu(
     heads: Heads, bounds: Tensor, longest: int, scaling: float | None, window: int, sinks: Tensor | None
 ) -> Tensor:
     query, key, _ = heads

@@ -59,7 +59,7 @@ class _Shard:
     name: str
     rule: str
     split: ScoredSplit
-    chosen: Path  # work file: a mask of the scored rows, .npy
+    mask_file: Path  # work file: a mask of the scored rows, .npy
     rows: int = 0
 
 
@@ -183,7 +183,7 @@ def _write_subsets(
         for number, (split, rows) in enumerate(scored.splits()):
             name = f"{rule}-{number:05d}"
             shards.append(_Shard(name, rule, split, staging.path(f"{WORK}/chosen/{name}.npy")))
-            with DurableFile(shards[-1].chosen) as work:
+            with DurableFile(shards[-1].mask_file) as work:
                 np.save(work, chosen[rows, column])
     files: dict[str, list[OutputFile]] = {rule: [] for rule in scored.recipe.order}
     receipts = run_stage("subsets", write_rows, shards, staging, settings)
@@ -207,7 +207,7 @@ def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
 
 
 def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
-    chosen, first = np.load(shard.chosen), 0
+    chosen, first = np.load(shard.mask_file), 0
     for table in shard.split.rows(["id", *_SCORED], SCHEMA.names) if chosen.any() else ():
         rows = chosen[first : first + len(table)]
         first += len(table)

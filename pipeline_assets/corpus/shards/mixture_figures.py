@@ -51,7 +51,7 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 
 
 def write_mixture_figures(inventory: Artifact) -> Path:
-    """Write the files of figures in the recipe's folder, and return their folder."""
+    """Write the figures as JSON files to the recipe's `mixtures/`, and return it."""
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES, _corpora(inventory)
     make_folder(folder)

@@ -25,7 +25,7 @@ _GROUP_BYTES = 4 << 20  # a larger group would leave the CPU's cache before its 
 
 
 class MixtureRow(NamedTuple):
-    """Row of a mixture: tokens, shape (seq_len,), corpus, and row of the corpus."""
+    """Tokens of a mixture's row, shape (seq_len,), with its corpus and row number."""
 
     tokens: NDArray[Any]
     corpus: str
@@ -163,7 +163,7 @@ class MixtureReader:
         for start, stop in itertools.pairwise(bounds):
             shards, number = self._files[files[start]]
             rows_in_file = keys[start:stop] - self._first_keys[files[start]]
-            tokens[destinations[start:stop]] = shards.mapped(number)[rows_in_file]
+            tokens[destinations[start:stop]] = shards.map_file(number)[rows_in_file]
         return (tokens,)
 
     @cached_property

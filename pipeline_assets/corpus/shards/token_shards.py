@@ -77,10 +77,10 @@ class TokenShards:
     def __getitem__(self, row: int) -> NDArray[Any]:
         row = range(len(self))[row]
         number = int(np.searchsorted(self.first_rows, row, "right")) - 1
-        tokens: NDArray[Any] = self.mapped(number)[row - self.first_rows[number]]
+        tokens: NDArray[Any] = self.map_file(number)[row - self.first_rows[number]]
         return tokens
 
-    def mapped(self, number: int) -> NDArray[Any]:
+    def map_file(self, number: int) -> NDArray[Any]:
         """Map one file, and return a view of its rows, shape (rows, seq_len)."""
         return _mapped(self.folder, self.files[number], self.dtype, self.seq_len)
 

@@ -63,7 +63,7 @@ def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, se
         rejects = read_rejects(staging, receipts)
         check_rejects(rejected, plan.rows, recipe.max_reject_fraction, rejects, staging.target)
     decisions = {
-        "english_filter_applied": recipe.language is not None and plan.has_language,
+        "english_filter_applied": recipe.language is not None and plan.has_language_column,
         "doc_id": f"column {recipe.columns.id}" if recipe.columns.id else "sha256(dataset, config, split, text)",
         "normalisation": NORMALISATION,
         "dumps": plan.dumps(),
@@ -97,7 +97,7 @@ def convert_hub_rows(
     shards = plan_shards(pieces, recipe.shard_text_bytes)
     settings = limit_workers(staging, settings, [shard.text_bytes // COMPRESSION_RATIO for shard in shards])
     named = convert_shards(staging, work, shards, settings)
-    has_language = recipe.language is not None and plan.has_language
+    has_language = recipe.language is not None and plan.has_language_column
     decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
     missing = columns_without_values(columns, total_counts(named.values())) if is_json_lines(plan.listing[0]) else []
     return ConvertedSource(named, id_deriver(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))

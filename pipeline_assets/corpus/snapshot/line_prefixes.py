@@ -113,7 +113,7 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
 def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile, limit: int | None) -> Prefix:
     """Count a file's first rows up to a limit, and fetch only as many bytes as needed.
 
-    The limit is of rows if `unit` is `documents`, otherwise of bytes of lines. The line that reaches the limit is the
+    `limit` counts rows if `unit` is `documents`, otherwise bytes of lines. The line that reaches the limit is the
     last one; without a limit, all rows are counted. A file that is read to its end is checked against its hash. Each
     column that the recipe names for the text or a rule must occur in the first 100 rows.
     """

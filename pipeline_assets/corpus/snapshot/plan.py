@@ -58,7 +58,7 @@ class SnapshotPlan:
     tails: Mapping[str, Tail]  # of the files whose footers were read, by path
 
     @property
-    def has_language(self) -> bool:
+    def has_language_column(self) -> bool:
         """True if every file with a piece has a column `language`."""
         return all("language" in self.tails[piece.group.file.path].columns for piece in self.pieces)
 

@@ -55,10 +55,10 @@ class ControlledIds(NamedTuple):
 
     Attributes:
         ids: Ids of the text, shape (tokens,).
-        controls: Positions of the control tokens in `ids`, shape (controls,).
+        control_positions: Positions of the control tokens in `ids`, shape (controls,).
         losses: Counts of text that the ids do not represent.
     """
 
     ids: NDArray[np.int32]
-    controls: NDArray[np.int64]
+    control_positions: NDArray[np.int64]
     losses: Losses = NO_LOSSES

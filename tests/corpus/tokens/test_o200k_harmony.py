@@ -98,7 +98,7 @@ def test_what_stands_around_control_tokens_is_encoded_by_itself(encoder: Harmony
 
     expected = HarmonyEncoder(VOCABULARY, VOCABULARY_SHA256, "tiktoken").encode_controlled(raw, STRUCTURE)
     assert [one.ids.tolist() for one in encoded] == [one.ids.tolist() for one in expected]
-    assert [one.controls.tolist() for one in encoded] == [one.controls.tolist() for one in expected]
+    assert [one.control_positions.tolist() for one in encoded] == [one.control_positions.tolist() for one in expected]
     assert {one.ids.dtype for one in (*encoded, *expected)} <= {np.dtype(np.int32)}
 
 
