@@ -42,4 +42,4 @@ def test_filters_for_fewer_sources_would_lose_what_the_recipe_made(wrong: Wrong,
     status, line = wrong("filter", "--filters", "web.yaml", "--out-dir", "out", "--source", "notes")
 
     assert status == 2
-    assert "this one doesn't; rename that file, or run with --replace" in line
+    assert "the new one does not; rename that file, or run with --replace" in line

@@ -197,7 +197,7 @@ def fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
 
 
 class _PromptDocuments(DocumentRows):
-    """Documents that are prompts; ids are `SPLIT/ID` with the ID of the normalised row."""
+    """Documents that are prompts, with ids `SPLIT/ID` from the normalised rows."""
 
     def origin(self, part: Part) -> UpstreamRow:
         rows = ConversationRows(self.listing(part.source).corpus, self.lineage)
