@@ -80,7 +80,7 @@ class RankLoader(Generic[B]):
         self._epoch, self._step = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last yielded batch, which is equal on all ranks."""
+        """Return the position after the last yielded batch; it is the same on all ranks."""
         return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -124,7 +124,7 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
 
 
 def _to_tensors(sent: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Build a batch of tensors from the smaller arrays that a worker process sends."""
+    """Build a batch from the tokens and runs of documents that a worker process sends."""
     tokens, *runs = sent
     documents = [torch.from_numpy(np.repeat(*runs).reshape(tokens.shape))] if runs else []
     return torch.from_numpy(tokens.astype(np.int64)), *documents, rows
@@ -149,7 +149,7 @@ def loader(
     of the order are skipped if they cannot be dealt evenly to the ranks; rank 0 logs their numbers.
 
     `workers` is the number of processes that read ahead. `drop_last` also skips a last batch that is not full. With
-    `padding`, no row is skipped: the first rows of the order are repeated until the ranks have equally many.
+    `padding` instead, no row is skipped: the first rows of the order are repeated until all ranks have equally many.
     """
     if seed < 0 or epoch < 0:
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
@@ -183,7 +183,7 @@ def attention_mask(documents: torch.Tensor) -> torch.Tensor:
 
 
 def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-    """Return the next token of each token's document, or -100; int64 (batch, seq_len)."""
+    """Return each token's next token in its document, -100 if none; (batch, seq_len)."""
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED), (0, 1), value=_IGNORED)
 
@@ -203,7 +203,7 @@ class PairDataset(Dataset[EncodedPair]):
 
     Args:
         split: Split of the sample; None for all splits.
-        side: Ids of an item: `src`, `tgt`, or `pair` for src </s> tgt </s>.
+        side: Side whose ids an item has: `src`, `tgt`, or `pair` for both, src </s> tgt </s>.
         experiment_id: Expected experiment id of the cache; None for any.
         manifest: Path of the expected manifest.jsonl; None for any.
     """

@@ -56,7 +56,7 @@ vars(config)["CACHE_LOCATOR_CLASSES"] = f"{__name__}.{KernelLocator.__name__}"  
 def compiled(function: F) -> F:
     """Compile a function on its first call with each combination of argument types.
 
-    If NUMBA_CACHE_DIR, or else the user's cache folder, is writable, the machine code is cached in it.
+    The machine code is cached in NUMBA_CACHE_DIR, by default in the user's cache folder, if that folder is writable.
     """
     return cast(F, numba.njit(cache=_is_writable(_cache_folder()))(function))
 
@@ -101,7 +101,7 @@ def _cache_folder() -> Path:
 
 @functools.cache
 def _is_writable(folder: Path) -> bool:
-    """Check whether a folder is writable, or can be created in its nearest parent."""
+    """Check whether a folder is writable, or can be created in an existing parent."""
     while not folder.exists():
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK)

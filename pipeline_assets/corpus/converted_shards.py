@@ -1,4 +1,4 @@
-"""Document shards as converted from a source, rewritten with unique doc_ids."""
+"""Document shards that are converted from a source and given unique doc_ids."""
 
 import functools
 import hashlib
@@ -163,7 +163,10 @@ def finalize_shards(
 def gather_rejects(
     staging: StagingDir, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
-    """Write all rejects to one file: by shard, its rows, then rows with repeated ids."""
+    """Write the rejects of all shards to one file, in shard order.
+
+    A shard's rejects of `converted` come before those of `published`.
+    """
     receipts = itertools.chain.from_iterable(zip(converted, published, strict=True))
     return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
 
@@ -189,8 +192,9 @@ def finalize_shard(
 ) -> Receipt:
     """Rewrite a shard that has repeated ids under its final name.
 
-    A row that repeats an id of the source is rejected. A row that repeats an id derived from its text gets an id with
-    the suffix `#2` or `#3`. The receipt has the counts of the conversion, corrected by the new rejects.
+    A row whose id an earlier row has is rejected if the source gave the id. If the id was derived from the text, it
+    gets the suffix `#2`, `#3` and so on. A row that kills its worker is rejected, too. The receipt has the counts of
+    the conversion, corrected by the new rejects.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = Counter(shard.receipt.counts)

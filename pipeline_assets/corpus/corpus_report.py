@@ -193,7 +193,7 @@ def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
 
 
 def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
-    """Return examples of dropped documents by reason: the first of each."""
+    """Return the first `_EXAMPLES` dropped documents of each reason."""
     chosen: dict[str, list[DroppedLine]] = {}
     for line in read_dropped(filtered):
         examples = chosen.setdefault(line.reason, [])

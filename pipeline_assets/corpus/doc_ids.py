@@ -29,7 +29,7 @@ _MIN_IDS = 1 << 8  # per read of a run, 6 kB: with fewer, opening files takes lo
 
 
 class IdsWriter(DurableFile):
-    """Writer of a shard's file of document ids, which is durable after the block."""
+    """Writer of a shard's file of document ids, durable after the `with` block."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -99,7 +99,7 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 class FirstRepeat(NamedTuple):
-    """Shard and row of the first document that repeats an id, and number of repeats."""
+    """Shard and row of the first document that repeats an id; number of all repeats."""
 
     shard: int
     row: int
@@ -117,7 +117,7 @@ def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """Write the repeats of each shard to a work file, and list the paths or None."""
+    """Write each shard's repeats to a work file; list the paths, None without repeats."""
     written: list[Path | None] = [None] * len(paths)
     for block in find_repeats(paths):
         block = block[np.argsort(block["shard"], kind="stable")]

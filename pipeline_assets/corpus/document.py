@@ -44,7 +44,7 @@ class Meta(msgspec.Struct, frozen=True):
     def from_mapping(
         cls, source_file: str, source_row: int, columns: dict[str, Any], license_evidence: str = "recipe"
     ) -> "Meta":
-        """Build the meta of a row, and remove columns that became fields from `columns`."""
+        """Build the meta of a row; columns that become fields are removed from `columns`."""
         named = {name: columns.pop(name) for name in _NAMED if _is_plain_text(columns.get(name))}
         extra = msgspec.json.encode(columns).decode() if columns else "{}"
         return cls(source_file, source_row, license_evidence, **named, extra=extra)
@@ -131,7 +131,7 @@ class LicensedText(msgspec.Struct, frozen=True):
 def to_iso_time(value: str | float | datetime.date | None) -> str:
     """Format a date as ISO 8601 in UTC, in milliseconds: `2013-05-18T05:48:54.000`.
 
-    A time without a zone is read as UTC, a day as its start. Text in another form and numbers are kept as text; None
+    A time without a zone is read as UTC, a day as its start. Numbers, and text in another form, are kept as text; None
     becomes "". With dates in several forms, readers of JSON lines could infer times in one file and text in another.
     """
     if isinstance(value, str) and _MOMENT.fullmatch(value):

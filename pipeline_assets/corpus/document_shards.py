@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 
 class LineBlock(NamedTuple):
-    """Consecutive lines of a shard, and numbers of its poison rows (see `Window`)."""
+    """Consecutive lines, and the poison rows (see `Window`) that they leave out."""
 
     lines: list[Line]
     poison_rows: list[int]
@@ -64,7 +64,7 @@ def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20)
 
 
 def decode_lines(lines: Sequence[Line], shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """Decode lines in half the time of line by line; InputError names an invalid row."""
+    """Decode lines together, twice as fast as singly; InputError names an invalid row."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # raised again below, with its row
         documents = decoder.decode_lines(b"\n".join([line for _, line in lines]))
         if len(documents) == len(lines):
@@ -83,7 +83,7 @@ def _decode_line(line: Line, shard: DocumentShard, decoder: msgspec.json.Decoder
 def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
-    """Yield blocks of the window: (row, document) pairs, and poison rows."""
+    """Yield for each block of the window: (row, document) pairs, then poison rows."""
     for lines, poison_rows in read_lines(shard, window, block_bytes):
         documents = decode_lines(lines, shard, decoder)
         yield [(line.row, document) for line, document in zip(lines, documents, strict=True)], poison_rows
@@ -103,6 +103,6 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
 
 
 def poison_row_error(row: int, task: str, file: Path) -> InputError:
-    """Return the error of a stage without rejects for a row that kills its worker."""
+    """Return the error for a row that kills its worker, if a stage cannot reject it."""
     what = f"row {row} kills the worker while {task} it"
     return InputError(what, file, "use a machine with more memory, or remove the document from the corpus")

@@ -47,9 +47,9 @@ class DocumentSizes:
 
 
 def outsized_document(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return provenance of the largest document if it is outsized, else an empty dict.
+    """Describe the largest document for provenance if it is outsized, else return {}.
 
-    An outsized document has more than `LARGE_BYTES` and at least `TIMES_MEDIAN` times the median size. `shards` has
+    An outsized document is larger than `LARGE_BYTES` and at least `TIMES_MEDIAN` times the median size. `shards` has
     `DocumentSizes.to_json` of each shard, or an empty mapping if an earlier version wrote the shard.
     """
     bins, largest = Counter[int](), DocumentSizes().largest

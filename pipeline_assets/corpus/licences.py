@@ -162,7 +162,7 @@ def tag_or_unknown(licence: str | None) -> str:
 
 
 def check_tag(tag: str) -> str:
-    """Return the tag of a recipe's licence; raise ValueError, as pydantic expects."""
+    """Return the tag of a recipe's licence; raise ValueError for pydantic if unknown."""
     known = licence_table().match_tag(tag)
     if known is None:
         raise ValueError(f"unknown licence {tag!r}: {licence_table().suggest_tag(tag)}")

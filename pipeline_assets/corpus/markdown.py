@@ -11,7 +11,7 @@ _PIPE = re.compile(r"(\\*)\|")
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> list[str]:
-    """Format a table as lines; integers get digit groups, and texts must be escaped."""
+    """Format a table as lines, `(none)` without rows; the texts must be escaped."""
     if not rows:
         return ["(none)"]
     cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]

@@ -53,7 +53,7 @@ class MegatronRecipe(RecipeSection):
 
     Attributes:
         token_budget: Tokens of both splits together; valid gets `valid_fraction` of them.
-        valid_fraction: Fraction of the budget for valid, and of the documents, which are chosen by a hash of their ids.
+        valid_fraction: Valid's share of the budget, and of the documents, which a hash of their ids assigns to splits.
     """
 
     tokenizer: HarmonyRecipe = HarmonyRecipe()
@@ -61,7 +61,7 @@ class MegatronRecipe(RecipeSection):
     valid_fraction: Share
 
     def describe(self) -> dict[str, Any]:
-        """Describe split rule and tokenizer in a manifest."""
+        """Return the split rule and the tokenizer for a manifest."""
         return {"split": describe_split(self.valid_fraction), "tokenizer": self.tokenizer.describe()}
 
 
@@ -77,8 +77,8 @@ def build_split(
     """Build the token files, document table and rejects of one split.
 
     The split has the longest prefix of its documents, in manifest order, that fits its budget. Shards after the one
-    that fills the budget are neither written nor counted. If the two tokenizers disagree about a text, the reference
-    tokenizer encodes everything.
+    that fills the budget are neither written nor counted. If the driver and tiktoken encode a text differently,
+    tiktoken encodes the split again.
     """
     budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
     to_encode = [
@@ -148,7 +148,7 @@ class _JoinedShards(NamedTuple):
         receipts: Receipts of the shards up to the budget.
         files: All files except the rejects.
         lengths: Tokens per document, shape (documents,).
-        cut: Row of the first document that exceeds the budget; empty if none does.
+        cut: doc_id, shard, row and tokens of the first document that exceeds the budget; empty if none does.
     """
 
     receipts: list[Receipt]

@@ -74,7 +74,7 @@ def _parse_columns(keys: str) -> list[tuple[str, str]]:
 
 
 def _value_at(record: Any, path: str) -> Any:
-    """Return the value at a dotted path, for `_DECIMALS` suffixes as a float."""
+    """Return the value at a dotted path; a float if the key ends as in `_DECIMALS`."""
     for part in filter(None, path.split(".")):
         record = record[int(part)] if isinstance(record, list) else record.get(part)
     return float(record) if isinstance(record, str) and path.endswith(_DECIMALS) else record

@@ -9,7 +9,7 @@ _SEPARATE_SHARE = 0.99  # of rows in bars of their own: an outlier would squeeze
 
 
 class Bar(NamedTuple):
-    """Bar: count, label, and its range in words, such as `of 4 to 7 tokens`."""
+    """Bar of a histogram: count, label, and range in words (`of 4 to 7 tokens`)."""
 
     amount: int
     label: str
@@ -19,7 +19,7 @@ class Bar(NamedTuple):
 def length_bars(lengths: Sequence[int] | Mapping[str, int]) -> list[Bar]:
     """Return a bar for each power of two between shortest and longest length.
 
-    `lengths` has counts by bin, where bin k has 2**k <= tokens < 2**(k + 1), or counts by these powers as text.
+    `lengths` lists the count of each bin k, 2**k <= tokens < 2**(k + 1), or maps the text of 2**k to this count.
     """
     counted = lengths.items() if isinstance(lengths, Mapping) else ((1 << k, count) for k, count in enumerate(lengths))
     counts = {int(power): count for power, count in counted if count}
@@ -37,7 +37,8 @@ def _label(number: int) -> str:
 def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
     """Return a bar per bin, from the first with rows until 99 % of rows are counted.
 
-    The last bar also counts all higher bins. `bins` has the rows between each edge and the next, and may be shorter.
+    The last bar also counts all higher bins. `bins` counts the rows between each edge and the next, and may be
+    shorter than `edges`.
     """
     reached, enough = list(itertools.accumulate(bins)), _SEPARATE_SHARE * sum(bins)
     shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]

@@ -50,7 +50,7 @@ class Group:
 class Counts:
     """Counts of a group of documents; tokens exclude the end of text.
 
-    `lengths` counts documents by tokens: bin k has 2**k <= tokens < 2**(k + 1), and bin 0 also 0 tokens.
+    `lengths` counts documents by tokens: bin k has 2**k <= tokens < 2**(k + 1), and bin 0 also documents of 0 tokens.
     """
 
     documents: int = 0

@@ -48,8 +48,8 @@ class SplitMix64(msgspec.Struct):
 class Reservoir(Generic[T]):
     """Uniform sample of at most k rows of a stream.
 
-    Algorithm R (Waterman; Vitter 1985, "Random Sampling with a Reservoir"): row i of the stream draws one of i places,
-    and replaces the row at that place if it is one of the first k.
+    Algorithm R (Waterman; Vitter 1985, "Random Sampling with a Reservoir"): the first k rows fill k places. Each
+    later row i draws one of i places, and if that is one of the k places, replaces the row there.
     """
 
     def __init__(self, k: int, dice: SplitMix64) -> None:
@@ -58,7 +58,7 @@ class Reservoir(Generic[T]):
         self._rows = self._place = 0
 
     def is_selected(self, weight: float = 1.0) -> bool:
-        """Check whether the next row enters; then the caller must `insert` or `refuse` it."""
+        """Check whether the next row enters; if so, the caller must insert or refuse it."""
         self._rows += 1
         self._place = self._rows - 1 if self._rows <= self.k else self.dice.draw_below(self._rows)
         return self._place < self.k

@@ -34,7 +34,7 @@ class TextRecipe(SelectionRecipe):
     """Selection of shards with the split into train and valid.
 
     Attributes:
-        valid_fraction: Fraction of the documents for valid, which are chosen by a hash of their ids.
+        valid_fraction: Valid's share of the documents, which a hash of their ids assigns to splits.
     """
 
     valid_fraction: Share
@@ -84,7 +84,7 @@ def preview_selection(selection: Artifact) -> list[dict[str, str]]:
 
 
 def describe_split(valid_fraction: str) -> dict[str, str]:
-    """Describe the split rule in a manifest: name, text, formula and fraction."""
+    """Describe the split rule for a manifest: name, text, formula and fraction."""
     return {
         "name": "sha256_first_64_bits",
         "in_words": "a document is valid if the first 64 bits of its doc_id's sha256, taken as a number, are below "

@@ -2,7 +2,7 @@
 
 An epoch is a list of steps, and a step has one batch per rank. All ranks compute the same list, so that no pair is in
 two batches of an epoch, and every rank has the same number of batches. If the last step has fewer pairs than ranks,
-some of its batches are empty.
+some of its batches are empty; `PairLoader` skips them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,9 +42,9 @@ class Order:
             raise ValueError(f"batch and ranks must be >= 1, bucket_steps >= 0, got {self}")
 
     def steps(self, lengths: NDArray[np.int64], epoch: int) -> list[list[NDArray[np.int64]]]:
-        """Return the steps of an epoch: in a step, each rank's array of pair numbers.
+        """Return the steps of an epoch: lists with an array of pair numbers for each rank.
 
-        `lengths` has the tokens of each pair, shape (pairs,).
+        `lengths` has the number of ids of each pair, shape (pairs,).
         """
         batch = self.batch or max(1, (len(lengths) + (0 if self.drop_last else self.ranks - 1)) // self.ranks)
         share = batch * self.ranks
@@ -71,7 +71,7 @@ def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64
     """Compute the share of padding if each batch is padded to its longest sequence.
 
     Args:
-        lengths: Number of ids of each sequence, shape (sequences,), one more than its tokens: see `PaddedBatch`.
+        lengths: Number of ids of each sequence, shape (sequences,); its tokens are one fewer, see `PaddedBatch`.
         batches: Sequence numbers of each batch.
     """
     tokens = sum(int((lengths[batch] - 1).sum()) for batch in batches)
@@ -87,7 +87,7 @@ def numpy_batches(
     `ignore_source` replaces targets on the source side by `IGNORED`.
 
     Yields:
-        tokens and targets, shape (batch, seq_len), and attn_mask from `causal_mask`, shape (batch, seq_len, seq_len).
+        `tokens` and `targets`, shape (batch, seq_len); `attn_mask` of `causal_mask`, shape (batch, seq_len, seq_len).
     """
     cache = open_cache(folder)
     if cache.meta.seq_len is None:

@@ -42,10 +42,10 @@ class DrawResult:
 def draw_pairs(
     files: Sequence[TranslationFile], recipe: sample.SampleRecipe, settings: RunSettings = _SETTINGS
 ) -> DrawResult:
-    """Draw k pairs from the rows of files, in one pass.
+    """Draw k pairs, or all if there are fewer, from the rows of files, in one pass.
 
     The result depends on the order of the files. Unless the recipe keeps duplicates, a row that duplicates a pair in
-    the reservoir is dropped as if it were not in the file. More than 10,000 unreadable rows are an InputError.
+    the reservoir is dropped as if it were not in the file. InputError is raised if over 10,000 rows are unreadable.
     """
     reservoir: Reservoir[Pair] = new_reservoir(recipe.algorithm, recipe.k, recipe.seed)
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()

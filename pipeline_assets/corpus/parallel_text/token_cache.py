@@ -87,7 +87,7 @@ class TokenCache:
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def lengths(self, side: Side) -> NDArray[np.int64]:
-        """Count the ids of each pair, including </s>; shape (pairs,)."""
+        """Count the ids of each pair, or of one side of it, with </s>; shape (pairs,)."""
         return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
     def pair_ids(self, number: int, side: Side) -> NDArray[Any]:
@@ -114,6 +114,7 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
         manifest: Path of the expected sample's manifest.jsonl; None for any.
 
     Raises:
+        InputError: The cache is missing, damaged, or not the expected one.
         RetryableError: The cache was replaced while it was opened.
     """
     folder = Path(folder)

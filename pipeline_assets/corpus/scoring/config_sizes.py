@@ -26,7 +26,7 @@ _MAX_EXPERTS = 10_000  # per layer; the largest models have fewer than 1,000
 
 @contextmanager
 def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
-    """Turn errors of any class that a library raises for a model into InputError."""
+    """Raise InputError in place of any error that a library raises in the block."""
     try:
         yield
     except InputError:
@@ -37,7 +37,7 @@ def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
 
 
 def check_config_sizes(folder: Path) -> None:
-    """Raise InputError if a config has a size below 1 or too many layers or experts."""
+    """Raise InputError if a config is damaged, or its numbers are too small or large."""
     with wrap_library_errors("config.json cannot be read", folder, "use a folder with the whole model"):
         config = json.loads((folder / "config.json").read_bytes())
         if not isinstance(config, dict):

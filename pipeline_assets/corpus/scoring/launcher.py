@@ -65,10 +65,10 @@ class Launcher(Protocol):
     """Runner of scoring jobs, one per score shard of a split, on other machines."""
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Score jobs, and yield their receipts in job order, committed under `stage`."""
+        """Score jobs as a stage, and yield their committed receipts in job order."""
 
     def provenance(self) -> Mapping[str, Any]:
-        """Return the facts about these machines for a manifest."""
+        """Return facts about the machines, for a manifest."""
 
 
 class RemoteLauncherFactory(Protocol):

@@ -69,7 +69,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
 
 
 def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
-    """Check whether positions depend on a batch's longest row; raise for dynamic RoPE."""
+    """Check whether positions depend on the longest row; InputError for dynamic RoPE."""
     values = [getattr(module, "rope_type", None) for module in network.modules()]
     types = {str(name) for value in values for name in (value.values() if isinstance(value, dict) else [value])}
     if any("dynamic" in name for name in types):
@@ -81,7 +81,7 @@ def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
 def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
     """Raise InputError if quantised weights cannot be used without being expanded.
 
-    If the recipe `dequantises` weights, they may be expanded.
+    If the recipe `dequantises` weights, they may be expanded, and nothing is checked.
     """
     stated = getattr(config, "quantization_config", None)
     if stated is None or dequantises:
@@ -161,9 +161,11 @@ def _logit_scale(config: Any) -> float:
 
 @torch.inference_mode()
 def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> LanguageModel:
-    """Return the model after a check of its scores, with packed rows if that works.
+    """Check the scores of a model, and return it, with packed rows if possible.
 
-    Random rows must have nearly the score of `_reference_nll`: packed, or else padded, or InputError is raised.
+    Random rows must have nearly the score of `_reference_nll`. Packed rows are tried first, unless the recipe
+    names an attention, then padded rows. If these fail, too, or would use eager attention on a GPU, InputError is
+    raised.
     """
     vocabulary_size = min(model.head.weight.shape[0], model.network.get_input_embeddings().weight.shape[0])
     generator = np.random.default_rng(0)
@@ -195,7 +197,7 @@ def _can_be_packed(network: Any) -> bool:
 
 
 def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
-    """Return the mean NLL of all tokens but the first, from the model's own logits."""
+    """Return a row's mean NLL, without its first token, from the model's own logits."""
     ids = torch.from_numpy(row.astype(np.int64)).to(network.device)
     logits = network(input_ids=ids[None], use_cache=False).logits[0, :-1].float()
     return float(torch.nn.functional.cross_entropy(logits, ids[1:].to(logits.device)))

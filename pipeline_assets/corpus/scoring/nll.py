@@ -27,11 +27,11 @@ _GPU_POSITIONS = 4096
 def plan_batches(
     lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None = None, *, is_packed: bool
 ) -> list[list[int]]:
-    """Group row numbers into batches of at most `batch_tokens` tokens with padding.
+    """Group row numbers into batches of at most `batch_tokens`, padding included.
 
     A row with more tokens is a batch of its own. Batches depend only on lengths, so equal rows give equal batches.
     Packed rows keep their order. Padded rows are sorted by length, longest first, and the share of padding in a batch
-    is below `PADDING`. `lengths` has the shape (rows,); `batch_rows` is the maximum number of rows, None for any.
+    is below `PADDING`. `lengths` has the shape (rows,); `batch_rows` limits the rows of a batch, unless None.
     """
     batches, sizes, filled = list[list[int]](), lengths.tolist(), 0
     for row in range(len(sizes)) if is_packed else np.argsort(-lengths, kind="stable").tolist():
@@ -53,7 +53,7 @@ class LmHead:
 
     Attributes:
         weight: Shape (vocabulary, width).
-        bias: Shape (vocabulary,).
+        bias: Shape (vocabulary,); None for no bias.
         scale: Factor of the logits.
         logit_cap: Value of c in Gemma's c · tanh(logit / c); None for no cap.
     """

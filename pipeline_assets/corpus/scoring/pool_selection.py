@@ -50,7 +50,8 @@ class Selection:
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     """Select the first row of each id, in the order of the files.
 
-    Of more than `max_rows`, the ids with the lowest hashes are selected. Memory: 16 bytes per row, and a sorted copy.
+    At most `max_rows` rows are selected, those with the lowest hashes of ids. Memory: 16 bytes per row, and a sorted
+    copy.
     """
     by_file = {name: _id_hashes(path) for name, path in files.items()}
     hashes = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *by_file.values()])
@@ -69,7 +70,7 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
 
 
 def _id_hashes(path: Path) -> NDArray[np.void]:
-    """Return the first 16 bytes of each id's sha256, shape (rows,); check the columns."""
+    """Check a pool's columns, and return 16 bytes of each id's sha256, shape (rows,)."""
     hashes: list[bytes] = []
     try:
         opened = open_parquet(path)

@@ -75,7 +75,7 @@ def _fetch(request: Request, hub: HubFiles) -> None:
 
 
 def is_fetched(request: Request, files: Path) -> bool:
-    """Check whether all files are fetched that a request to score a shard needs."""
+    """Check whether all files that a request to score a shard needs are fetched."""
     pools, [entry] = request["pools"], request["pools"]["files"]
     missing = HubFiles(files).count_missing_bytes(pools["name"], HubFile(*entry), 0, entry[1])
     return not missing and _listing_path(request["model"], files).exists()

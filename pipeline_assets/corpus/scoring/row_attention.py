@@ -28,8 +28,8 @@ def attend_by_rows(
 ) -> tuple[Tensor, None]:
     """Compute attention within each of many rows concatenated without padding.
 
-    `query`, `key` and `value` have the shape (1, heads, tokens, head size), `key` and `value` possibly fewer heads; the
-    result has (1, tokens, heads, head size). `cu_seq_lens_q` has the bounds of the rows, int32 (rows + 1,): 0 first,
+    `query`, `key` and `value` have the shape (1, heads, tokens, head size), the result (1, tokens, heads, head size);
+    `key` and `value` may have fewer heads. `cu_seq_lens_q` has the bounds of the rows, int32 (rows + 1,): 0 first,
     the number of tokens last. `max_length_q` is the length of the longest row. `transformers` passes on both, so that
     no GPU is read to find them. A GPU runs PyTorch's variable-length kernel, a CPU one call per row.
 

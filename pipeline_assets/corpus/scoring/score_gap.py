@@ -41,7 +41,7 @@ class Gap:
 
     @classmethod
     def from_sums(cls, sums: pl.DataFrame) -> "Gap":
-        """Compute the comparison from sums of `_sum_by_domain`, over all their domains."""
+        """Compute the comparison over all domains from the sums of `_sum_by_domain`."""
         rows, size, first, second, better, *squares = sums.select(pl.exclude("domain").sum()).row(0)
         share = better / rows if rows else None
         if not size:
@@ -126,9 +126,9 @@ def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:
 def _sum_by_domain(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum the rows that both models scored, by domain.
 
-    Columns: domain, rows, bytes, nats of the first and of the second model, rows for which the second is better. For
-    the standard error, with the change in nats from the first to the second: squares of the change, products of change
-    and bytes, squares of bytes.
+    Columns: `domain`, `rows`, `bytes`; `first` and `second`, the nats of each model; `better`, the rows for which the
+    second model is better. For the standard error, where a row's change is its nats of the second model minus those of
+    the first: `changes` (squares of the change), `products` (change times bytes), `sizes` (squares of the bytes).
     """
     first, second, size = pl.col("nll_sum"), pl.col("nll_sum_second"), pl.col("completion_bytes")
     change = second - first

@@ -56,7 +56,7 @@ _MEANS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """Return a preview line for all rows, for each group and for each split."""
+    """Return preview lines: all rows (if several splits), each group, each split."""
     content = _REPORT_FILE.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_line("all", total["scored"])] if len(splits) > 1 else []
@@ -73,7 +73,7 @@ def _preview_line(name: str, figures: Mapping[str, Any], rows: int | None = None
 
 
 def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], settings: RunSettings) -> BuildResult:
-    """Write `report.json`, in this process; `report.html` follows after the manifest.
+    """Write `report.json`, in this process; `report.html` is written later.
 
     Memory: 32 bytes per row, and 64 per row of the current split.
     """
@@ -95,7 +95,7 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
 
 @dataclass
 class _Figures:
-    """Figures of rows with a score: all `nll_mean`, and sums of the other `_NUMBERS`."""
+    """`nll_mean` of each row with a score, and sums of their other `_NUMBERS`."""
 
     values: list[NDArray[np.float64]] = field(default_factory=lambda: [np.empty(0)])
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))

@@ -35,7 +35,7 @@ _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
 def run_locally(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
-    """Return a runner of stages of score shards in worker processes of this machine."""
+    """Return a runner that scores shards in worker processes of this machine."""
     workers = replace(settings, workers=_parallel_shards(scorer.recipe, settings), growth_bytes=_NO_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), workers, scorer.warm_up)
 
@@ -93,7 +93,7 @@ def score_split(
 
 
 def _parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
-    """Count the shards that run at a time: one per CPU worker, per GPU, or in all."""
+    """Count the shards run at a time: CPU workers, or GPUs (1 if they share a model)."""
     if recipe.device == "cpu":
         return max(settings.workers, 1)
     if detect_device() != "cuda":
@@ -127,7 +127,7 @@ def _shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) ->
 
 
 def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int) -> dict[tuple[str, int], float]:
-    """Map (pool file, row) to `nll_mean` for evenly spaced rows with a score."""
+    """Choose evenly spaced rows with a score, as (pool file, row) to `nll_mean`."""
     scored = np.flatnonzero(~np.isnan(nll))
     steps = np.linspace(0, len(scored) - 1, min(count, len(scored))).round().astype(np.int64)
     chosen, first, sample = scored[np.unique(steps)], 0, dict[tuple[str, int], float]()
@@ -143,7 +143,7 @@ def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int)
 def _rescoring_jobs(
     sample: Iterable[tuple[str, int]], files: Mapping[str, Path], batch_rows: int
 ) -> Iterator[ScoreJob]:
-    """Yield a job per pool file that scores its rows of a sample again."""
+    """Yield a job per pool file, to score its rows of the sample again."""
     for number, (name, keys) in enumerate(itertools.groupby(sample, key=itemgetter(0))):
         rows = tuple(row for _, row in keys)
         yield ScoreJob(f"rows-{batch_rows}-{number:05d}", name, files[name], rows, batch_rows)

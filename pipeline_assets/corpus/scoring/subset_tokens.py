@@ -181,7 +181,7 @@ def _loss_mask(
 
 
 def _token_after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: HarmonyEncoder) -> int:
-    """Return the index after the tokens of a text that begin at `start`, else `stop`."""
+    """Return the end of the tokens from `start` on that decode to a text, else `stop`."""
     return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
 
 

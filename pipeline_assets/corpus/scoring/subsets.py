@@ -105,7 +105,7 @@ class _ScoredRows:
     Attributes:
         nll: Mean NLL, shape (rows,); NaN without a score.
         percentile: Percentile within the split, shape (rows,); NaN without a score.
-        domains: Number of each row's domain, in name order; shape (rows,).
+        domains: Index of each row's domain among the sorted domain names, shape (rows,).
         tokens, completion_tokens: Numbers of tokens from the pool, shape (rows,); 0 if unknown.
         meets_conditions: Whether a row meets all conditions of a rule, shape (rows, rules).
         candidates: Whether the row is also in the rule's range of percentiles, shape (rows, rules).
@@ -196,7 +196,7 @@ def _write_subsets(
 
 
 def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
-    """Write the rows that a rule chose in a split into work files with one row group."""
+    """Write the rows that a rule chose in a split to work files of one row group each."""
     files: list[OutputFile] = []
     for tables in group_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
         table, name = pa.concat_tables(tables).combine_chunks(), f"{WORK}/subsets/{shard.name}-{len(files):05d}.parquet"

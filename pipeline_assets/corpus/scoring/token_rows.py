@@ -32,8 +32,8 @@ class TokenRow:
 
     Attributes:
         ids: Token ids, shape (tokens,).
-        counts: Whether a token's NLL counts, shape (tokens,): whether it is in a message body that the row's loss mode
-            selects, the completion. The first token never counts, because nothing predicts it.
+        counts: Whether the NLL of each token counts, shape (tokens,). The tokens that count are the completion: the
+            message bodies that the row's loss mode selects. The first token never counts: nothing predicts it.
     """
 
     ids: NDArray[np.int32]
