@@ -28,13 +28,13 @@ class Check:
 
 
 def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
-    """Return a check from a function of the artifact alone; see `context_check`."""
+    """Convert a function that needs only the artifact to a check, as `context_check`."""
     with_context = functools.wraps(function)(lambda artifact, target, root: function(artifact))
     return context_check(with_context, is_blocking=is_blocking)
 
 
 def context_check(function: CheckFunction, *, is_blocking: bool = True) -> Check:
-    """Return a check from a function's name and the first paragraph of its docstring."""
+    """Convert a function to a check; its docstring's first paragraph is the question."""
     return Check(function.__name__, (function.__doc__ or "").split("\n\n")[0].strip(), function, is_blocking)
 
 

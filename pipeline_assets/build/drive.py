@@ -21,7 +21,7 @@ class BuildReport:
 
     Attributes:
         was_current: Whether the artifact already matched its recipe, so nothing was built.
-        checks: Results of the checks that ran; empty if stored results are still valid.
+        checks: Results of the checks; empty if none ran, because the stored results are valid.
     """
 
     artifact: Artifact
@@ -32,8 +32,8 @@ class BuildReport:
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     """Build an artifact unless it matches its recipe, and check it.
 
-    Checks with valid stored results run again only if `rerun_checks`. A failed check raises no error; see
-    `Target.raise_if_failed`.
+    If all stored results are valid and no blocking check failed, checks run only if `rerun_checks` is set. A failed
+    check raises no error; see `Target.raise_if_failed`.
     """
     kind, was_current = target.kind, target.matches_recipe(run.root)
     artifact = build_without_checks(target, run)

@@ -9,7 +9,7 @@ from pipeline_assets.spine.manifest import Manifest, total_count
 
 @dataclass(frozen=True)
 class FigureOutcome:
-    """Figure of a finished artifact; `planned` and `real` are None if unknown."""
+    """Planned and real value of an artifact's figure, such as rows; None if unknown."""
 
     figure: str
     planned: Forecast | None
@@ -38,7 +38,7 @@ def real_figures(manifest: Manifest) -> dict[str, float | None]:
 def figure_outcomes(manifest: Manifest) -> list[FigureOutcome]:
     """Return the planned and real figures of an artifact, in display order.
 
-    Figures without either value are omitted. So are malformed plans, because no digest protects them.
+    Figures with neither value are omitted. Malformed planned values are ignored, because no digest protects them.
     """
     real, stored, planned = real_figures(manifest), manifest.provenance.get("planned"), {}
     for name, value in stored.items() if isinstance(stored, dict) else ():

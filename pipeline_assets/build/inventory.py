@@ -28,8 +28,8 @@ class PartialBuild:
     """Running or interrupted build of an artifact, and the folders that it left.
 
     Attributes:
-        folders: Staging directories, or else folders that a seal replaced; oldest first.
-        finished_shards: Number of finished shards in the newest folder, by stage in order of stage names.
+        folders: Staging directories; if none exist, folders that a seal replaced. The oldest is first.
+        finished_shards: Numbers of finished shards in the newest folder; keys are stages, sorted by name.
         last_write: Time of the last write into the newest folder.
         is_sealing: Whether all shards are built and only the seal is incomplete.
         builder: Running builder; None if no process holds the lock.
@@ -81,7 +81,7 @@ class ArtifactStatus:
 
 @dataclass(frozen=True)
 class Orphan:
-    """Artifact that no recipe requests; `damage` is the error of its broken manifest."""
+    """Artifact that no recipe requests; `damage` is the error if it is unreadable."""
 
     folder: Path
     name: str | None = None
@@ -148,7 +148,7 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], has_lefto
 
 
 def _unfinished(place: Path) -> PartialBuild | None:
-    """Return the running or interrupted build of an artifact; None without one.
+    """Return the running or interrupted build of an artifact; None if neither exists.
 
     The folders are listed again after the lock was tried, because a build may have ended in between.
     """
@@ -165,7 +165,7 @@ def _unfinished(place: Path) -> PartialBuild | None:
 
 
 def _partial_folders(place: Path) -> list[Path]:
-    """List an artifact's staging directories, or else replaced folders; oldest first."""
+    """List staging directories or, if none exist, replaced folders; oldest first."""
     return staging_folders(place) or leftover_folders(place, "old")
 
 

@@ -52,7 +52,7 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: "Kind") -> dict[str, Artifact]:
-        """Return opened inputs of `kinds` (default: all) by partition, or else by name."""
+        """Open inputs of `kinds` (default: all); keys are partitions, or else names."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
@@ -77,7 +77,7 @@ class Kind:
         rows: Class that reads and traces its rows; None if it has no rows.
         preview: Returns the preview table of the UI; if the field is None, the first rows are shown.
         after_build: Writes files outside the artifact, also if the artifact was up to date.
-        listing: Lists the external files that a build needs, before it starts; None if it needs only artifacts.
+        listing: Lists, before a build starts, the external files that it needs; None if it needs only artifacts.
         tokens: Returns the planned number of tokens of a recipe, or None if the recipe sets no number.
         pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
     """
@@ -164,7 +164,7 @@ def unknown_kind(name: str, stage: StageVersion) -> Kind:
 
 
 def file_builder(make: Callable[[Job], BuildResult]) -> Build:
-    """Return a kind's `build`: link files of the previous recipe, or else call `make`."""
+    """Return a `build` that links files of the previous recipe or else calls `make`."""
 
     def build(target: Target, run: Run) -> Artifact:
         labelled = run.for_partition(target.partition)

@@ -37,7 +37,7 @@ class Recipe(RecipeSection):
         return self._targets
 
     def target(self, kind: str, partition: str | None = None) -> Target:
-        """Return the target of a kind and partition; LookupError if not requested."""
+        """Return the target of a kind and partition; LookupError if none matches."""
         for target in self.targets():
             if (target.kind.name, target.partition) == (kind, partition):
                 return target
@@ -100,7 +100,7 @@ class Recipe(RecipeSection):
 
 
 def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """Return targets and the non-external artifacts that they read, upstream first."""
+    """Return targets and all that they read, except external ones, upstream first."""
     ordered: dict[Path, Target] = {}
 
     def add(target: Target) -> None:
@@ -121,7 +121,7 @@ def is_used_in(recipe: Recipe, root: Path) -> bool:
 
 
 def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
-    """Map each artifact folder to its recipe's name, by relative and absolute path."""
+    """Map the relative and absolute path of each artifact folder to its recipe's name."""
     names: dict[str, str] = {}
     for recipe in recipes:
         for target in recipe.targets():

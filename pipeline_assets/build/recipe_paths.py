@@ -11,7 +11,7 @@ PROJECT_RECIPES = shipped_path("manifests/recipes")
 
 
 def recipe_paths(root: Path) -> dict[str, Path]:
-    """Map names to recipe files; those of the data root override shipped ones."""
+    """Map names to recipe files; files in the data root override shipped files."""
     folders = (PROJECT_RECIPES, root / "recipes")
     return dict(sorted({path.stem: path for folder in folders for path in folder.glob("*.yaml")}.items()))
 
@@ -30,7 +30,7 @@ def recipe_path(name: str, root: Path) -> Path:
 
 
 def read_named_recipe(path: Path) -> dict[str, object]:
-    """Return the values of a recipe file; UsageError if `name` is not its file name."""
+    """Return the values of a recipe file; UsageError if `name` is not the file name."""
     values = read_yaml(path)
     name = values.get("name")
     if isinstance(name, str) and name.lower() != path.stem:

@@ -34,9 +34,9 @@ class Version:
     """Version of a recipe.
 
     Attributes:
-        path: Recipe file of the version. If no head moved, file of the newest version, or else of the base recipe.
-        previous: Recipe file of the previous version, or else of the base recipe; None if no head moved.
-        moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed.
+        path: Recipe file of the version. If no head moved, the newest version, or the base recipe if none exists.
+        previous: File of the previous version, or the base recipe if none exists; None if no head moved.
+        moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed; empty if the version already existed.
         unreachable: Errors of datasets whose head is unknown; their previous commits are used.
     """
 
@@ -54,7 +54,9 @@ def period_start(moment: datetime, period: Period) -> str:
 def version_for(
     name: str, root: Path, systems: Systems, hub: HubFiles, moment: datetime, period: Period = "day"
 ) -> Version:
-    """Return the version for the period of a moment; write it if a head moved.
+    """Return the version for the period of a moment.
+
+    If it does not exist, it is written, unless no head moved: see `Version.path`.
 
     Raises:
         TransientError: The hub did not answer.
@@ -100,7 +102,7 @@ def list_versions(name: str, root: Path) -> list[Path]:
 
 
 def earlier_version(name: str, date: str, root: Path) -> Path:
-    """Return the file of the newest version before a date, or else the base recipe."""
+    """Return the newest version before a date, or the base recipe if none exists."""
     earlier = [path for path in list_versions(name, root) if path.stem < f"{name}_{date}"]
     return earlier[-1] if earlier else recipe_path(name, root)
 

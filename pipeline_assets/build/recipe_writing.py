@@ -23,11 +23,11 @@ R = TypeVar("R", bound=Recipe)
 def write_new_recipe(
     kind: type[R], content: Mapping[str, object], root: Path, command: str, replace: bool
 ) -> tuple[R, Path]:
-    """Write a recipe of class `kind` into a data root; return recipe and file.
+    """Write a recipe of class `kind` into a data root; return recipe and path.
 
     Raises:
-        UsageError: A value is invalid; or, without `replace`, the file is not as `command` wrote it, or a folder has
-            another artifact.
+        UsageError: A value is invalid; or `replace` is not set, and the data root has another or an edited recipe of
+            this name, or other artifacts in its folders.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = kind.from_mapping(content, path)
@@ -45,7 +45,7 @@ def write_new_recipe(
 
 
 def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
-    """Copy a recipe file into the data root as `recipes/NAME.yaml`; return the copy.
+    """Copy a recipe file to `recipes/NAME.yaml` in the data root; return that path.
 
     Raises:
         UsageError: The data root has another recipe of this name, and `replace` is not set.

@@ -1,6 +1,6 @@
 """Run settings: data root, workers, memory and hub access.
 
-They never change content. They come from options, otherwise from CORPUSMILL_* variables.
+They never change the content of an artifact. Each comes from an option, otherwise from a CORPUSMILL_* variable.
 """
 
 from collections.abc import Mapping

@@ -21,7 +21,7 @@ class TargetOutcome:
         manifest: None if the target failed, or was not built because an input outside the run is missing.
         was_current: Whether the artifact already matched its recipe, so nothing was built.
         checks: Results of the checks; empty if the target failed or was up to date.
-        failure: Error of the build or of a blocking check.
+        failure: Error of the build or of a blocking check; None if there was none.
     """
 
     target: Target
@@ -35,12 +35,12 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     """Build targets in order, and yield the outcome of each.
 
     `targets` are upstream first. Targets that are up to date are not built. A target that failed a check is not rebuilt
-    either: its checks run again. A target that depends on a failed one yields no outcome.
+    either, but its checks run again. A target that depends on a failed one yields no outcome.
 
     Raises:
-        InputError: A build or a blocking check failed. `keep_going` instead yields the failure, and builds the other
-            targets. It still raises an error that would fail them too (RetryableError, unless DeniedError), or the
-            only failure if all other targets are up to date.
+        InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded, and the other
+            targets are built. Still raised are errors that would fail all targets (RetryableError, except DeniedError),
+            and the only failure, if all later targets that do not depend on it are up to date.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)
@@ -76,7 +76,7 @@ def _depends_on(roles: Collection[str], target: Target) -> bool:
 
 
 def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
-    """Check if a target without partition has an unbuilt input not in `targets`."""
+    """Check if a target without partition needs an unbuilt input outside `targets`."""
     roles = {other.role for other in targets}
     return target.partition is None and any(
         upstream.role not in roles and not upstream.is_external and not upstream.matches_recipe(root)

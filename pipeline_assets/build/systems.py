@@ -16,8 +16,8 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 class Systems:
     """Systems by name, each with a page: a module that is imported on first use.
 
-    The name is `system` in recipes, and the first part of kinds' names and asset keys. A page defines `RECIPE`, the
-    class of the system's recipes, and `KINDS`, its kinds of artifacts.
+    A system's name is the value of `system` in recipes, and the first part of kinds' names and asset keys. A page
+    defines `RECIPE`, the class of the system's recipes, and `KINDS`, its kinds of artifacts.
 
     Attributes:
         pages: Module names by system.
@@ -43,7 +43,7 @@ class Systems:
         return importlib.import_module(self.pages[system])
 
     def label_names(self, kind: str) -> tuple[str, ...]:
-        """Return names of a kind's files that no digest covers; empty if unknown."""
+        """Return names of files that no digest covers; empty if the kind is unknown."""
         return self.kinds[kind].labels if kind in self.kinds else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:

@@ -36,11 +36,11 @@ class ExternalInputs(Protocol):
     """Local input files of an artifact, outside the data root."""
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe the files that changed since the manifest was sealed; None if none."""
+        """Describe the files that changed since the manifest was sealed; None if none did."""
 
 
 class CountLimit(Protocol):
-    """Limit of a recipe on the counts of an artifact, reported as the check `check`.
+    """Limit of a recipe on counts of an artifact, reported as the check named `check`.
 
     The limit is evaluated whenever the state is read, since a recipe may change it after the build.
     """
@@ -67,7 +67,7 @@ class Target:
         intended_use: Use of the artifact by its recipe, for the provenance; recipes with other uses share the artifact.
         external_inputs: Local input files outside the data root; None if it has none.
         checked_against: Artifacts that its checks read, but its build does not.
-        is_external: Whether another recipe builds it; once sealed, it then always matches.
+        is_external: Whether another recipe builds it; if so, whatever is sealed in the folder matches.
     """
 
     kind: "Kind"
@@ -96,7 +96,7 @@ class Target:
 
     @property
     def members(self) -> tuple["Target", ...]:
-        """Upstream artifacts whose folders are directly inside this one's."""
+        """Upstream artifacts whose folders are directly inside this artifact's folder."""
         return tuple(target for target in self.upstream if target.folder.parent == self.folder)
 
     def inputs(self, root: Path) -> list[dict[str, str]]:
@@ -168,7 +168,7 @@ class Target:
         return (*(check for check in applying if check.name != result.name), result) if result.applies else applying
 
     def matches_recipe(self, root: Path) -> bool:
-        """Check whether the sealed artifact equals a rebuild, whatever its checks say."""
+        """Check whether the sealed artifact matches its recipe, even if a check failed."""
         return self.state(root)[0] in ("current", "failed")
 
     def is_up_to_date(self, root: Path) -> bool:

@@ -42,7 +42,7 @@ EVALUATION = Kind(
 
 
 def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
-    """Remove items of the upstream evaluation sets from corpora of these kinds."""
+    """Remove items of upstream evaluation sets from the upstream corpora of `kinds`."""
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
     targets = [target for target in job.target.upstream if target.kind.name == EVALUATION.name]

@@ -164,7 +164,7 @@ def deduplicated_targets(
 def pool_targets(
     recipe: str, rows: Sequence[Target], section: PoolsRecipe, publish: sections.PublishRecipe | None
 ) -> list[Target]:
-    """Return the targets of each dataset's pools, of their report and publications."""
+    """Return targets of each dataset's pools, of the report, and of any publications."""
     datasets, content = by_dataset(rows), {"pools": section.content()}
     pools = [CANDIDATE_POOLS.target(recipe, content, splits, partition=name) for name, splits in datasets.items()]
     targets = [*pools, POOL_REPORT.target(recipe, {}, pools)]

@@ -83,7 +83,7 @@ def _pin(target: Target, run: Run) -> BuildResult:
 
 
 def _matching_hub_files(target: Target, run: Run) -> list[HubFile]:
-    """Return the hub files that match the recipe's patterns; each must match a file."""
+    """Return the hub files that match the patterns; each pattern must match a file."""
     recipe, hub = target.recipe, run.require_hub("this translation set")
     raw_pin.raise_if_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
     listed = hub.list_files(recipe["dataset"], recipe["revision"])

@@ -44,7 +44,8 @@ def score_targets(
 ) -> list[Target]:
     """Return the targets of scores, of the report on them, and of training subsets.
 
-    `pools` maps each split (`dataset/split`) to the rows to score: its dataset's candidate pools, or its raw files.
+    `pools` maps each split (`dataset/split`) to the target of the rows to score: its dataset's candidate pools, or its
+    raw files.
     """
     model = MODEL.target(recipe, section.model.pinned_content(), external_inputs=section.model.folder())
     limit, scores = LossLimit(section.max_unknown_fraction), list[Target]()
@@ -102,7 +103,7 @@ def _score(job: Job) -> BuildResult:
 def estimate_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
     """Describe the work of scoring a target, for an estimate of its cost.
 
-    Pools and model must be pinned.
+    The rows to score and the pin of the model must be sealed.
     """
     max_rows = ScoringRecipe.from_content(target.recipe["scoring"]).max_rows
     with _pool_files(target.upstream[0], target.recipe["split"], run, folder) as files:
@@ -139,7 +140,7 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
 
 
 def _list_fetched(target: Target, run: Run) -> Listing:
-    """List the hub files that scoring fetches: the model, and raw rows."""
+    """List uncached bytes of the hub files that scoring reads: model, and raw rows."""
     pools, missing = target.upstream[0], dict(model_pin.list_fetched(target, run).missing_bytes or {})
     if pools.kind.name == _RAW:
         missing |= split_pin.list_fetched(replace(target, upstream=(pools,)), run).missing_bytes or {}

@@ -264,7 +264,7 @@ def _shard(job: Job) -> BuildResult:
 
 
 def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
-    """Link token shards of the previous recipe; None unless their inputs are equal."""
+    """Link the previous recipe's token shards; None if newly built ones may differ."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
     if job.run.previous_recipe is None:

@@ -255,7 +255,7 @@ FILTERED = Kind(
 
 
 def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
-    """Deduplicate the upstream corpora of these kinds, also against signature stores."""
+    """Deduplicate upstream corpora of `kinds`, also against upstream signature stores."""
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])

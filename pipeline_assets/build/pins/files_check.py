@@ -1,6 +1,6 @@
 """Comparison of local input files with the manifests that list them.
 
-Names and sizes are compared here, without fetching a file. Contents are left to the caller, as tasks that hash a file.
+Names and sizes are compared here, without fetching a file. For contents, the caller gets tasks that hash the files.
 """
 
 import re
@@ -35,7 +35,7 @@ class FilesCheck:
         listed: Number of different files that manifests list.
         unavailable: Files that a build read and that are missing on this machine, at least in part.
         tasks: Hash tasks for the files, and parts of files, that exist with their listed size.
-        findings: Contradictions between files or cached listings and manifests.
+        findings: Contradictions between manifests on one side, and files or cached hub listings on the other.
     """
 
     listed: int = 0
@@ -61,7 +61,7 @@ class HubCacheCheck(FilesCheck):
 
 
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]]) -> HubCacheCheck:
-    """Compare the hub cache with external inputs, whose keys are artifact digests."""
+    """Compare the hub cache with manifest entries of input files, by artifact digest."""
     check = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in external_inputs.items():
@@ -155,9 +155,10 @@ class SourceFolderCheck(FilesCheck):
 def check_source_folders(
     manifests: Iterable[Manifest], external_inputs: Mapping[str, Sequence[Entry]], root: Path
 ) -> tuple[SourceFolderCheck, dict[str, Sequence[Entry]]]:
-    """Compare source folders with external inputs, whose keys are artifact digests.
+    """Compare source folders with manifest entries of input files.
 
-    Also return the external inputs of artifacts that were not built from a folder.
+    The keys of `external_inputs` are artifact digests. Also return the entries of artifacts that were not built from a
+    folder.
     """
     check, rest = SourceFolderCheck(), dict(external_inputs)
     seen: set[tuple[Path, str]] = set()

@@ -39,7 +39,7 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
     Args:
         sizes: Sizes in bytes of all files of the model, by path.
         read: Returns the content of a file; called only for the config and the index of the weights.
-        where: The model, for errors.
+        where: Name of the model in errors.
     """
 
     def mapping(name: str) -> dict[str, Any]:

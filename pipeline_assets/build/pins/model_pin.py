@@ -71,7 +71,7 @@ class ModelSection(RecipeSection):
         return self
 
     def pinned_content(self) -> dict[str, Any]:
-        """Return the recipe values of the model's pin; empty for a local folder."""
+        """Return the recipe values that the pin depends on; empty for a local folder."""
         return {} if self.path is not None else {"name": self.name, "revision": self.revision}
 
     def folder(self) -> "ModelFolder | None":
@@ -100,7 +100,7 @@ class ModelFolder(InputFolder):
 
 
 def pin_model(target: Target, run: Run) -> BuildResult:
-    """Pin the files of a model: hash those of a folder, or list those of a hub commit."""
+    """Pin a model's files: hash a folder's files, or take the hashes that a hub lists."""
     if target.external_inputs is None:
         return _pin_hub_model(target, run)
     assert isinstance(target.external_inputs, ModelFolder)
@@ -126,7 +126,7 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
 
 
 def list_model(target: Target, run: Run) -> Listing:
-    """List the files of a model; only the config and the index are read."""
+    """List the files of a model; only the config and the index of weights are read."""
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_model(target, run).external_inputs))
     assert isinstance(target.external_inputs, ModelFolder)
@@ -134,7 +134,7 @@ def list_model(target: Target, run: Run) -> Listing:
 
 
 def list_fetched(target: Target, run: Run) -> Listing:
-    """List the files of a target's hub model, with the bytes missing in the cache."""
+    """List the uncached bytes of a target's hub model; empty for a local folder."""
     [pin] = [upstream for upstream in target.upstream if upstream.stage.name == MODEL_STAGE.name]
     if pin.external_inputs is not None:
         return Listing()
@@ -171,7 +171,7 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
     """Raise InputError if a pinned model cannot score with the recipe.
 
-    Checked are `max_length` and, if the recipe uses it, the tokenizer of a hub model, which is fetched.
+    `max_length` is checked. The tokenizer of a hub model is fetched and loaded if the recipe uses it.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]
@@ -216,6 +216,6 @@ class ScoringSection(ScoringRecipe):
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def recipe_content(self, split: str) -> dict[str, Any]:
-        """Return the recipe values of a split's scores; the model is not among them."""
+        """Return the recipe values that a split's scores depend on, except the model."""
         names = ScoringRecipe.model_fields
         return {"split": split, "scoring": {name: value for name, value in self.content().items() if name in names}}

@@ -26,7 +26,7 @@ _SHOWN_FILES = 5
 def raise_if_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.HubFiles) -> None:
     """Raise UsageError if a recipe has forty zeros in place of a commit.
 
-    If the token has no access to the dataset, raise DeniedError, because the suggested command `pin` would fail.
+    If the hub denies access to the dataset, raise DeniedError, because the suggested command `pin` would fail.
     """
     if revision == UNPINNED:
         try:
@@ -52,7 +52,7 @@ def listed_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
 
 
 def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
-    """Return the dataset or model, the commit, and the listed files of a hub pin."""
+    """Return the name of the dataset or model, the commit and the files of a hub pin."""
     recipe = pin.identity.recipe
     name = recipe["dataset"] if "dataset" in recipe else recipe["name"]
     return str(name), str(recipe["revision"]), listed_files(pin.identity.inputs)
@@ -61,7 +61,7 @@ def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
 def fetch_pinned(
     hub: hub_files.HubFiles, pin: Manifest, threads: int, log_every_s: float
 ) -> list[source_folder.SourceFile]:
-    """Fetch whole files of a hub pin into the cache; return them in the pin's order."""
+    """Fetch all files of a hub pin into the cache; return them in the pin's order."""
     dataset, commit, listed = pinned_files(pin)
     progress = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s, quiet_s=1.0)
     files = []
@@ -84,7 +84,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 def pin_folder_files(
     source: source_folder.InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
-    """Pin the files of a folder by hashing them; RetryableError if they change."""
+    """Hash and pin the files of a folder; RetryableError if they change meanwhile."""
     folder = source.resolve_path(root)
     files = folder.files()
     provenance = source_folder.folder_provenance(folder, files, root.absolute())

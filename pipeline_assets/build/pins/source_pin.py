@@ -18,7 +18,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tuple[dict[str, Any], SourceFolder | None]:
-    """Return the recipe values of a source's pin, and its folder; None for a hub."""
+    """Return the recipe values of a source's pin, and its folder or, for a hub, None."""
     if isinstance(source, HubSource):
         return source.rows_content(shard_text_bytes), None
     folder = to_source_folder(source)
@@ -26,7 +26,7 @@ def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tup
 
 
 def pin_inputs(target: Target, run: Run) -> BuildResult:
-    """Pin the files of a source: those of a folder, or a sample of a hub dataset."""
+    """Pin a source: the files of a folder, or a sample of a hub dataset."""
     if target.external_inputs is None:
         return pin_sample(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.external_inputs, SourceFolder)
@@ -56,7 +56,7 @@ def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
 def raise_if_detector_missing(sources: Iterable[Source], targets: Iterable[Target], kind: str, root: Path) -> None:
     """Raise UsageError if the language detector of a source cannot be loaded.
 
-    A source is checked only if its target of the kind `kind` is in `targets` and still to be built.
+    A source is checked only if `targets` contains its target of the kind `kind`, and this target is not built yet.
     """
     languages = {source.source: source.filters.language for source in sources}
     for target in targets:

@@ -74,7 +74,7 @@ def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, Spl
 
 
 def pin_split(target: Target, run: Run) -> BuildResult:
-    """Pin the files of a split: hash those of a folder, or list those of a hub commit."""
+    """Pin a split's files: hash a folder's files, or take the hashes that a hub lists."""
     if target.external_inputs is None:
         return _pin_hub_split(target, run)
     assert isinstance(target.external_inputs, SplitFolder)
@@ -103,7 +103,7 @@ def list_split(target: Target, run: Run) -> Listing:
 
 
 def list_fetched(target: Target, run: Run) -> Listing:
-    """List the files of a target's hub split, with the bytes missing in the cache."""
+    """List the uncached bytes of a target's hub split; empty for a local folder."""
     [raw] = target.upstream
     if raw.external_inputs is not None:
         return Listing()
@@ -161,7 +161,7 @@ BLOCK_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class SampledSplit:
-    """Sample of a split on a hub, whose bytes are fetched into an empty work folder."""
+    """Sample of a split on a hub; its sparse files are in an empty work folder."""
 
     hub: HubFiles
     dataset: str

@@ -48,7 +48,7 @@ class CountChange:
 
     @property
     def delta(self) -> int | str:
-        """Difference B - A, as a decimal string if A or B is one."""
+        """Difference B - A; a decimal string if A or B is a decimal string."""
         if isinstance(self.a, int) and isinstance(self.b, int):
             return self.b - self.a
         return f"{Decimal(self.b) - Decimal(self.a):f}"
@@ -126,7 +126,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
 
 
 def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
-    """Return the facts that determine the content, by topic; no recipe or hub commits."""
+    """Return, by topic, what determines the content, except recipe and hub commits."""
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
     return {
@@ -143,7 +143,7 @@ def _describe_file(entry: Mapping[str, Any]) -> str:
 
 
 def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """List the values that differ as lines `NAME: A → B` with dotted names."""
+    """List differing values as lines `NAME: A → B` with dotted names."""
     flat_a, flat_b = dict(dotted(a)), dict(dotted(b))
     names = [name for name in {**flat_a, **flat_b} if flat_a.get(name) != flat_b.get(name)]
     return [f"{name}: {flat_a.get(name, 'none')} → {flat_b.get(name, 'none')}" for name in names]

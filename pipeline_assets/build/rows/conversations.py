@@ -103,7 +103,7 @@ class KeptConversations(ConversationRows):
 
 
 class LayoutRows(ConversationRows):
-    """Rows of all splits of a dataset in the hub layout: the normalised files."""
+    """Normalised rows of all splits of a dataset, in the layout of a hub dataset."""
 
     display_names = _display_names("laid out", "laid_out")
     reads_sources = False
@@ -111,7 +111,7 @@ class LayoutRows(ConversationRows):
 
 
 class _FolderRows(ConversationRows):
-    """Rows in several folders, such as pools; a row may be in more than one.
+    """Rows in several folders, such as pools; a row may be in more than one folder.
 
     Attributes:
         folders_key: Key of the folders in JSON.
@@ -197,7 +197,7 @@ def fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
 
 
 class _PromptDocuments(DocumentRows):
-    """Documents that are prompts, with ids `SPLIT/ID` from the normalised rows."""
+    """Prompts as Documents with ids `SPLIT/ID`; `ID` is the id of the normalised row."""
 
     def origin(self, part: Part) -> UpstreamRow:
         rows = ConversationRows(self.listing(part.source).corpus, self.lineage)

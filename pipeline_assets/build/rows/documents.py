@@ -57,7 +57,7 @@ class DocumentRows(FileRows):
 
 
 class SourceRows(DocumentRows):
-    """Documents that were read from files: of a snapshot or a normalised source."""
+    """Documents of a snapshot or a normalised source, which were read from files."""
 
     reads_sources = True
 

@@ -87,7 +87,7 @@ def _write_copy(store: RowStore, to: To, staging: Path, zstd_level: int) -> Card
 
 
 def _count_rows(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
-    """Yield a shard's tables, and add rows, bytes and licences to the split."""
+    """Yield a shard's tables, and add their rows, bytes and licences to `split`."""
     columns = [next((name for name in names if name in shard.schema.names), None) for names in (_SOURCES, _LICENCES)]
     for rows in shard.tables():
         split.rows += rows.num_rows

@@ -31,12 +31,12 @@ class RowSchema:
 
     Attributes:
         folder: Prefix of the files' paths.
-        struct: Record of a JSON line; None for Parquet files.
+        struct: Class of the record in a JSON line; None for Parquet files.
         key: Columns that together identify a row; the last one is the id.
         source: Column of the corpus or split that a row belongs to.
         file, row: Columns of the row's place in the source files: file name, and row in it.
         other_columns: Columns that are compared in addition to the text.
-        tokens: Column of the number of tokens; None if they are not counted.
+        tokens: Column with the number of tokens of a row; None if the rows lack it.
     """
 
     folder: str
@@ -54,7 +54,7 @@ class RowSchema:
         return self.key[-1]
 
     def read(self, path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Yield these columns of each row of a file, in order."""
+        """Yield the values of `columns` for each row of a file, in order."""
         if self.struct is not None:
             getters = [operator.attrgetter(name) for name in columns]
             for line in read_structs(path, _column_struct(self.struct, tuple(columns))):
@@ -65,7 +65,7 @@ class RowSchema:
                 yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
     def find(self, path: Path, values: Mapping[str, Any]) -> int | None:
-        """Find the first row of a file with these values, by column; None if not found."""
+        """Find the first row of a file whose columns have `values`; None if not found."""
         if self.struct is None:
             return find_row(path, values)
         expected = tuple(values.values())
@@ -107,7 +107,7 @@ class FileRows(RowStore):
         return sum(self.files.values())
 
     def read(self, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """Yield these columns of each row of the artifact, in order."""
+        """Yield the values of `columns` for each row of the artifact, in order."""
         return itertools.chain.from_iterable(self.schema.read(self.artifact.path(name), columns) for name in self.files)
 
     def __iter__(self) -> Iterator[Content]:
@@ -132,7 +132,7 @@ class FileRows(RowStore):
         return None if place is None else (self.row_number(*place), False)
 
     def find_place(self, values: Mapping[str, Any], files: Iterable[str] | None = None) -> tuple[str, int] | None:
-        """Find the first row with these values, by column; return file and row number."""
+        """Return file and row of the first row whose columns have `values`, or None."""
         for name in self.files if files is None else files:
             row = self.schema.find(self.artifact.path(name), values)
             if row is not None:

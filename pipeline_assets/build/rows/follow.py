@@ -21,7 +21,7 @@ class FollowedRow:
 
     Attributes:
         store: Rows of the corpus that was read from the source files.
-        fate, part: Fate and content in this corpus; no part if no document came from the source row.
+        fate, part: Fate and content in this corpus; the content is omitted if no document came from the source row.
         rejects: Rejects of this corpus with the document's id; empty for a source row.
         downstream: Fates in downstream artifacts, nearest first; unknown fates are last.
     """
@@ -147,7 +147,7 @@ def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield an unknown fate for artifacts whose upstream chain is broken.
 
     A chain is broken if all inputs of an artifact are missing, and their kinds have no rows: the corpora further
-    upstream are then unknown. A missing input with rows would have to be built before its rows can be followed.
+    upstream are then unknown. If a missing input has rows, no fate is yielded: that input must be built first.
     """
     lineage = stores.lineage
     for folder, summary in lineage.sealed.items():
@@ -179,7 +179,7 @@ def _downstream_fates(stores: RowStores, row: UpstreamRow) -> Iterator[tuple[Row
 
 
 def _downstream_stores(stores: RowStores, artifact: Artifact) -> Iterator[RowStore]:
-    """Yield the rows of the nearest downstream artifacts that have rows."""
+    """Yield the row stores of the nearest downstream artifacts that have rows."""
     lineage = stores.lineage
     for folder, entry in lineage.downstream(artifact.manifest.digest):
         if lineage.folder_for(artifact.manifest.digest, entry.name) not in (artifact.folder, None):

@@ -28,7 +28,7 @@ class RowStores:
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
-    """Return the row store of an artifact; the default lineage is its data root's."""
+    """Return an artifact's row store, or None; the default lineage is its data root's."""
     folder = artifact.folder.absolute()
     return RowStores(kinds, lineage or Lineage(find_data_root(folder) or folder.parent)).for_artifact(artifact)
 
@@ -47,12 +47,12 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
 
 
 def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
-    """Return a row by its number or by one of its tokens; by default, the first row."""
+    """Return the row with a number or a token position; by default, the first row."""
     return store.row_at(row or 0 if token is None else store.row_of_token(token))
 
 
 def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
-    """Return the preview table of an artifact: that of its kind, or the first rows."""
+    """Return an artifact's preview table: from its kind, or the first rows, if any."""
     kind = kinds[artifact.manifest.kind]
     if kind.preview is not None:
         try:

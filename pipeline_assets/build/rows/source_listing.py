@@ -73,7 +73,8 @@ def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
 def input_file_name(reader: Manifest, source: AnySourceRow, root: Path) -> str | None:
     """Return the file name of a source row; None if the listing lacks the file.
 
-    For a hub row it is the path in the repository, for a local row the name in the listing.
+    `reader` is the manifest of the listing. The name of a hub file is its path in the repository; the name of a local
+    file is relative to the source folder.
     """
     folder = folder_path(reader, root)
     names = [entry["name"] for entry in reader.identity.inputs]

@@ -20,8 +20,8 @@ _PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
 def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     """Return the record of a source row: a line without its newline, or a row as JSON.
 
-    Of uncompressed JSON lines on a hub, only blocks with the row are fetched if its place is in bytes. Other hub files
-    are fetched whole.
+    From uncompressed JSON lines on a hub, only the blocks with the row are fetched if the address counts bytes. Other
+    hub files are fetched whole.
 
     Raises:
         UsageError: The file is neither JSON lines nor Parquet, or changed after the build read it.
@@ -45,7 +45,7 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
 
 
 def _record_in(file: SourceFile, row: int) -> bytes:
-    """Return a Parquet row by its number as JSON, or a line by the bytes before it."""
+    """Return a Parquet row as JSON by its number, or a line by the bytes before it."""
     if detect_format(file.name) == "parquet":
         return json.dumps(read_row(file.path, row), ensure_ascii=False, default=str).encode()
     start = row if PurePosixPath(file.name).suffix in _PLAIN else 0

@@ -18,7 +18,7 @@ class HubRow:
     """A row of a hub file at a commit.
 
     Attributes:
-        row: Number of the row from 0; in JSON lines that are not numbered, the bytes before it.
+        row: Number of the row from 0; in JSON lines, if not `is_numbered`, the number of bytes before the row.
         is_numbered: Whether `row` in JSON lines is a line number, not counting blank lines, as in snapshots. False for
             an address that a user typed, because the text does not show it.
     """
@@ -53,9 +53,9 @@ class LocalRow:
 
     Attributes:
         path: Absolute path.
-        row: Number of the row; in files of lines, the bytes before it, as `source_row` of a Document.
+        row: Number of the row from 0; in files of lines, the number of bytes before it, as `source_row` of a Document.
         has_changed: Whether the file's size or modification time changed after the build read it.
-        line: Line number from 1, if the user named the row by it.
+        line: Line number from 1, if the user named the row by its line number; otherwise None.
     """
 
     path: Path

@@ -28,7 +28,7 @@ class Part:
     Attributes:
         id: Id of the document or of the normalised row.
         source: Source or split that the document belongs to.
-        shard, shard_row: File and row in it, from 0; for tokens, in the corpus that contains their text.
+        shard, shard_row: File, and row in it from 0; for tokens, both are of the corpus that contains their text.
         text: Text, decoded from the ids if the artifact contains tokens; special tokens have their names.
         column: Position of the part's first token in the row.
         start: Position of the part's first token in the document.
@@ -52,7 +52,7 @@ class Row:
     """Row of an artifact, numbered from 0 over all files in manifest order.
 
     Attributes:
-        first_token: Position of the row's first token in the token file; None for rows of text.
+        first_token: Position of the row's first token in the token file; None for rows of text and pairs.
         ids: Token ids without padding; None for rows of text.
         padding: Number of padding tokens after `ids`.
     """
@@ -92,10 +92,10 @@ class Content:
 
 @dataclass(frozen=True)
 class Fate:
-    """Result for a document or source row in one artifact, such as `dropped`.
+    """Outcome for a document or source row in one artifact, such as `dropped`.
 
     Attributes:
-        outcome: `kept`, `dropped` or another word of the kind.
+        outcome: `kept`, `dropped` or another word of the kind of artifact.
         detail: Reason, or the folders or draws of the row, as text; may be empty.
         place: Position in the artifact, as JSON; empty if unknown or if the artifact does not contain the row.
         row: Number of the first row with the document; None if unknown or missing.
@@ -113,7 +113,7 @@ class Fate:
 
     @property
     def summary(self) -> str:
-        """Place of the row in the artifact, or else the outcome with the reason."""
+        """Place of the row in the artifact; if unknown, the outcome with the reason."""
         outcome = self.outcome.replace("_", " ")
         if not self.place:
             return f"{outcome}: {self.detail}" if self.detail else outcome
@@ -127,7 +127,7 @@ class DisplayNames:
     """Words for a kind's artifacts and rows in the output of commands.
 
     Attributes:
-        group: Key of such artifacts in JSON.
+        group: Key of the kind's artifacts in JSON.
         excerpt: Word that introduces the excerpt of a row's text.
         other_changes: Properties that are compared in addition to the text; empty if none.
         contents: Plural noun for the rows in errors.
@@ -204,7 +204,7 @@ class RowStore(ABC):
             raise UsageError(f"{what} {number:,} not found", self.artifact.folder, fix)
 
     def row_of_token(self, position: int) -> int:
-        """Return the number of the row that contains a token of the token file."""
+        """Return the number of the row with a token; UsageError if rows are not tokens."""
         what = f"artifact contains {self.display_names.contents}, not tokens"
         raise UsageError(what, self.artifact.folder, "use --row")
 
@@ -217,7 +217,7 @@ class RowStore(ABC):
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Find the row that came from a source row; None if not found.
 
-        Return its number, and whether the source row is only a part of its text, such as an answer of a thread.
+        Return the row's number, and whether the source row is only a part of its text, such as an answer of a thread.
         """
         return None
 

@@ -57,12 +57,13 @@ class TokenRows(RowStore):
 
     @abstractmethod
     def row_tokens(self, row: int) -> NDArray:
-        """Return all tokens of a row with padding, shape (seq_len,)."""
+        """Return an array of shape (seq_len,): the tokens of a row, then its padding."""
 
     def load_tokenizer(self, recipe: AnyTokenizerRecipe, *earlier_paths: Path) -> Tokenizer:
         """Load the tokenizer of the rows.
 
-        Its file is first searched for in the data root, which may have moved since the build, then at earlier paths.
+        A tokenizer file is first searched for in the data root, which may have moved since the build, then at
+        `earlier_paths`.
         """
         if isinstance(recipe, HarmonyRecipe):
             return load_tokenizer(TokenizerFile(recipe))
@@ -211,7 +212,7 @@ class TokenShardRows(TokenRows):
         return sorted(rows)
 
     def _token_range(self, line: dict[str, Any]) -> tuple[int, int]:
-        """Return the first and last token position of a document; the last row may cut it."""
+        """Return a document's first and last token position; the rows may omit its end."""
         return line["start"], min(line["start"] + line["tokens"], len(self) * self.seq_len) - 1
 
     def _lines(self, doc_id: str) -> Iterator[dict[str, Any]]:

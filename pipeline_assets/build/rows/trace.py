@@ -30,10 +30,9 @@ class Token:
         number: Position in its document, from 0.
         text: Text of the token, with U+FFFD for incomplete characters.
         before, after: Texts of the tokens around it in its document.
-        byte_offset: Start of the token in the document's UTF-8; the number of bytes for the end-of-document token. None
-            if the tokenizer does not report bytes.
-        line: Line of the document's text, from 1, on which the token starts; None like `byte_offset`.
-        hex: Bytes of the token in hexadecimal, empty for the end-of-document token; None like `byte_offset`.
+        byte_offset: Number of bytes before the token in the document's UTF-8; None if the tokenizer reports no bytes.
+        line: Line of the document's text, from 1, on which the token starts; None in the same case.
+        hex: Bytes of the token in hexadecimal, empty for the end-of-document token; None in the same case.
     """
 
     position: int
@@ -50,7 +49,7 @@ class Token:
 
 @dataclass(frozen=True)
 class TracedText:
-    """Text of a document, stored in the artifact or in the corpus that it tokenizes.
+    """Text of a document, stored in an artifact or in the corpus that it tokenizes.
 
     Attributes:
         derivation: Files and rows of the document in further upstream artifacts, nearest first.
@@ -63,7 +62,7 @@ class TracedText:
 
     @property
     def excerpt(self) -> str:
-        """Beginning of the text; of a conversation, of its first question."""
+        """Beginning of the text or, for a conversation, of its first user message."""
         return self.store.excerpt_text(self.part.text)[:_SHOWN_CHARACTERS]
 
 
@@ -107,7 +106,7 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
 
 
 def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
-    """Trace the documents with an id, one for each source, to their sources."""
+    """Trace each document with an id, at most one per corpus or split, to its source."""
     places: dict[str, list[tuple[Row, Part]]] = {}
     for number in store.find(row_id):
         row = store.row_at(number)
