@@ -140,7 +140,7 @@ class CandidateRows(_FolderRows):
     display_names = _display_names("pooled", "pooled")
     schema = replace(_SCHEMA, folder="candidates_")
     upstream_rows = KeptConversations
-    group, outcome = "pools", "pooled"
+    folders_key, outcome = "pools", "pooled"
     fallback = "in_no_pool", "row meets no pool's conditions, or its licence is refused"
 
 
@@ -153,7 +153,7 @@ class SubsetRows(_FolderRows):
 
     display_names = _display_names("subset", "subsets")
     schema = replace(_SCHEMA, folder="subset_")
-    group, outcome = "subsets", "chosen"
+    folders_key, outcome = "subsets", "chosen"
     fallback = "in_no_subset", "row has no score, matches no rule, or its subset was full"
 
     def origin(self, part: Part) -> UpstreamRow | Source:
