@@ -69,7 +69,7 @@ def repeat_text(text: str, rows: int) -> pa.StringArray:
 
 
 def to_arrow(values: NDArray[Any]) -> pa.Array:
-    """View an array of integers or floats, shape (rows,), as a column."""
+    """View an array of numbers, shape (rows,), as a column; copy it if not contiguous."""
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 

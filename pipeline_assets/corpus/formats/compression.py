@@ -115,12 +115,12 @@ def detect_codec(head: bytes) -> Codec | None:
 def decompress(file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
     """Decompress an open file in blocks of at least `block_bytes`.
 
-    A block exceeds `block_bytes` by less than 256 KiB; the last one may be shorter. Without a codec, `block_bytes` is
-    the maximum. Errors name the file `where` and advise `fix`.
+    A block exceeds `block_bytes` by less than 256 KiB; the last block may be shorter. Without a codec, the file is read
+    as it is, in blocks of at most `block_bytes`. Errors name the file `where` and advise `fix`.
 
     Raises:
-        InputError: The stream is empty, truncated or damaged. Discard the blocks that were already yielded, because a
-            frame's checksum is at its end.
+        InputError: The compressed stream is empty, truncated or damaged. Discard the blocks that were already yielded,
+            because a frame's checksum is at its end.
     """
     if codec is None:
         with name_file_in_errors(where):

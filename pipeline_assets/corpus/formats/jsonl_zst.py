@@ -46,7 +46,7 @@ class JsonlZstWriter(DurableFile):
         self.write(self._stream.flush())
 
     def output(self, name: str) -> OutputFile:
-        """Describe the finished file by its name in the staging directory."""
+        """Describe the finished file; `name` is its path in the staging directory."""
         return OutputFile(name, self.rows, self.bytes_written, self.sha256, self._content.hexdigest())
 
 
@@ -60,7 +60,7 @@ def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int)
 def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
     """Yield a file's uncompressed bytes in blocks, as `whole_lines` regroups them.
 
-    A truncated or damaged file is an InputError, and so is a file of 0 bytes: a file without lines has a frame.
+    A truncated or damaged file is an InputError, and so is a file of 0 bytes: even a file without lines has a frame.
     """
     with open(path, "rb", buffering=0) as file:
         blocks = decompress(hash_while_reading(file, path), ZSTD, path, _FIX, 1)

@@ -29,7 +29,7 @@ _FIX = "choose the prefix of a .bin/.idx pair"
 
 
 def encode_index(lengths: NDArray[np.int32]) -> bytes:
-    """Encode the `.idx` of int32 tokens from the length of each document in tokens."""
+    """Encode the `.idx` for int32 tokens from each document's number of tokens."""
     sequences = len(lengths)
     pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * 4
     header = _HEADER.pack(MAGIC, VERSION, INT32_CODE, sequences, sequences + 1)

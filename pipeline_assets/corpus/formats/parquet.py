@@ -120,7 +120,7 @@ class ParquetOutput:
         self._file.__exit__(kind, error, traceback)
 
     def output(self, name: str) -> OutputFile:
-        """Describe the finished file by its name in the staging directory."""
+        """Describe the finished file; `name` is its path in the staging directory."""
         digest = self._content.hexdigest()
         return OutputFile(name, self._content.rows, self._file.bytes_written, self._file.sha256, digest)
 

@@ -88,7 +88,7 @@ _decoder = msgspec.json.Decoder(list[_Segment])
 
 
 def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Compute `segments` and `offsets` of a `RowReader` from an index."""
+    """Compute `segments` and `offsets` of a `RowReader` from the lines of an index."""
     counts, lengths = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for lines in frames:
         rows = [_decoder.decode(line) for line in lines]

@@ -29,12 +29,12 @@ _CHUNK_DRAWS = 1 << 16
 
 @dataclass
 class DrawnDocuments:
-    """Lines of documents.parquet, one per draw; counts are complete after `tables`.
+    """Lines of documents.parquet, one per draw; reading all `tables` fills the counts.
 
     Attributes:
-        counts: By source: `documents` and `text_tokens`, drawn or not; `drawn`, the number of draws; `packed_tokens`;
+        counts: By source: all its `documents` and their `text_tokens`; `drawn`, the number of draws; `packed_tokens`;
             `cut`, the number of draws that fit in a row but are cut by rows or by the budget; `longer_than_a_row`, the
-            number of draws of longer documents; `unused_documents` and `unused_tokens`, never drawn.
+            number of draws of longer documents; `unused_documents` and `unused_tokens`, which no row contains.
         license_tokens: By source: number of packed tokens by licence tag.
     """
 
@@ -50,7 +50,7 @@ class DrawnDocuments:
 
         Columns: id, source, shard, row and licence of the document; `epoch` from 0; `tokens` of the document, with its
         end token; `packed_tokens`, which is less than `tokens` only for the draw that the budget cuts; `first_row`, the
-        row of the packed set in which the draw begins; `is_whole`, whether this row has the whole draw.
+        row of the packed set in which the draw begins; `is_whole`, whether this row has the whole document.
         """
         first_rows = map_array(self.plan.first_rows, np.uint32)
         is_whole = map_array(self.plan.is_whole, np.bool_)
@@ -119,7 +119,7 @@ class DrawnDocuments:
         """Add documents and their draws to the counts of a source.
 
         `document_tokens` has a value per document, the other arrays per draw. `is_first` masks the first draw of each
-        document; later draws have no more tokens.
+        document, which has at least as many tokens as its later draws.
         """
         text_tokens, fits = int(document_tokens.sum(dtype=np.int64)), tokens <= self.seq_len
         self.counts.setdefault(source, Counter()).update(
@@ -135,7 +135,7 @@ class DrawnDocuments:
 
 
 def count_license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> dict[str, int]:
-    """Sum the tokens of documents by their licence tag; one value per document."""
+    """Sum numbers of tokens by licence tag; both arguments have a value per document."""
     coded = license_tags.combine_chunks().dictionary_encode()
     counts = np.bincount(to_numpy(coded.indices), tokens, len(coded.dictionary)).astype(np.int64)
     return dict(zip(coded.dictionary.to_pylist(), counts.tolist(), strict=True))

@@ -32,8 +32,8 @@ def raise_if_source_empty(
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    `weighed` names the sources with a weight. The message counts the documents that `corpora` dropped, and before them
-    the corpus `deduplicated`, if any.
+    `weighed` names the sources with a weight. The message counts the documents of the source that were dropped, first
+    by the corpus `deduplicated`, if given, and then by the source's corpus in `corpora`.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts
@@ -49,7 +49,10 @@ def raise_if_source_empty(
 
 
 def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
-    """Raise UsageError if no document of a source was encoded; one source per receipt."""
+    """Raise UsageError if no document of a source was encoded.
+
+    Item n of `sources` is the source of item n of `encodings`.
+    """
     encoded: dict[str, Counter[str]] = {}
     for source, receipt in zip(sources, encodings, strict=True):
         encoded.setdefault(source, Counter()).update(receipt.counts)
@@ -62,7 +65,7 @@ def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -
 
 
 def _describe_drops(corpus: Artifact, source: str) -> Iterator[str]:
-    """Yield, for each reason, how many documents of a source a corpus dropped."""
+    """Yield a phrase for each reason for which `corpus` dropped documents of `source`."""
     counts = corpus.manifest.identity.counts.get("by_source", {}).get(source, {})
     dropped = {
         _DUPLICATES: counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0),

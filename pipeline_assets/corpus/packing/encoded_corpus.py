@@ -25,11 +25,11 @@ _GROWTH_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class EncodedShard:
-    """Encoded shard: files of tokens and of documents.
+    """Encoded shard of documents: a file of token ids and a document table.
 
     Attributes:
         path: Path of the shard of documents in its artifact.
-        token_file: Raw int32 ids, document after document, each with its end token.
+        token_file: File of raw int32 ids, document after document, with an end token after each document.
         document_file: File of the `DocumentTable`.
         rejected: Number of documents that could not be encoded.
     """
@@ -110,5 +110,5 @@ def encode_corpus(
 
 
 def first_document_numbers(shards: Sequence[EncodedShard]) -> NDArray[np.int64]:
-    """Return the number of each shard's first document, then the total, (shards + 1,)."""
+    """Return each shard's first document number, then the total; shape (shards + 1,)."""
     return np.cumsum([0, *(shard.documents for shard in shards)], dtype=np.int64)

@@ -49,7 +49,7 @@ class MixtureSource:
 
 @dataclass(frozen=True)
 class SourceDraws:
-    """Draws of one source: whole epochs, documents of the next epoch, and tokens."""
+    """Draws of one source: counts of whole epochs, documents of the next, and tokens."""
 
     epochs: int
     partial: int
@@ -58,7 +58,7 @@ class SourceDraws:
 
 @dataclass(frozen=True)
 class CutDocument:
-    """Cut draw: the first `tokens` of the next document of source number `source`."""
+    """Cut draw: the first `tokens` tokens of the source's next document."""
 
     source: int
     tokens: int
@@ -82,11 +82,11 @@ class Mixture:
 
     @property
     def largest_budget(self) -> int:
-        """Largest budget at which no source exceeds its cap."""
+        """Largest budget at which no source's share exceeds its cap."""
         return min(int(source.max_tokens / source.weight) for source in self.sources)
 
     def order(self, source: int, epoch: int) -> NDArray[np.uint32]:
-        """Return the document numbers of source number `source` in an epoch's order."""
+        """Return the numbers of a source's documents, from 0, in an epoch's order."""
         text = self.sources[source]
         return hashed_order(len(text.lengths), self._seed, "epoch", text.name, epoch)
 
@@ -115,7 +115,7 @@ class Mixture:
         return Draws(drawn, None)
 
     def _draw_prefix(self, number: int, tokens: int) -> SourceDraws:
-        """Return the epochs and the prefix of source `number` that fit in `tokens`."""
+        """Draw source `number` for as many epochs, then documents, as fit in `tokens`."""
         source = self.sources[number]
         epochs, remaining = divmod(tokens, source.tokens)
         partial, prefix_tokens = longest_prefix(self.ordered_lengths(number, epochs), remaining)

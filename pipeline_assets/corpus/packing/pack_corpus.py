@@ -74,7 +74,12 @@ def _quotient(part: int, total: int) -> str:
 
 
 def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
-    """Sort shards by source; UsageError unless the weights name exactly the sources."""
+    """Sort shards by source; omit sources without documents that have no weight.
+
+    Raises:
+        UsageError: There are neither documents nor weights, a weight names a missing source, or a source with documents
+            has no weight.
+    """
     sources = {shard.source for shard in shards}
     weighed = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
     if not weighed:
@@ -104,12 +109,12 @@ def pack_corpus(
     Files: the layout of `formats.memmap`, and rejects. If gigatoken and tiktoken encode a text differently, tiktoken
     encodes everything again.
 
-    `created_at` is the time in `meta.json`, `driver` the library that encodes. Without `tokenizer_file`, the file that
-    ships with the program is used.
+    `created_at` is the time in `meta.json`, `driver` the library that encodes. Without `tokenizer_file`, the file of
+    o200k Harmony is used, which ships with the program; any other tokenizer needs a file.
 
     Raises:
-        UsageError: Weights and sources do not match, a source has too few tokens, the tokenizer lacks the end of a
-            document, or the disk is too small for the rows.
+        UsageError: Weights and sources do not match, a source has too few tokens, the tokenizer lacks the
+            end-of-document token or its file is not given, or the disk is too small for the rows.
         InputError: A shard is damaged, or the tokenizer file is not valid.
         RetryableError: The free disk space is too small for the rows.
     """
@@ -195,7 +200,7 @@ def _pack(
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
-    """Raise RetryableError if too little space is free, UsageError for a small disk."""
+    """Raise RetryableError if free space is too small, UsageError if the disk is."""
     path, size = staging.path(INPUT_IDS), num_seqs * seq_len * DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:

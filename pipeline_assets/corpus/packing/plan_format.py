@@ -23,7 +23,7 @@ class DrawnSource:
 
     Attributes:
         first_document: Number of the source's first document in the corpus.
-        stop_document: Number after its last document.
+        stop_document: `first_document` plus the number of documents of the source.
         first_draw: Number of the source's first draw.
         first_taken: Index in `NumberedDraws.taken` of the first document of the partial epoch.
         stop_taken: Index after the last document of the partial epoch.
@@ -52,7 +52,7 @@ class NumberedDraws:
 
     Attributes:
         taken: Documents of each source's partial epoch, numbered in the source; ascending in each source.
-        cut: Number of the cut draw, and its number of tokens; None if no draw is cut.
+        cut: Number that identifies the cut draw, and how many tokens this draw has; None if no draw is cut.
     """
 
     sources: Sequence[DrawnSource]
@@ -75,9 +75,9 @@ class PlanFiles:
         row_starts: First segment of each row, then the number of segments; int64, shape (rows + 1,).
         documents: Document of each segment, numbered in the corpus; uint32, shape (segments,).
         starts: First token of each segment in its document; int32, shape (segments,).
-        lengths: Tokens of each segment; int32, shape (segments,).
+        lengths: Number of tokens of each segment; int32, shape (segments,).
         first_rows: Row in which each draw begins; uint32, shape (draws,).
-        is_whole: Whether one row has all of a draw; bool, shape (draws,).
+        is_whole: Whether one row has the whole document of a draw; bool, shape (draws,).
         taken: Array `NumberedDraws.taken`; uint32.
     """
 
@@ -124,7 +124,7 @@ class RowRange:
 
 
 def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:
-    """Divide all rows into ranges of about 8 Mi tokens; fewer if segments are short."""
+    """Divide all rows into ranges of about 8 Mi tokens, or less if segments are short."""
     row_starts = map_array(plan.row_starts, np.int64)
     # Memory of all rows before each row, in tokens: `seq_len` for each row, and a constant for each segment. A range
     # ends where this sum reaches a multiple of the limit.

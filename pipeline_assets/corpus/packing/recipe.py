@@ -85,7 +85,7 @@ class PackRecipe(RecipeSection):
 
 
 class ResolvedPack(PackRecipe):
-    """Recipe with all weights and the number of rows; a weight may be `1/3`."""
+    """Recipe with number of rows and all weights, which may be fractions like `1/3`."""
 
     num_seqs: int
     weights: Mapping[str, str]

@@ -81,10 +81,11 @@ def assign_rows(
 ) -> tuple[NDArray[np.uint32], int]:
     """Assign each document's remainder modulo `seq_len` to a row, by best fit.
 
-    `order` is from `order_by_remainder`. At most `max_rows` rows may be needed. Rows are numbered as they are opened.
+    `order` is from `order_by_remainder`. `max_rows` must not be below the number of rows that are needed. Rows are
+    numbered from 0 in the order in which they are opened.
 
     Returns:
-        Row of each document, undefined for a document without remainder; number of rows.
+        Row of each document, undefined for a document without remainder; then the number of rows opened.
     """
     document_rows = np.empty(len(lengths), np.uint32)
     # Rows with equal room form a stack: `top` has its last row, `below` the row under each row. Row r is stored in
@@ -131,7 +132,7 @@ def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.u
 def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
     """Cut documents into pieces of at most `seq_len` tokens, and count them by length.
 
-    `lengths` are those of the documents. The shape is (seq_len + 1,).
+    Index n of the result, shape (seq_len + 1,), has the number of pieces of n tokens; index 0 has 0.
     """
     pieces = np.zeros(seq_len + 1, np.int64)
     for chunk in chunks(len(lengths)):
@@ -192,10 +193,10 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
 
     `lengths` are the tokens of the draws in packed order, which is also their order within a row. The budget was chosen
     so that best fit needs at most `num_seqs` rows; it may need one or two fewer. Then each empty row gets a piece from
-    a row with several pieces, the longest first.
+    a row with several pieces; the longest pieces are moved first.
 
     Raises:
-        UsageError: Too few pieces for a row each.
+        UsageError: There are fewer pieces than rows.
     """
     whole = draws_of_whole_rows(lengths, seq_len)
     order = order_by_remainder(lengths, seq_len)
@@ -221,7 +222,8 @@ def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.
 def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
     """Move a piece into each empty row from a row with several pieces.
 
-    `opened` is the first empty row. Change `document_rows` in place, and return the number of rows that stay empty.
+    `opened` is the number of the first empty row. Change `document_rows` in place, and return the number of rows that
+    stay empty.
     """
     row_sizes = np.bincount(document_rows[order], minlength=opened)
     for draw in order[row_sizes[document_rows[order]] > 1]:
@@ -238,7 +240,11 @@ def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32]
 def group_by_row(
     lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], rows: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Sort draws by row: start of each row, shape (rows + 1,), and sorted draws."""
+    """Sort draws by the row of their remainder; omit draws without remainder.
+
+    Returns:
+        Index of each row's first draw, then the number of sorted draws, shape (rows + 1,); the sorted draws.
+    """
     keys = np.arange(len(lengths), dtype=np.uint64)
     for chunk in chunks(len(lengths)):
         # Key: the row in the upper half, the draw in the lower. Draws without a rest have no row and sort last.
@@ -262,8 +268,8 @@ def _build_segments(
 ) -> Segments:
     """Build the segments of consecutive rows of the packed set, from row `first` on.
 
-    `rows` has the number that each of these rows had before the seeded order: numbers below `len(whole)` are rows of
-    `whole`, larger numbers are rows of `starts`.
+    `rows` has the number that each of these rows had before the seeded order: numbers below `len(whole)` are indices of
+    `whole`, and all others, minus `len(whole)`, are indices of `starts`.
     """
     is_whole = rows < len(whole)
     shared = rows[~is_whole] - len(whole)

@@ -15,7 +15,7 @@ from pipeline_assets.spine.errors import RecipeKey, UsageError
 def token_budget_for(mixture: Mixture, recipe: ResolvedPack) -> int:
     """Return the number of tokens to draw for the recipe's number of rows.
 
-    `sequential` fills all rows. For `best_fit`, bisection finds a largest budget that needs no more rows.
+    `sequential` fills all rows. For `best_fit`, bisection finds a budget that needs at most this number of rows.
 
     Raises:
         UsageError: The caps of the sources allow too few tokens for the rows.
@@ -50,7 +50,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 
 
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible: int) -> UsageError:
-    """Return an error with the source that has too few tokens, and possible changes."""
+    """Return an error that names the source with too few tokens, and possible changes."""
     source = min(mixture.sources, key=lambda source: source.max_tokens / source.weight)
     needed = math.ceil(source.weight * requested_tokens)
     epochs = _format_decimal(Fraction(needed, source.tokens), 3, up=True)
@@ -72,7 +72,7 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
 
 
 def _describe_rejected(source: MixtureSource) -> str:
-    """Describe the rejected texts of a source; an empty text without any."""
+    """Describe the rejected texts of a source; return '' if no text was rejected."""
     if not source.rejected:
         return ""
     return f" ({source.rejected:,} of its {source.rejected + len(source.lengths):,} texts can't be encoded)"
@@ -87,7 +87,7 @@ def _round_down(value: Fraction) -> str:
 
 
 def _format_decimal(value: Fraction, places: int, up: bool = False) -> str:
-    """Format a value as a decimal with at most `places`, rounded down, or up if `up`."""
+    """Format a value with at most `places` decimals, rounded down, or up if `up`."""
     scaled = value * 10**places
     whole, part = divmod(-int(-scaled // 1) if up else int(scaled), 10**places)
     return f"{whole:,}.{part:0{places}}".rstrip("0").rstrip(".")

@@ -20,8 +20,9 @@ def adopt_shards(
 ) -> BuildResult | None:
     """Link an earlier version's token shards; None if new ones may differ.
 
-    `earlier` has the same stage version and recipe. `corpora` are its documents and the new ones. Documents, their
-    division into shards, and the tokenizer must be equal.
+    `earlier` are token shards with the same stage version and recipe. `corpora` are the documents that they were built
+    from, and the new documents. New token shards may differ if the documents, their division into shards, or the
+    tokenizer differ.
     """
     before, now = map(_shard_contents, corpora)
     if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():

@@ -35,11 +35,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Figures of corpora of token shards, and differences between files and manifests.
+    """Content of corpora of token shards, and differences between files and manifests.
 
-    `corpora` has by corpus name: digest, decisions and counts of the manifest; `shards`, with file, rows and sha256 of
-    each; `lost_text`, which is empty for a lossless tokenizer, and None if a version of this program without this key
-    built the shards. A corpus with an unreadable manifest has only a difference.
+    `corpora` has by corpus name: the digest and some decisions and counts of the manifest; `shards`, a list with file,
+    rows and sha256 of each shard; `lost_text`, which is empty for a lossless tokenizer, and None if an earlier version
+    of this program built the shards and did not count losses. A corpus with an unreadable manifest is missing in
+    `corpora`, and has one of the `differences`.
     """
 
     corpora: Mapping[str, Mapping[str, Any]]
@@ -83,9 +84,9 @@ class Inventory:
 
 
 def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
-    """Make an inventory, and compare every file's name, size and hash.
+    """Make an inventory; compare names, sizes and hashes of files with the manifests.
 
-    `corpora` are folders of token shards by corpus name; `threads` of them are read at the same time.
+    `corpora` are folders of token shards by corpus name; `threads` folders are read at the same time.
 
     Raises:
         UsageError: A folder has no artifact.

@@ -1,7 +1,7 @@
 """Figures of a mixture: rows, tokens and licences of its corpora.
 
-mixtures/<recipe>_shards.json           records, sequences, shards, tokens and tokens by licence, of each corpus
-                                        and in total
+mixtures/<recipe>_shards.json           numbers of documents (`records`), rows (`sequences`), shards, tokens, tokens by
+                                        licence, and lost text, of each corpus and in total
 mixtures/<recipe>_filtered_shards.json  the same for filtered corpora only, with rows that the filters kept and dropped
 mixtures/<recipe>_full_shards.json      copy of inventory.json: every shard with its rows and sha256
 """
@@ -51,7 +51,7 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 
 
 def write_mixture_figures(inventory: Artifact) -> Path:
-    """Write the figures as JSON files to the recipe's `mixtures/`, and return it."""
+    """Write the figures to JSON files in the recipe's `mixtures/`; return this folder."""
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES, _corpora(inventory)
     make_folder(folder)

@@ -31,8 +31,8 @@ def rank_positions(
 ) -> range:
     """Return the positions that one rank reads from a step on, batch after batch.
 
-    All ranks have the same number of batches, and at each step the same number of rows. The rows left at the end, fewer
-    than `ranks` (or fewer than ranks × batch with `drop_last`), are not read.
+    All ranks have the same number of batches, and at each step the same number of rows. Without `padding`, the rows
+    left at the end, fewer than `ranks` (or fewer than ranks × batch with `drop_last`), are not read.
 
     Args:
         rows: Length of the order.
@@ -79,7 +79,10 @@ def log_remainder(order: str, rows: int, used: int, ranks: int) -> None:
 
 @dataclass(frozen=True)
 class MixtureOrder:
-    """Order of rows: corpus, numbered by name, and row; both shapes are (positions,)."""
+    """Order of rows: corpus number and row number per position, shapes (positions,).
+
+    Corpora are numbered from 0 in the order of their names.
+    """
 
     corpora: NDArray[np.uint16]
     rows: NDArray[np.uint32]  # 6 bytes per position, with the corpus
@@ -137,7 +140,7 @@ def mixture_order(
 
 @compiled
 def _interleave(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
-    """Fill `order` with a corpus per position; return the number of positions."""
+    """Fill `order` with a corpus number per position; return how many were filled."""
     # The next row of a corpus is its k-th, its weight w is part / whole, and k / w = quotient + remainder / part. At
     # first k is 1, so k / w is whole / part, and the row may occur from position 1 on.
     quotients, remainders = whole // parts, whole % parts

@@ -75,8 +75,9 @@ class MixtureReader:
             digests: Expected digest of each corpus; None for any.
 
         Raises:
-            ValueError: Weights do not sum to 1 or name other corpora, corpora differ in row length, dtype or tokenizer,
-                a range exceeds its corpus, or nothing is to be read.
+            ValueError: A weight is not above 0, the sum of weights is not 1, `weights` or `ranges` name other corpora,
+                corpora differ in row length, dtype or tokenizer, a range is empty or exceeds its corpus, or no folder
+                is given.
             InputError: A folder has no sealed token shards, or a file is damaged.
             RetryableError: A folder has token shards with another digest, or was replaced while it was opened.
         """
@@ -137,8 +138,9 @@ class MixtureReader:
     ) -> Iterator[NDArray[Any]]:
         """Yield the batches of one rank from a step on, shape (batch, seq_len).
 
-        See `rank_positions` for the arguments, the errors, and the rows that are not read or repeated, whose number
-        rank 0 logs. Rows are read in groups of about 4 MiB, each in file order; a batch is a view of its group.
+        The last batch may have fewer rows. Arguments and errors are those of `rank_positions`. Rank 0 logs how many
+        rows are not read or are repeated. Rows are read in groups of about 4 MiB, and within a group in file order; a
+        batch is a view of its group.
         """
         positions = rank_positions(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:
@@ -152,7 +154,7 @@ class MixtureReader:
             yield from (tokens[first : first + batch] for first in range(0, len(tokens), batch))
 
     def read(self, places: NDArray[np.int64]) -> tuple[NDArray[Any]]:
-        """Read rows at positions of the order, as one array, (positions, seq_len)."""
+        """Return the rows at positions of the order, (positions, seq_len), as a 1-tuple."""
         # Copy in file order: sort by key (the corpus above the row), then copy the rows of one file at a time.
         keys = (self.order.corpora[places].astype(np.int64) << _ROW_BITS) + self.order.rows[places]
         destinations = np.argsort(keys)

@@ -122,7 +122,7 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
 def _next_rows(
     section: SegmentSection, rows: int, corpora: Mapping[str, TokenShards], used: dict[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """Return a segment's row range in each corpus, and add their rows to `used`."""
+    """Return a segment's row range by corpus; add the numbers of rows to `used`."""
     names = sorted(section.weights)
     for name in names:
         if name not in corpora:
@@ -165,7 +165,7 @@ class Segments:
         return iter(self.segments)
 
     def reader(self, name: str, seed: int) -> MixtureReader:
-        """Return a reader of all rows of a segment, each once, mixed by number of rows.
+        """Return a reader of all rows of a segment, each once, with corpora evenly mixed.
 
         To resume training at a step of a segment, use `reader(name, seed).batches(…, step=step)`. Errors are those of
         `MixtureReader`, or KeyError for an unknown segment.

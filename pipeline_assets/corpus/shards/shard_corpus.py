@@ -70,7 +70,7 @@ def shard_corpus(
 
     Raises:
         UsageError: The vocabulary does not fit into uint16 (raised before a text is encoded), the text is too short for
-            one row, or the tokenizer lacks a token.
+            one row, or the tokenizer lacks the end-of-document token.
         InputError: A shard or the tokenizer file is damaged, or the tokenizer returns an id beyond its vocabulary.
     """
     dtype = recipe.dtype_for(load_tokenizer(tokenizer).vocabulary_size)
@@ -152,7 +152,7 @@ class TokenShardPlan:
 
 
 def plan_token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list[TokenShardPlan]:
-    """Plan the token shards for `rows` rows from the number of tokens of each shard."""
+    """Plan token shards with `rows` rows in total, cut from the encoded shards."""
     # Position of each run's first token in the stream, and the total.
     starts = np.cumsum([0, *(receipt.counts["tokens"] for receipt in corpus.receipts)], dtype=np.int64)
     shards = []
@@ -203,7 +203,7 @@ class ShardedDocuments:
         tokens: Number of tokens in all rows.
         documents: Number of documents with tokens in the rows.
         cut: Number of documents with only a part of their tokens in the rows.
-        license_tokens: Number of tokens in rows by licence.
+        license_tokens: Number of tokens in the rows, by licence.
     """
 
     encoded: Sequence[EncodedShard]

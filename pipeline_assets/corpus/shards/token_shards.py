@@ -49,9 +49,10 @@ class ShardFile:
 class TokenShards:
     """Open token shards: `shards[row]` is a view of a row's tokens, shape (seq_len,).
 
-    A file is mapped when one of its rows is first read. The number of mapped files is at most half of `ulimit -n`. A
-    file that was replaced after opening raises RetryableError. A pickle has only folder and digest; unpickling opens
-    the folder again, and raises RetryableError if the digest differs. `eos` is the id of the end-of-document token.
+    A file is mapped when one of its rows is first read; a RetryableError is raised if the file was replaced after
+    opening. A process keeps at most half of `ulimit -n` files mapped, or 64 if that is more. A pickle has only folder
+    and digest; unpickling opens the folder again, and raises RetryableError if the digest differs. `eos` is the id of
+    the end-of-document token.
     """
 
     folder: Path
@@ -90,7 +91,7 @@ class TokenShards:
         Only row groups with these lines are read.
 
         Raises:
-            InputError: A part of the row belongs to no line.
+            InputError: A part of the row belongs to no line of documents.parquet.
             ArrowException: documents.parquet cannot be read.
         """
         row = range(len(self))[row]

@@ -16,7 +16,7 @@ _SHARED = ("dtype", "seq_len", "vocabulary_size")
 def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: Path) -> str:
     """Return a trainer's configuration for sealed token shards, as YAML.
 
-    `folders` and `weights` are by corpus. Tokenizer paths in manifests are relative to `root`, the data root.
+    `folders` and `weights` are by corpus. Relative tokenizer paths in manifests start at `root`, the data root.
 
     Raises:
         InputError: Shards are not sealed, or their tokenizers, dtypes or row lengths differ.

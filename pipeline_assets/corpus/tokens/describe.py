@@ -16,7 +16,7 @@ CHECKSUM = "checksum.json"  # next to a model: {"file", "sha256", "bytes"}
 
 
 def expected_hash(path: Path, explicit: str = "") -> str:
-    """Return `explicit`, or else the sha256 in the file's checksum.json, or else ''."""
+    """Return `explicit`, else the sha256 in checksum.json next to the file, else ''."""
     sibling = path.with_name(CHECKSUM)
     return explicit or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
 
@@ -57,7 +57,12 @@ _PROBE = [
 
 
 def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
-    """Describe a rank file of o200k Harmony; InputError if two libraries disagree."""
+    """Describe a rank file of o200k Harmony.
+
+    Raises:
+        UsageError: `expected_sha256` is not 64 hex digits.
+        InputError: The file has another hash or number of ranks, or two libraries encode a text differently.
+    """
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits, or omit it for the shipped file")
     encoder = o200k_harmony.load_encoder(expected_sha256, path)

@@ -79,8 +79,8 @@ def encode_shard(
     Returns:
         A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects. Rejected are rows
         that killed a worker, texts that would crash the library, and texts that give a special id. Counts: `rows` read;
-        `documents`, `tokens` and `bytes` of encoded text; `spot_checked`; `dropped/other_split`; `rejected/<reason>`;
-        and the fields of `Losses`, as `encoded/<field>`.
+        encoded `documents`, with their `tokens` (end tokens included) and UTF-8 `bytes`; `spot_checked`;
+        `dropped/other_split`; `rejected/<reason>`; and the fields of `Losses`, as `encoded/<field>`.
 
     Raises:
         OracleMismatchError: The fast library and the oracle encode a document differently.
@@ -161,7 +161,7 @@ class _Encoding:
         return kept, self._tokenizer.encode([document.text for _, document in kept])
 
     def _spot_check(self, documents: Rows, runs: TokenRuns) -> int:
-        """Compare the ids of 0.1 % of documents with the oracle's; return their number."""
+        """Compare the ids of 0.1 % of documents with the oracle's; count the comparisons."""
         chosen = [number for number, (_, document) in enumerate(documents) if is_spot_checked(document.doc_id)]
         ids = [*runs.each()] if chosen else []
         return sum(self._compare_with_oracle(documents[at][1].text, ids[at], documents[at][0]) for at in chosen)
@@ -204,7 +204,8 @@ class DocumentTable:
 def load_tables(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
     """Load a tokenizer and its tables before a process encodes texts.
 
-    The oracle is loaded only for many `documents`. `controls` are the names of control tokens in the texts.
+    The oracle is loaded only for so many `documents` that it will almost surely check one. `controls` are the names of
+    control tokens in the texts.
     """
     library = load_tokenizer(tokenizer)
     first = "the first text builds the tables"

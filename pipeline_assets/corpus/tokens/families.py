@@ -19,7 +19,7 @@ AnyTokenizerRecipe = Annotated[HarmonyRecipe | FileTokenizerRecipe, pydantic.Dis
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """Tokenizer recipe with its file; None is the file that ships with the program."""
+    """Tokenizer recipe with its file; None is the o200k file that the program ships."""
 
     recipe: HarmonyRecipe | FileTokenizerRecipe
     file: Path | None = None
@@ -27,7 +27,7 @@ class TokenizerFile:
 
     @property
     def path(self) -> Path:
-        """Path of the file; UsageError if none is set and the tokenizer is not o200k."""
+        """Path of the file; UsageError if it is not set and the tokenizer is not o200k."""
         if self.file is None and not isinstance(self.recipe, HarmonyRecipe):
             fix = "set `pack.tokenizer_path`; only the file of o200k_harmony ships with this program"
             raise UsageError(f"the tokenizer file of {self.recipe.family} is not set", RecipeKey("pack.tokenizer"), fix)

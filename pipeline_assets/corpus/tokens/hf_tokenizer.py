@@ -47,9 +47,9 @@ class HfTokenizer(Tokenizer):
         special_ids: Mapping[str, int],
         losses: LossCounter | None,
     ) -> None:
-        """Wrap a loaded tokenizer, without its truncation, padding and special tokens.
+        """Wrap a loaded tokenizer; switch off truncation, padding and special tokens.
 
-        `special` are all ids that must not come from text. `losses` is missing if the tokenizer cannot lose text.
+        `special` are all ids that must not come from text. Without `losses`, the tokenizer cannot lose text.
         """
         self.special_ids = special_ids
         self.end_of_document = end_of_document
@@ -80,7 +80,13 @@ class HfTokenizer(Tokenizer):
 
 
 def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
-    """Load a `tokenizer.json`; InputError if ids exceed int32 or encoding is random."""
+    """Load a `tokenizer.json`.
+
+    Raises:
+        InputError: The file is missing, invalid or not the pinned one, its ids exceed int32 or have a gap, its padding
+            id does not exist, or it encodes at random.
+        UsageError: The end-of-document token is not a special token of the file.
+    """
     data = read_pinned(path, recipe.sha256, _FIX)
     try:
         import tokenizers
@@ -113,7 +119,7 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
 
 
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
-    """Return the padding id that the file sets, or None; any token can have this id."""
+    """Return the padding id that the file sets, if any; it may be an ordinary token's."""
     if library.padding is None:
         return None
     padding, largest = int(library.padding["pad_id"]), max(vocabulary.values())
@@ -126,7 +132,7 @@ def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], pat
 
 
 def _check_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
-    """Raise InputError if ids exceed int32, or loading changed them, as after a gap."""
+    """Raise InputError if an id exceeds int32, or if loading changed ids, as at a gap."""
     for token in added:
         if vocabulary.get(token["content"]) != token["id"]:
             what = (

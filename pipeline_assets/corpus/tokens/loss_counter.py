@@ -1,8 +1,8 @@
 """Counter of the text that a tokenizer loses while it encodes.
 
-Unknown tokens are counted by their id. Lost characters are the length of a text minus the length of the text to which
-its other tokens decode, both in NFKC without blanks. Both are counted, because SentencePiece writes one unknown token
-for a whole run of unknown characters.
+Unknown tokens are counted by their id. The number of lost characters is the length of a text minus the length of the
+text to which its known tokens decode, both in NFKC without blanks, but at least the number of unknown tokens.
+Characters are counted too, because SentencePiece writes one unknown token for a whole run of unknown characters.
 """
 
 import unicodedata

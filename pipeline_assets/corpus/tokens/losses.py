@@ -74,7 +74,7 @@ def losses_to_provenance(by_source: Mapping[str, Losses]) -> dict[str, Any]:
 def read_losses(manifest: Manifest) -> dict[str, Losses] | None:
     """Return the losses by source in a manifest; empty for a lossless tokenizer.
 
-    None for an artifact that an earlier version of this program built without this key.
+    None if an earlier version of this program built the artifact, and did not count losses.
     """
     counted = manifest.provenance.get(LOST_TEXT)
     if counted is None:

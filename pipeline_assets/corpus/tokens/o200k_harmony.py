@@ -1,7 +1,7 @@
 """Tokenizer o200k Harmony: ranks of o200k_base with Harmony's special tokens.
 
 Ids equal tiktoken's on every input. The vocabulary file ships next to this module and its sha256 is checked at every
-load; nothing is downloaded. Corpus text is ordinary text: `<|endoftext|>` in a page is encoded by its characters, and
+load; nothing is downloaded. Corpus text is ordinary text: `<|endoftext|>` in a text is encoded by its characters, and
 only builders add special ids. The library gigatoken encodes. The library tiktoken, several times slower, is the oracle:
 a sample of every build is compared with its ids, and it encodes the few texts on which both are known to differ.
 """
@@ -185,7 +185,7 @@ class HarmonyEncoder(Tokenizer):
         return not panics(lambda: self.oracle.encode_ordinary(text))
 
     def _fast_encoder(self, *controls: str) -> "gigatoken.Tokenizer":
-        """Return gigatoken's tokenizer with these control tokens; renew large caches."""
+        """Return gigatoken's tokenizer with these control tokens, new if caches are large."""
         if self._grown_bytes > _CACHE_BYTES:
             self._fast, self._grown_bytes = {}, 0
         if controls not in self._fast:
@@ -198,7 +198,7 @@ class HarmonyEncoder(Tokenizer):
         return self._fast[controls]
 
     def _count_growth(self, before: int, result_bytes: int, text_bytes: int) -> None:
-        """Add the growth of memory since `before`, without the result, to the caches'."""
+        """Add the growth of memory since `before`, minus the result, to the cache size."""
         after = resident_bytes()
         if not before or not after:
             self._grown_bytes += _ASSUMED_GROWTH * text_bytes
@@ -256,7 +256,7 @@ def read_ranks(vocabulary: Path) -> dict[bytes, int]:
 
 
 def _may_split_differently(raw: bytes) -> bool:
-    """Check a UTF-8 text for characters by which only one library may split it."""
+    """Check whether gigatoken and tiktoken may split a UTF-8 text differently."""
     for first, pair in _FIRST_BYTES.items():
         if first in raw and pair.search(raw):
             return _DIFFERING_CHARACTER.search(raw.decode()) is not None

@@ -21,7 +21,7 @@ class FileTokenizerRecipe(RecipeSection):
 
 
 def read_pinned(path: Path, sha256: str, fix: str) -> bytes:
-    """Read a tokenizer file and check its hash; `fix` advises if reading fails."""
+    """Read a tokenizer file and check its hash; a read error has the advice `fix`."""
     try:
         data = path.read_bytes()
     except OSError as error:

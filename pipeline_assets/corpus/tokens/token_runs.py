@@ -46,7 +46,7 @@ class TokenRuns:
         return TokenRuns(ids, self.lengths + np.int32(1), self.text_bytes, self.losses)
 
     def counted_by(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
-        """Return a copy with the losses of `texts`; None for `counter` counts none."""
+        """Return a copy with the losses of `texts`; without `counter`, return this object."""
         return self if counter is None else replace(self, losses=counter.count(texts, self.each()))
 
 

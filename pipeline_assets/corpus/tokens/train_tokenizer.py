@@ -43,11 +43,11 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class RankLimits:
-    """Limits that divide a corpus by rank, a hash of seed and document id below 2**64.
+    """Limits that divide a corpus by rank, a 64-bit hash of seed and document id.
 
     Attributes:
         sample: Documents with a rank below this limit are in the sample.
-        held_out: Documents with a rank from `sample` to below this limit measure the tokenizer.
+        held_out: Other documents with a rank below this limit are held out, to measure the tokenizer.
     """
 
     sample: int
@@ -74,7 +74,8 @@ def draw_shard(
 ) -> Receipt:
     """Write the texts of a shard's sampled and held-out documents as JSON strings.
 
-    The receipt has a file of each. `rates` has the limits by source, which is the first part of the shard's path.
+    The receipt has a file of sampled texts and a file of held-out texts. `rates` has the limits by source; the source
+    is the first part of the shard's path.
     """
     rate, rejects = rates[shard.path.partition("/")[0]], list[Reject]()
     names = [f"{WORK}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
@@ -163,7 +164,7 @@ def _drawn(staging: StagingDir, receipts: Sequence[Receipt], part: int) -> Itera
 
 
 def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[str]:
-    """Return about 2 MB of held-out texts; of the sample if it is the whole corpus."""
+    """Return about 2 MB of held-out texts, or of sampled texts if none is held out."""
     part = 1 if any(receipt.files[1].rows for receipt in receipts) else 0
     texts, size = list[str](), 0
     for text in _drawn(staging, receipts, part):
@@ -177,8 +178,8 @@ def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[st
 def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Path | None = None) -> dict[str, Any]:
     """Measure a tokenizer on texts and compare it with o200k.
 
-    The figures are bytes per token; tokens per word, which is a run without blanks (fertility, Rust et al. 2021, arXiv
-    2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly.
+    The figures are bytes per token; tokens per word, where a word is a run without blanks (fertility, Rust et al. 2021,
+    arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)

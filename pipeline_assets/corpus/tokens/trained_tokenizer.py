@@ -32,7 +32,7 @@ class TrainRecipe(UnigramRecipe):
 
     Attributes:
         sources: Share of each source in the bytes of the sample.
-        sample_bytes: Approximate UTF-8 size of the sample, because a hash decides for each document.
+        sample_bytes: UTF-8 size of the sample; approximate, because a hash decides whether each document is drawn.
         seed: Seed of the choice of documents and of the order of lines.
         expected_sha256: Expected hash of the model. If it differs, downstream artifacts are not built. Changes no byte.
     """

@@ -3,7 +3,7 @@
 Equal lines give an equal model, and no line is lost. SentencePiece's trainer cannot seed its sampling, its pieces
 depend on the number of threads, and a model file contains the path of the input. So sampling is off, and the trainer
 runs in one thread on input in memory. The trainer would silently skip long lines, and lines with NUL or with U+2585,
-its sign for unknown text. So `fit_lines` cuts long lines, and removes these characters and cuts the line there.
+its sign for unknown text. So `fit_lines` cuts long lines, and cuts lines at these characters, which it removes.
 """
 
 import io
@@ -57,8 +57,8 @@ class Trained:
     Attributes:
         model: Content of the model file.
         lines: Number of lines that the trainer read.
-        cut: Number of lines that were added because longer lines were cut.
-        text_bytes: Number of UTF-8 bytes of these lines.
+        cut: Number of these lines that were added by cutting others.
+        text_bytes: Number of UTF-8 bytes that the trainer read.
     """
 
     model: bytes
