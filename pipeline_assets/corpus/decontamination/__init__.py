@@ -1,1 +1,1 @@
-"""Decontamination: finds items of evaluation sets in documents and removes them."""
+"""Decontamination: drops or cuts documents that contain evaluation items."""

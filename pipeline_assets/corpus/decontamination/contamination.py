@@ -21,7 +21,7 @@ from pipeline_assets.corpus.dedup.words import NormalizedBatch
 
 
 class _MatchingItems(NamedTuple):
-    """Items that contaminate a document, and how many n-grams of each it contains."""
+    """Items that contaminate a document, each with its number of shared n-grams."""
 
     items: NDArray[np.int64]
     shared_ngrams: NDArray[np.int64]
@@ -32,12 +32,12 @@ class Contamination:
     """Contamination of one document.
 
     Attributes:
-        number: Number of the document in its batch.
-        items: Contaminating items, ascending.
-        best_item: Item with the largest fraction of its n-grams in the document; the first of several.
-        shared_ngrams: Distinct n-grams of the best item in the document.
-        first_word: Word at which the first of these n-grams begins.
-        is_removed: Mask of the words to remove, shape (words,): n-grams of the items, and the `CutRecipe` margin.
+        number: Index of the document in its batch.
+        items: Numbers of the contaminating items, ascending.
+        best_item: Number of the item with the largest fraction of its n-grams in the document; the first of several.
+        shared_ngrams: Number of distinct n-grams of the best item that the document contains.
+        first_word: Index in the document of the word at which the first of these n-grams begins.
+        is_removed: Mask of the words to remove, shape (words,): the items' n-grams and, with a `CutRecipe`, its margin.
     """
 
     number: int
@@ -87,7 +87,7 @@ def _words_to_remove(
     """Return a mask of the words to remove, as in `Contamination`.
 
     A cut joins the words on its two sides, which may form a new n-gram. So with a `CutRecipe`, the text is searched and
-    cut again until it has no n-gram of any item that contaminated it before or after a cut.
+    cut again until it has no n-gram of the `items`, nor of an item that contaminates it only after a cut.
     """
     is_removed = np.zeros(len(words.hashes), bool)
     margin = 0 if cut is None else cut.margin_words
@@ -126,7 +126,7 @@ def _belongs_to_items(ngrams: NDArray[np.int64], requested: NDArray[np.int64], i
 
 
 def _item_positions(ngrams: NDArray[np.int64], items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pair n-grams with their items: positions in `items.items`, and in `ngrams`."""
+    """Return all pairs of item and n-gram: indices into `items.items` and `ngrams`."""
     counts = items.first_items[ngrams + 1] - items.first_items[ngrams]  # items of each n-gram
     owners = np.repeat(np.arange(len(ngrams)), counts)
     # Item k of an n-gram is at the n-gram's first position plus k. The results of n-gram i begin at cumsum - count, so

@@ -62,9 +62,10 @@ def decontaminate_shard(
     """Decontaminate one shard; documents that are not contaminated keep their bytes.
 
     Files: the kept documents, in order; a `ContaminatedLine` for each document that was dropped or cut, in order;
-    rejects. Counts: `rows` read; `documents` and `bytes` of text kept; `changed` documents, and the
-    `cut/words` and `cut/bytes` removed from them; `dropped/<reason>`; `rejected/<reason>`; for each evaluation set, the
-    contaminated documents, `contaminated/<set>`, and those of them that were cut, `cut_for/<set>`.
+    the rejected rows, which crash a worker. Counts: `rows` read; kept `documents` and the `bytes` of their texts;
+    `changed` documents, and the `cut/words` and `cut/bytes` removed from them; documents `dropped/<reason>`; rows
+    `rejected/<reason>`; for each evaluation set, the documents that it contaminates, `contaminated/<set>`, and how many
+    of them were cut, `cut_for/<set>`.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -102,7 +103,7 @@ def _decontaminate_block(
     index: item_index.ItemIndex,
     counts: Counter[str],
 ) -> tuple[list[bytes], list[ContaminatedLine]]:
-    """Return the lines of kept documents, and the evidence on contaminated ones."""
+    """Return kept lines and evidence on contaminated documents, and update `counts`."""
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
     documents = decode_lines(lines, shard, RAW_DECODER)
@@ -192,8 +193,8 @@ def decontaminate_corpus(
 
     Raises:
         UsageError: A column of an evaluation set is missing, or has other values than text.
-        InputError: An evaluation file has changed or cannot be read; a set has no items, or all are too short; all
-            n-grams are common; no document is kept although `may_be_empty` is false; a line is not a Document.
+        InputError: An evaluation file has changed or cannot be read; a set has no items, or all are too short; every
+            n-gram is in too many items; no document is kept and `may_be_empty` is false; a line is not a Document.
     """
     prepared = _prepare_index(staging, evaluation, recipe)
     names, digests = tuple(source.name for source in evaluation), tuple(file.sha256 for file in prepared.files)

@@ -18,7 +18,8 @@ _TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
 class EvaluationItem(NamedTuple):
     """Item of an evaluation set.
 
-    `id` is the row's id, or `FILE:ROW` without one; `:COLUMN` is appended if each column is an item.
+    `id` is the row's id, or `FILE:ROW` for a row without an id. If each column is an item, `:COLUMN` is appended,
+    except in a row without text.
     """
 
     id: str
@@ -29,7 +30,7 @@ def read_items(evaluation: EvaluationSet) -> Iterator[EvaluationItem]:
     """Yield all items of a set, in the order of files and rows.
 
     Raises:
-        UsageError: A column is missing, or has other values than text.
+        UsageError: A column is missing from all rows of a file, or a text column has other values than text.
         InputError: A file has changed, or a file or row cannot be read.
     """
     for file in evaluation.files():

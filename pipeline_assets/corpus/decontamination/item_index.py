@@ -29,16 +29,16 @@ _READ_ITEMS = 1024
 
 
 class Items(NamedTuple):
-    """Items, numbered in the order of sets, files and rows, and their names.
+    """Items and their names; items are numbered in the order of sets, files and rows.
 
     Attributes:
         first_items: Position of each n-gram's first item in `items`, then the length of `items`.
         items: Numbers of the items that contain each n-gram, n-gram after n-gram, ascending for each n-gram.
-        ngrams: Number of n-grams of each item.
-        needed: Number of an item's n-grams that a document must contain to count as contaminated by the item.
+        ngrams: Number of distinct n-grams of each item, without the n-grams that are in too many items.
+        needed: Number of these n-grams that a document must contain to count as contaminated by the item.
         first_names: Position of each item's first name in `sets` and `id_ends`, then the number of names.
-        sets: Number of the evaluation set of each name.
-        id_ends: End of the id of each name in `ids`.
+        sets: Index of each name's evaluation set.
+        id_ends: End of each name's id in `ids`.
         ids: UTF-8 of all ids.
     """
 
@@ -60,7 +60,7 @@ class ItemIndex(NamedTuple):
 
 
 class _ItemName(NamedTuple):
-    """Name of an item: the numbers of item and evaluation set, and the UTF-8 id."""
+    """Name of an item: its number, the index of its evaluation set, and its UTF-8 id."""
 
     item: int
     evaluation_set: int
@@ -68,7 +68,7 @@ class _ItemName(NamedTuple):
 
 
 class _GatheredItems(NamedTuple):
-    """Distinct items: numbers by normalized text, word hashes of each item, and names."""
+    """Items so far: numbers by normalized text, word hashes by number, and names."""
 
     texts: dict[bytes, int]
     hashes: list[NDArray[np.uint64]]
@@ -79,9 +79,9 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     """Write the index of all items of at least one evaluation set.
 
     Files: the arrays of the index. Counts of distinct n-grams: `ngrams`, which are searched for, and `common_ngrams`,
-    which are in too many items. Notes: `evaluation` has for each set the number of `items` read; of `repeated` items,
-    which have the words of an earlier item; of `too_short` items; and of items `without_ngrams`, which are ignored
-    because all their n-grams are common.
+    which are in too many items. Notes: `evaluation` counts, for each set: `items` read; `repeated` items, which have
+    the words of an earlier item; `too_short` items; and items `without_ngrams`, which are ignored because all their
+    n-grams are common.
 
     Raises:
         UsageError: A column is missing, or has other values than text.
@@ -123,7 +123,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
 def _gather_items(
     evaluation: EvaluationSet, number: int, recipe: DecontaminationRecipe, gathered: _GatheredItems
 ) -> Counter[str]:
-    """Add the items of a set to `gathered`, and return the counts of the set."""
+    """Add a set's items, unless too short, to `gathered`; return the set's counts."""
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
     for items in group_by_size(read_items(evaluation), lambda item: 1, _READ_ITEMS):
@@ -155,7 +155,7 @@ def _gather_items(
 def _item_ngrams(
     item_words: NDArray[np.int64], ngram_words: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Return the first word (of all items' words), length and item of each n-gram."""
+    """Return for each n-gram its first word among all items' words, size and item."""
     ngrams = np.maximum(item_words - ngram_words + 1, 1)  # an item with fewer words is one n-gram
     owners = np.repeat(np.arange(len(item_words)), ngrams)
     # A running sum minus the own number gives the first word, and the first n-gram, of each item.

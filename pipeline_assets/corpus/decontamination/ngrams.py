@@ -64,7 +64,7 @@ class NgramTable(NamedTuple):
         sizes: Number of words of each n-gram.
         all_sizes: Distinct sizes, ascending.
         keys: Keys of all n-grams, ascending.
-        by_key: Number of the n-gram at each position of `keys`.
+        by_key: Number of the n-gram that each of the `keys` belongs to.
         beginnings: Bitmap of the keys of the first k words of all n-grams, where k is the smallest size. A key sets
             three bits of one uint64; the length of the array is a power of two.
     """
@@ -184,7 +184,7 @@ def _are_same(
     other_places: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return a mask of the pairs of places at which the same `sizes` words begin."""
+    """Check for each pair of places whether the same `sizes` words begin at both."""
     starts, other_starts = words.begins[places], other_words.begins[other_places]
     lengths = words.begins[places + sizes] - starts
     # Compare the bytes only where the lengths are equal.

@@ -75,7 +75,7 @@ class EvaluationColumns(RecipeSection):
     Attributes:
         text: Columns of texts or lists of texts; a dotted name is a path into nested columns, like `choices.text`. A
             row whose text columns are all null or empty is an item without words, which is too short to be searched.
-        item: `row` joins all columns of a row, in this order, into one item; `column` makes each column an item.
+        item: `row` joins the text columns of a row, in this order, into one item; `column` makes each of them an item.
         id: Column with ids; None if rows have none. A row without an id is named by its file and its number, from 0.
     """
 
@@ -136,7 +136,7 @@ class EvaluationSet:
 
 
 class DecontaminationSection(DecontaminationRecipe):
-    """Rules for contamination, and evaluation sets; an item is named by its first set."""
+    """Rules and evaluation sets; an item in several sets is named after the first."""
 
     evaluation: Annotated[tuple[EvaluationSource, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -163,8 +163,8 @@ class ContaminatedLine(msgspec.Struct, frozen=True):
         item: Id of the item with the largest overlap; the first of several.
         overlap: Fraction of the item's n-grams in the document: `shared_ngrams` / `item_ngrams`.
         items: Number of contaminating items by evaluation set; items with the same words count separately.
-        spans: Start and end, in characters, of the text that is cut, or of the matches in a dropped document.
-        excerpt: Beginning of the item's first match.
+        spans: Start and end, in characters, of each passage to cut; without a section `cut`, of each match.
+        excerpt: Beginning of the first match of `item`.
         shard: Shard in the source's artifact, or in the deduplicated artifact of all sources.
     """
 

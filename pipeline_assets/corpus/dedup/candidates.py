@@ -50,9 +50,9 @@ def propose_pairs(
     only with the first `max_compared` of the bucket. Documents in the bitmap file `copies` are skipped, and two
     documents of signature stores are not paired.
 
-    Files: runs by `later` and `earlier`, the priorities of a pair; several runs may have the same pair. Counts:
-    `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1 documents; `proposed` pairs,
-    counted once per common key.
+    Files: runs of pairs, sorted by `later` and `earlier`, the priorities of both documents; several runs may have the
+    same pair. Counts: `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1
+    documents; `proposed` pairs, counted once per common key.
     """
     table = read_with_seen(bands, seen)
     keys, orders = to_numpy(table["key"]), to_numpy(table["order"])
@@ -79,7 +79,7 @@ def propose_pairs(
 
 
 def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Divide rows into spans of about `MAX_PAIRS` pairs, given the pairs of each row."""
+    """Divide rows, each with `compared` pairs, into spans of about `MAX_PAIRS` pairs."""
     total = np.cumsum(compared)
     # A span ends after the row that reaches a multiple of the limit. The sum of `total[-1:]` is 0 without rows.
     bounds = np.searchsorted(total, np.arange(MAX_PAIRS, total[-1:].sum(), MAX_PAIRS)) + 1

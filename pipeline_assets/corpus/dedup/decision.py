@@ -26,10 +26,10 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """Decision on one document.
 
     Attributes:
-        decision: `kept`, or the reason code.
+        decision: `kept`, or the reason code of a dropped document.
         rule: Name and version of the stage that decided.
         shard: Shard of the source; `row` is a row of this shard.
-        duplicate_of: Id of the kept document that this one duplicates.
+        duplicate_of: Id of the kept document that this one duplicates; None if this one is kept.
         similarity: Jaccard similarity of the two sets of shingles; 1 for exact duplicates.
         containment: Share of this document's shingles that the kept document has too.
         copy_of: Id of the original with the same normalized text; None if this document is not an exact copy.
@@ -64,7 +64,7 @@ class GroupSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Group of duplicates; `dropped` counts the dropped ones, `samples` has the first."""
+    """Group of duplicates; `samples` has the first of its dropped documents."""
 
     dropped: int = msgspec.field(name="gone")
     kept: GroupSample
@@ -182,7 +182,7 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
 
 
 def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
-    """Yield the first `head` and last `tail` words, with a count of the words between."""
+    """Yield the first `head` and last `tail` words; of two or more others, the count."""
     omitted = stop - start - head - tail
     if omitted <= 1:
         yield _original_text(text, words, start, stop)

@@ -151,7 +151,7 @@ def _read_edges(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
 
 
 def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tuple[int, GroupSample]]:
-    """Yield number and sample of each requested document that is in a store."""
+    """Yield number and sample of each requested document that is in the store."""
     store_numbers = [number for number in requested if 0 <= number - store.first_number < store.documents]
     if store_numbers:
         store_rows = to_arrow(np.array(store_numbers) - store.first_number)

@@ -20,7 +20,7 @@ _32 = np.uint64(32)
 def priorities(
     numbers: NDArray[np.uint64], selection: Selection, text_bytes: NDArray[np.int64], quality: NDArray[np.float32]
 ) -> NDArray[np.uint64]:
-    """Compute the priorities of documents; the lowest of duplicates is kept.
+    """Compute priorities of documents; of duplicates, the one with the lowest is kept.
 
     `text_bytes` are lengths in UTF-8; `quality` is NaN for a document without a quality. The upper halves are above 0,
     unlike those of documents in signature stores.

@@ -1,4 +1,4 @@
-"""Exact copies of a corpus: documents with equal hashes of their normalized texts."""
+"""Exact copies: documents with the normalized text of an earlier document."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _SEEN_ROWS = 4  # rows of stores are only read: four of them need as much memory
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Runs of exact copies, and a bitmap file of them; empty if the mode is `near`."""
+    """Runs and bitmap file of exact copies; neither exists if the mode is `near`."""
 
     runs: Runs = ()
     bitmap_file: Path | None = None
@@ -56,7 +56,8 @@ def memory_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_byt
 def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
     """Find the exact copies in a range of hashes; an original may be in a store.
 
-    Files: a run by `number` of the copy; `first` and `first_id` are priority and id of the original. Counts: `copies`.
+    Files: a run sorted by `number`, the document number of a copy; `first` and `first_id` are priority and id of its
+    original. Counts: `copies`.
     """
     table = read_with_seen(hashes, seen)
     high, low, order = (to_numpy(table[name]) for name in ("high", "low", "order"))
@@ -75,5 +76,5 @@ def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Win
 
 
 def is_not_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
-    """Return a mask of the documents that are not in the bitmap file `copies`."""
+    """Mark the documents that are not in the bitmap file `copies`; None marks all."""
     return np.ones(len(orders), bool) if copies is None else ~bitmap_contains(orders, load_bitmap(copies))

@@ -46,7 +46,7 @@ def write_kept_shard(
     """Write the kept documents of a shard, in order.
 
     `dropped` is the file of dropped rows, see `decide_shard`. Rows that crash a worker, `fatal`, are omitted too.
-    Counts: `documents`; `dropped_bytes` of text. Notes: `samples`, id and first characters of each `sampled` row.
+    Counts: `documents`; `dropped_bytes` of text. Notes: `samples` has id and beginning of each `sampled` row.
     """
     dropped_rows = frozenset(np.fromfile(dropped, DROPPED_ROW_DTYPE)["row"].tolist())
     dropped_bytes = 0

@@ -37,7 +37,7 @@ def draw_permutations(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.
 def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Hash all shingles of documents, in text order, with duplicates.
 
-    The layout of the result is that of `shingle_sets`.
+    The layout of the result is as in `shingle_sets`.
     """
     sizes = np.maximum(batch.word_counts() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
@@ -143,7 +143,7 @@ def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArra
         salt: Documents with different salts share no key, except by a collision of hashes.
 
     Returns:
-        Shape (documents, 2 * bands), or (documents, bands) if both cuts are equal: one band, or one row per band.
+        Keys, shape (documents, 2 * bands). With one band, or one row per band, the cuts are equal: (documents, bands).
     """
     keys = np.empty((len(signed), bands if bands in (1, signed.shape[1]) else 2 * bands), np.uint64)
     _hash_bands(signed, bands, salt, keys)

@@ -40,7 +40,7 @@ class _Sketches(NamedTuple):
     Attributes:
         orders: Priorities, shape (documents,).
         bits: Sketches, shape (documents, bytes).
-        sources: Number of each document's source, shape (documents,); all 0 if the scope is `global`.
+        sources: Index of each document's source, shape (documents,); all 0 if the scope is `global`.
     """
 
     orders: NDArray[np.uint64]
@@ -78,8 +78,8 @@ def propose_neighbours(
     """Pair each document of a block with earlier documents whose sketches are near.
 
     A document is paired with at most the first `max_compared` + 1 near documents of each block in `before`, and of its
-    own block. `sources` lists spans of documents, each as first document number and source, and only documents of one
-    source are paired; None pairs documents of all sources. `device` is the number of a GPU; None is the CPU.
+    own block. `sources` lists spans of documents, each as first document number and source, and only documents of the
+    same source are paired; None pairs documents of all sources. `device` is the number of a GPU; None is the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
     """

@@ -27,9 +27,9 @@ class Banding:
 def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
     """Return the banding with most rows that reaches `recall` at `threshold`.
 
-    It proposes at least the fraction `recall` of the pairs of similarity `threshold`, and more of more similar pairs.
-    More rows mean fewer needless comparisons. Bands times rows equals `permutations`. If no banding reaches `recall`,
-    bands have one row.
+    It proposes at least the fraction `recall` of the pairs of similarity `threshold`, and a larger fraction of more
+    similar pairs. More rows mean fewer needless comparisons. Bands times rows equals `permutations`. If no banding
+    reaches `recall`, bands have one row.
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
     bandings = (Banding(permutations // rows, rows) for rows in divisors)
@@ -64,8 +64,8 @@ class DistanceLimit:
 def recommend_distance(bits: int, threshold: float, recall: float) -> DistanceLimit:
     """Return the smallest distance that reaches `recall` at `threshold`.
 
-    It proposes at least the fraction `recall` of the pairs of similarity `threshold`. If no distance does, the result
-    is just below half of the bits.
+    It proposes at least the fraction `recall` of the pairs of similarity `threshold`. If no distance below half
+    of the bits reaches `recall`, the largest such distance is returned.
     """
     largest = max(bits // 2 - 1, 0)
     distances = (DistanceLimit(bits, max_distance) for max_distance in range(largest))

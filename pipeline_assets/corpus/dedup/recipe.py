@@ -20,7 +20,7 @@ Seed = Annotated[int, Option("Random seed for MinHash."), pydantic.Field(ge=0, l
 
 
 def fraction_above_zero(what: str) -> pydantic.AfterValidator:
-    """Return a validator of decimals in (0, 1]; `what` names the decimal in errors."""
+    """Return a validator for (0, 1] and up to six decimal places; errors name `what`."""
 
     def check(fraction: str) -> str:
         if not 0 < Fraction(fraction) <= 1:
@@ -95,7 +95,7 @@ class NearRecipe(RecipeSection):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _with_bands(cls, content: object) -> object:
-        """Fill in missing keys: the recommended bands, or with faiss the distance."""
+        """Fill in the recommended bands and rows, or with faiss the distance, if missing."""
         if not isinstance(content, Mapping):
             return content
         threshold, sketch = 0.0, content.get("faiss")
@@ -148,7 +148,7 @@ class DedupRecipe(RecipeSection):
 
     Attributes:
         mode: `exact` compares normalized texts, `near` sets of shingles, `both` first texts, then sets.
-        scope: `global` compares documents of all sources, `per-source` only documents of one source.
+        scope: `global` compares documents of all sources, `per-source` only documents of the same source.
         selection: Duplicate to keep: the first in the order of sources and rows, the longest (in UTF-8 bytes), or the
             document with the highest `quality_column`; of several such documents, the first.
         quality_column: Numeric column in the documents' meta, compared as float32; documents without it come last.
@@ -170,7 +170,7 @@ class DedupRecipe(RecipeSection):
         return content
 
     def signature_keys(self) -> dict[str, Any]:
-        """Return the keys that must be equal to compare signatures of two recipes."""
+        """Return the keys that must be equal in two recipes to compare their signatures."""
         if self.near is None:
             return {"scope": self.scope}
         name = "minhash" if self.near.minhash is not None else "faiss"

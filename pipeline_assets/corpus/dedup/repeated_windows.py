@@ -58,9 +58,9 @@ def select_shard(
 ) -> Receipt:
     """Write the selected windows of one shard as sorted runs.
 
-    Documents with a license tag in `refused_licences` are skipped. Files: runs by `hash` of a window, a row for each
-    distinct window of a document, with the document's `number` and its count of distinct `windows`. Notes: `fatal`, the
-    rows that crash a worker.
+    Documents with a license tag in `refused_licences` are skipped. Files: runs sorted by the `hash` of a window. They
+    have a row for each distinct window of a document, with the document's `number`, and how many distinct `windows` the
+    document has. Notes: `fatal`, the rows that crash a worker.
     """
     files: list[OutputFile] = []
     fatal: list[int] = []
@@ -169,9 +169,9 @@ def _run_paths(staging: StagingView, receipts: Sequence[Receipt]) -> Runs:
 def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
     """Find the windows in a range of hashes that at least two documents have.
 
-    Files: a run by `number` of a document, with a `window` and the document's count of `windows`. A `window` has the
-    number of the range in its upper 32 bits, and the window's number in this range in the lower 32. Counts:
-    `repeated_windows`.
+    Files: a run sorted by the `number` of a document. It has a row for each such `window` of a document, with the count
+    of all distinct `windows` of the document. The upper 32 bits of a `window` are `range_number`; the lower 32 are its
+    index among the found windows of the range. Counts: `repeated_windows`.
     """
     table = key_range.table()
     hashes = to_numpy(table["hash"])
@@ -244,9 +244,9 @@ def _drop_repeating(
 ) -> int:
     """Fill `dropped` and `shares`, and return the number of dropped documents.
 
-    Rows ascend by document. `totals` has the number of windows of each row's document, including windows that no other
-    document has. `numerator` / `denominator` is the maximum share. `seen` has a bit for each repeated window, which is
-    set if a kept document has the window.
+    The rows of `documents`, `windows` and `totals` ascend by document. `totals` has the number of windows of each row's
+    document, including windows that no other document has. `numerator` / `denominator` is the maximum share. `seen` has
+    a bit for each repeated window, which is set if a kept document has the window.
     """
     number = start = 0
     while start < len(documents):

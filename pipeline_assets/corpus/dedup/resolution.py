@@ -55,7 +55,7 @@ class NearDuplicates:
 
 
 def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
-    """Decide which documents to drop for their edges, and write these as runs."""
+    """Find the documents to drop for their edges, and write them as runs."""
     dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
     paths, with_copies = [], []
     for number, table in enumerate(near_duplicates(edges, dropped)):
@@ -67,7 +67,7 @@ def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapp
 
 
 def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
-    """Yield a table of dropped documents for each run of edges, sorted by number.
+    """Yield, for each run of edges, a table of dropped documents, sorted by `number`.
 
     Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
     `shingles` and `other_shingles` as in `verify_pairs`. Of several edges to kept documents, the most similar one
@@ -122,7 +122,7 @@ DROPPED_ROW_DTYPE = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a dropped row
 
 
 class _DropDecision(NamedTuple):
-    """Decision to drop a document, as in `Decision`; `kept` is a document number."""
+    """Decision to drop a document, see `Decision`; `kept` is the kept one's number."""
 
     kept: int
     outcome: Outcome
@@ -190,7 +190,7 @@ def decide_shard(
 def _drop_decisions(
     first: int, stop: int, exact: ExactCopies, near: NearDuplicates, seen: Sequence[SeenStore]
 ) -> dict[int, _DropDecision]:
-    """Return the decisions that drop documents `first` to before `stop`, by number."""
+    """Return, by number, the decisions to drop documents `first` to before `stop`."""
     decisions: dict[int, _DropDecision] = {}
     if near.runs:
         decisions |= _near_drop_decisions(KeyRange(first, stop, near.runs), seen)

@@ -1,8 +1,9 @@
 """Signature stores: hashes of earlier documents, to compare new documents with.
 
-A store has the id of each document, the hash of its normalized text, the keys of its bands or its binary sketch, and
-its set of shingles. With the store, deduplication of a later corpus needs no earlier text: it keeps the same documents
-as if both corpora had been deduplicated together, the documents of the store first.
+A store has the id of each document and the hash of its normalized text. Unless the mode is `exact`, it also has,
+for each document, the keys of its bands or its binary sketch, and its set of shingles. With the store, deduplication of
+a later corpus needs no earlier text: it keeps the same documents as if both corpora had been deduplicated together, the
+documents of the store first.
 """
 
 import itertools
@@ -59,9 +60,9 @@ class SeenStore:
         documents: Number of documents in the store.
         documents_file: Parquet file with the id and source of each document, in order.
         hashes: Run of the hashes of normalized texts.
-        bands: Run of the keys of bands; empty in a store of binary sketches.
-        sketches: Run of binary sketches; empty in a store of bands.
-        sources: Number of the first document of each of the store's sources, with the name of the source.
+        bands: Run of the keys of bands; empty in a store without bands.
+        sketches: Run of binary sketches; empty in a store without sketches.
+        sources: For each source in the store, the number of its first document, and its name.
     """
 
     name: str
@@ -78,7 +79,7 @@ class SeenStore:
 def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
     """Read a range of a corpus, and the rows of stores whose keys occur in it.
 
-    Both have the same columns: first the uint64 key, and among the others the priority `order`.
+    Corpus and stores have the same columns: first the uint64 key, and among the others the priority `order`.
     """
     corpus_rows = key_range.table()
     if not corpus_rows.num_rows:

@@ -49,8 +49,8 @@ class KeyRange:
 
     Attributes:
         high: Exclusive upper bound, at most 2**64.
-        first_number: For runs of a signature store, which number documents from 0: number of document 0 in the corpus.
-            None for runs of the corpus itself.
+        first_number: Number that document 0 of a signature store has in the corpus, because the store's runs number
+            documents from 0; None for runs of the corpus itself.
     """
 
     low: int
@@ -148,6 +148,6 @@ def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
-    """Write the distinct pairs as a run; shape (2, pairs): later, earlier documents."""
+    """Write distinct pairs of later (row 0) and earlier (row 1) documents as a run."""
     later, earlier = distinct_pairs(pairs)
     return write_run(folder, f"{_PAIRS}/{name}.parquet", to_table({"later": later, "earlier": earlier}))

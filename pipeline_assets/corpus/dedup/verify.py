@@ -2,9 +2,9 @@
 
 An edge is a pair whose similarity reaches the threshold. The shingle sets of compared documents are written once, in
 the order of the corpus, and read at random. A file has, for each document, its id in UTF-8, padded with zeros to a
-multiple of 8 bytes, and the distinct hashes of its shingles as uint64, ascending. An index file has the number, offset
-and sizes of each document. Two
-different shingles have equal hashes with a probability of 2**-64, so hashes are counted instead of shingles.
+multiple of 8 bytes, and the distinct hashes of its shingles as uint64, ascending. An index file has, for each document,
+its number, its offset, the size of its id in bytes and the number of its shingles. Two different shingles have equal
+hashes with a probability of 2**-64, so hashes are counted instead of shingles.
 """
 
 import contextlib
@@ -60,9 +60,9 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
 def write_sets(
     shard: CorpusShard, members: Path, shingle_words: int, area: str, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the shingle sets of a shard's documents in the bitmap file `members`.
+    """Write the shingle sets of a shard's documents that are in the bitmap `members`.
 
-    Files in the folder `area`: the sets and their index; no files without such documents. Counts: `compared` documents.
+    Files in the folder `area`: the sets and their index; none without such documents. Counts: `compared` documents.
     """
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
     is_compared = bitmap_contains(own_numbers, load_bitmap(members))
@@ -117,7 +117,8 @@ class ShingleSets:
         """Read the shingle sets of documents; `numbers` must ascend.
 
         Returns:
-            Ids, hashes of all shingles, and offsets of shape (documents + 1,) into the hashes.
+            Ids of the documents; hashes of their shingles, set after set; and the start of each set in the hashes, then
+            the number of hashes, shape (documents + 1,).
         """
         doc_ids, parts = [], []
         for shard, entries in self._index_entries(numbers):
@@ -130,7 +131,7 @@ class ShingleSets:
         return doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets
 
     def _index_entries(self, numbers: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Yield each file with any of the documents: its number, and their index entries."""
+        """Yield the position of each file with some of the documents, and their entries."""
         # A document is in the last file that begins at or before it.
         owners = np.searchsorted(self._firsts, numbers, side="right") - 1
         for shard in np.unique(owners).tolist():
@@ -181,9 +182,9 @@ def load_kernels() -> None:
 
 
 def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
-    """Yield blocks of pairs whose sets have at most `max_shingles`, or of one pair.
+    """Yield blocks of pairs whose sets together have at most `max_shingles`.
 
-    Without pairs, the only block is empty.
+    A pair that exceeds this alone is a block of its own. Without pairs, the only block is empty.
     """
     start = 0
     while start < pairs.shape[1] or not start:

@@ -35,7 +35,7 @@ class SelectedWindows(NamedTuple):
 
 
 def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> SelectedWindows:
-    """Select windows of UTF-8 texts by their hashes, as described above."""
+    """Select windows of UTF-8 texts by their hashes, as this module describes."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
     text = np.frombuffer(b"".join(texts), np.uint8)
@@ -56,7 +56,7 @@ def _select(
     hashes: NDArray[np.uint64],
     windows: NDArray[np.int64],
 ) -> int:
-    """Fill `hashes` and `windows`, and return the number of selected windows."""
+    """Fill `hashes`, and `windows` with the count of each document; return the total."""
     # Horner's rule: each new byte multiplies the sum by the base once more. So after `window_bytes` further bytes, a
     # byte contributes (byte + 1) * base ** window_bytes. The rolling hash subtracts this when the byte leaves.
     power = _ONE_64

@@ -145,7 +145,7 @@ def _keep_lines(
 ) -> KeptLines:
     """Copy the kept lines of each document.
 
-    `phrase_positions` has one byte position in each line that has a phrase of `remove_lines_with`, ascending.
+    `phrase_positions` has, ascending, one byte position in each line that has a phrase of `remove_lines_with`.
     """
     documents = len(offsets) - 1
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)

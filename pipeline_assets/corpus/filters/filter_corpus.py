@@ -47,9 +47,10 @@ def filter_shard(
     Before any filter, documents with a license tag in `refused_licences` are dropped, and so are the rows in
     `repeating`, a dict from rows to the share of their windows that earlier documents have (see `WindowRecipe`).
 
-    Files: kept documents, a `DroppedLine` per dropped document, rejects. Counts: `rows` read, `documents` and `bytes`
-    of text kept, `changed` documents, `dropped/<reason>`, `rejected/<reason>`; and in kept documents `masked/email`,
-    `masked/ip`, `removed_lines/<reason>` and `removed/<kind>`.
+    Files: kept documents, a `DroppedLine` per dropped document, and the rejected rows, which crash a worker. Counts:
+    `rows` read; kept `documents` and the `bytes` of their texts; `changed` documents; documents `dropped/<reason>`;
+    rows `rejected/<reason>`; and the changes in kept documents: `masked/email`, `masked/ip`, `removed_lines/<reason>`
+    and `removed/<kind>`.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -133,7 +134,7 @@ def filter_corpus(
     refused_licences: frozenset[str],
     settings: RunSettings,
 ) -> BuildResult:
-    """Filter a corpus shard by shard, with the same shard names.
+    """Filter a corpus shard by shard; the shards keep their names.
 
     If the recipe has `windows`, the documents that repeat earlier ones are found first.
 
@@ -190,6 +191,6 @@ def _no_documents_error(counts: Mapping[str, int], corpus: str) -> InputError:
 def _filter_repeating(
     shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: StagingView, **rules: Any
 ) -> Receipt:
-    """Filter a shard without repeating documents, and without rows known to crash."""
+    """Filter a shard; drop its repeating documents, and reject rows known to crash."""
     window = replace(window, poison_rows=window.poison_rows | repeats.poison_rows)
     return filter_shard(shard, window, folder, **rules, repeating=repeats.shares_by_row())

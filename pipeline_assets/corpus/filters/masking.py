@@ -120,7 +120,7 @@ def _address_start(text: bytes, searched: int, at: int) -> int | None:
 
 
 def _documents_with_dotted_numbers(batch: Batch) -> NDArray[np.int64]:
-    """Return the numbers of documents with three dots that may belong to an address."""
+    """Return the indices of documents with three dots that may belong to an address."""
     # Only these can have an address. The search takes a tenth of the time that RE2 needs to find none.
     dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1  # +1 because the slice begins at byte 1
     # uint8 wraps around, so bytes below "0" become large numbers and one comparison is enough.

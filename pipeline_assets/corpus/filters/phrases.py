@@ -47,7 +47,7 @@ class Automaton(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """Position of a byte in a phrase; at the end, `character` is the phrase's length."""
+    """Position of a byte in a phrase; after its end, `character` is its length."""
 
     phrase: int
     character: int
@@ -69,7 +69,7 @@ class _PhraseGraph:
         return node.character == len(self._spellings[node.phrase])
 
     def add_steps(self, nodes: Iterable[_Node], targets: dict[int, set[_Node]]) -> None:
-        """Add to `targets`, by byte, the nodes that follow `nodes` after this byte."""
+        """Add to each `targets[byte]` the nodes that this byte leads to from `nodes`."""
         for node in nodes:
             if self.is_end(node):
                 continue
@@ -115,7 +115,7 @@ def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
 
 
 def _spellings(character: str) -> list[bytes]:
-    """Return the UTF-8 of a character, and of its cases that are single characters."""
+    """Return the UTF-8 of a character and its cases, if these are single characters."""
     cases = {case for case in (character, character.lower(), character.upper()) if len(case) == 1}
     return sorted(case.encode() for case in cases)
 
@@ -147,7 +147,7 @@ def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]
 
 @always_inline
 def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Read to the next end of a phrase; return position and state (0 without phrases)."""
+    """Read to the next end of a phrase; return position and state (0 if none follows)."""
     next_state, first_match = automaton.next_state, automaton.first_match
     while True:
         if state == 0:  # no phrase is in progress: skip bytes at which none can begin
@@ -171,7 +171,7 @@ def _is_in_scope(
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
-    """Check the scope of a phrase that was found before `after` in `text[start:end]`."""
+    """Check whether the phrase before `after` in `text[start:end]` is in its scope."""
     scope = automaton.scopes[phrase]
     if scope == Scope.ANYWHERE:
         return True
@@ -203,8 +203,8 @@ class PhraseHits(NamedTuple):
     """Phrases found in a batch of documents.
 
     Attributes:
-        counts: Number of distinct phrases, or of lines with a phrase, in each document.
-        first: Number of the phrase that ends first in each document; of several that end at one byte, the lowest. -1
+        counts: Number of distinct phrases, or of lines with a phrase, in each document, at most its `max_counts`.
+        first: Index of the phrase that ends first in each document; of several that end at one byte, the lowest. -1
             if the document has no phrase.
         line_positions: Position of a byte in each line with a phrase, ascending; empty unless lines are counted.
     """

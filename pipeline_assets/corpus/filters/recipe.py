@@ -52,7 +52,7 @@ class CharactersRecipe(RecipeSection):
 
     Attributes:
         min_ascii_ratio: Minimum share of ASCII characters in all characters.
-        max_symbol_ratio: Maximum share of Unicode categories P and S in the characters other than whitespace.
+        max_symbol_ratio: Maximum share of punctuation and symbols (Unicode P and S) in characters other than whitespace.
     """
 
     min_ascii_ratio: Decimal | None = None
@@ -72,7 +72,7 @@ class GopherQualityRecipe(RecipeSection):
         max_bullet_lines: Maximum share of lines that begin with a bullet point.
         max_ellipsis_lines: Maximum share of lines that end with an ellipsis.
         min_alphabetic_words: Minimum share of words with a letter.
-        min_stop_words: Minimum number of different `stop_words`, as whole words in upper or lower case.
+        min_stop_words: Minimum number of different `stop_words` that occur as whole words, in upper or lower case.
     """
 
     min_mean_word_length: Decimal | None = None
@@ -115,8 +115,8 @@ class BoilerplateRecipe(RecipeSection):
     """Limit on boilerplate lines: cookie banners, rights notices, navigation.
 
     Attributes:
-        phrases: Phrases that make a line boilerplate, in upper or lower case.
-        lines: Lines that are boilerplate as a whole, in upper or lower case.
+        phrases: Phrases; a line that contains one of them, in upper or lower case, is boilerplate.
+        lines: Whole lines that are boilerplate, in upper or lower case.
         max_line_fraction: Maximum share of lines that are boilerplate.
     """
 
@@ -139,7 +139,7 @@ class C4Recipe(RecipeSection):
         remove_citations: Remove markers like [1] and [citation needed] from the text.
         drop_documents_with: Phrases that a document must not contain anywhere.
         bad_words: Words, or sequences of words, that a document must not contain as whole words.
-        min_sentences: Minimum number of sentences in the kept lines.
+        min_sentences: Minimum number of sentences in the lines that violate no rule.
     """
 
     remove_lines: bool
@@ -173,8 +173,8 @@ class WikipediaFilterRecipe(RecipeSection):
     """Removal of tags, templates and emptied brackets that wikiextractor leaves.
 
     Attributes:
-        min_running_lines: Minimum number of lines of running text, which end a sentence or are long, after the removal;
-            redirects, disambiguations and lists of links have none. None sets no minimum.
+        min_running_lines: Minimum number of remaining lines of running text, which have a sentence end or are long.
+            Redirects, disambiguations and lists of links have no such lines. None sets no minimum.
     """
 
     min_running_lines: Natural | None = 1
@@ -193,8 +193,8 @@ class WikipediaFilterRecipe(RecipeSection):
 class FilterRecipe(RecipeSection):
     """Filters of one source, in the order in which they apply; None omits a filter.
 
-    Filters measure the original text of a document, or the text that `wikipedia` repaired. Only `c4` also measures the
-    text that it has changed itself. `rules` are comparisons that the columns in a document's meta must pass, such as
+    Filters measure the text of a document as `wikipedia` leaves it. Only `c4` also measures the text after its own
+    changes. `rules` are comparisons that the columns in a document's meta must pass, such as
     `score >= 3`, see `Meta.columns`.
     """
 

@@ -52,7 +52,7 @@ class Scratch(NamedTuple):
         keys: Hash of each word, line or paragraph; or for an n-gram, its mixed pair of numbers.
         slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot.
         repeated: Words at which an n-gram begins that occurs at least twice, ascending.
-        repeated_before: Number of words before each word that occur at least twice; then the total.
+        repeated_before: For each word, how many words before it occur at least twice; then the total.
     """
 
     grams: NDArray[np.int32]
@@ -75,7 +75,7 @@ def allocate_scratch(max_bytes: int) -> Scratch:
 def count_repetition(
     eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
 ) -> None:
-    """Fill the repetition counts of a document in the `counts` of `find_words`.
+    """Add the repetition counts of a document to `counts`, filled by `find_words`.
 
     `eight_bytes` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """
@@ -132,7 +132,7 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 @compiled_inner
 def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, number: int) -> None:
-    """Fill `grams` and `counts` for `number` single words; add all to `repeated`."""
+    """Fill `grams` and `counts` for `number` single words, `repeated` with all words."""
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
     mask = _clear_slots(scratch.slots, number)
     for word in range(to_index(number)):
@@ -181,7 +181,7 @@ def _is_same(
 def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
     """Count the items (lines or paragraphs) that are copies, and their characters.
 
-    `firsts` has the first word of each item, and the number of words at the end.
+    `firsts` has the first word of each item, then the number of words in the document.
     """
     grams, keys, slots, before = scratch.grams, scratch.keys, scratch.slots, scratch.repeated_before
     copies = characters = 0
@@ -232,7 +232,7 @@ def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDA
 
 @compiled_inner
 def _key_grams(remaining: int, scratch: Scratch) -> int:
-    """Compute keys of n-grams that may repeat; keep their words and return the number."""
+    """Compute keys of n-grams that may repeat; keep and count their first words."""
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
     for index in range(to_index(remaining)):
@@ -276,7 +276,7 @@ def _keep_repeated(remaining: int, scratch: Scratch) -> tuple[int, int, int]:
     """Keep in `repeated` the words whose n-gram repeats; set `grams` of others to -1.
 
     Returns:
-        Number of kept words, occurrences of the most frequent n-gram, and its first word (-1 without any n-gram).
+        Number of kept words; occurrences of the most frequent n-gram; and its first word, -1 if `remaining` is 0.
     """
     grams, repeated = scratch.grams, scratch.repeated
     top_count = kept = 0

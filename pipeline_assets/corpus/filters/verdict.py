@@ -120,7 +120,7 @@ class DroppedLine(msgspec.Struct, frozen=True):
 
 
 def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
-    """Yield the dropped documents of a filtered corpus, in the order of the corpus."""
+    """Yield the records of documents that filters dropped, in the order of the corpus."""
     yield from read_structs(filtered.path(DROPPED_FILE), DroppedLine)
 
 

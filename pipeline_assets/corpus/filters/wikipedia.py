@@ -62,7 +62,7 @@ def mark_markup(text: str) -> tuple[str, Counter[str]]:
     A template, or a tag that hides its content, is removed with the content. Only its marks are removed if the closing
     mark is missing, or more than `_MAX_CONTENT` characters away. Of tags that show their content, only the marks are
     removed; unknown tags are kept. `<br>` becomes a line feed between two placeholders. The kinds are `tags` and
-    `templates`, which include switches such as `__NOTOC__`.
+    `templates`; switches such as `__NOTOC__` count as `templates`.
     """
     spans: list[tuple[int, int, str]] = []  # start, end and kind of removed markup, in order and disjoint
     tags: dict[str, int] = {}  # for each open tag, the index of its first mark in `spans`
@@ -101,7 +101,7 @@ def mark_markup(text: str) -> tuple[str, Counter[str]]:
 
 
 def remove_emptied_brackets(line: str) -> tuple[str, int]:
-    """Remove emptied brackets, and separators at the ends of others; count brackets."""
+    """Remove emptied brackets, and separators at the ends of others; count repairs."""
     repairs = 0
     for _ in range(_DEPTH):
         line, more = _repair_innermost(line)
@@ -112,7 +112,7 @@ def remove_emptied_brackets(line: str) -> tuple[str, int]:
 
 
 def _repair_innermost(line: str) -> tuple[str, int]:
-    """Repair the brackets that contain no other brackets; return line and repairs.
+    """Repair brackets that contain no brackets; return the line and count repairs.
 
     Blanks before a removed bracket are removed too, except for one blank between two words.
     """
@@ -187,7 +187,7 @@ def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
 
 
 def _count_running_lines(lines: Sequence[str], title: object, maximum: int) -> int:
-    """Count lines that end a sentence or are long, up to `maximum`, except the title."""
+    """Count lines that end a sentence or are long, but not the title, up to `maximum`."""
     running = 0
     for number, line in enumerate(lines):
         size = len(line.encode("utf-8"))

@@ -26,7 +26,7 @@ _THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…
 
 
 class TextCount(IntEnum):
-    """Counts of one document, as columns of an array; thresholds limit them or ratios."""
+    """Counts of one document, as array columns; thresholds limit counts or ratios."""
 
     CHARACTERS = 0
     ASCII_CHARACTERS = 1
@@ -63,7 +63,7 @@ class WordSpans(NamedTuple):
     Attributes:
         starts: First byte of each word, counted in the document.
         ends: Byte after each word.
-        characters: Characters of all words before each word; then those of all words.
+        characters: Number of characters in all words before each word; then in all words.
         lines: First word of each line; then the number of words.
         paragraphs: First word of each paragraph; then the number of words.
     """
