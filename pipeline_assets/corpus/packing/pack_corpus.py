@@ -76,9 +76,7 @@ def _quotient(part: int, total: int) -> str:
 def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
     """Sort shards by source; omit sources without documents that have no weight.
 
-    Raises:
-        UsageError: There are neither documents nor weights, a weight names a missing source, or a source with documents
-            has no weight.
+    UsageError if a weight names a missing source, a source with documents has no weight, or nothing is to be packed.
     """
     sources = {shard.source for shard in shards}
     weighed = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()

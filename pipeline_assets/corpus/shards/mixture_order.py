@@ -79,10 +79,7 @@ def log_remainder(order: str, rows: int, used: int, ranks: int) -> None:
 
 @dataclass(frozen=True)
 class MixtureOrder:
-    """Order of rows: corpus number and row number per position, shapes (positions,).
-
-    Corpora are numbered from 0 in the order of their names.
-    """
+    """Order of rows: at each position, the corpus's index by name and the row number."""
 
     corpora: NDArray[np.uint16]
     rows: NDArray[np.uint32]  # 6 bytes per position, with the corpus

@@ -80,12 +80,9 @@ class HfTokenizer(Tokenizer):
 
 
 def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
-    """Load a `tokenizer.json`.
+    """Load a `tokenizer.json`; UsageError if it lacks the end-of-document token.
 
-    Raises:
-        InputError: The file is missing, invalid or not the pinned one, its ids exceed int32 or have a gap, its padding
-            id does not exist, or it encodes at random.
-        UsageError: The end-of-document token is not a special token of the file.
+    InputError if the file is not the pinned one or invalid, ids exceed int32 or have a gap, or encoding is random.
     """
     data = read_pinned(path, recipe.sha256, _FIX)
     try:
