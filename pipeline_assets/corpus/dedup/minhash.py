@@ -143,7 +143,7 @@ def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArra
         salt: Documents with different salts share no key, except by a collision of hashes.
 
     Returns:
-        Keys, shape (documents, 2 * bands). With one band, or one row per band, the cuts are equal: (documents, bands).
+        Keys, shape (documents, 2 * bands). With one band, or one row per band, both cuts are equal: (documents, bands).
     """
     keys = np.empty((len(signed), bands if bands in (1, signed.shape[1]) else 2 * bands), np.uint64)
     _hash_bands(signed, bands, salt, keys)

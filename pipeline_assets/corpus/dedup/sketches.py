@@ -33,9 +33,9 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder: StagingView) -> Receipt:
     """Write the sketches of one shard as sorted runs.
 
-    Files, one in each folder for about 65,536 documents: `ID_HASHES` has hashes of ids; `IDS` priorities and ids, in
-    the order of the shard. Depending on the recipe: `HASHES` has 128-bit hashes of normalized texts; `BANDS` keys of
-    bands; `BITS` binary sketches.
+    Files: one in each of these folders for about 65,536 documents. `ID_HASHES` has hashes of ids; `IDS` has priorities
+    and ids, in the order of the shard. Depending on the recipe, `HASHES` has 128-bit hashes of normalized texts;
+    `BANDS` has keys of bands; `BITS` has binary sketches.
 
     Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
     documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the

@@ -52,7 +52,7 @@ class CharactersRecipe(RecipeSection):
 
     Attributes:
         min_ascii_ratio: Minimum share of ASCII characters in all characters.
-        max_symbol_ratio: Maximum share of punctuation and symbols (Unicode P and S) in characters other than whitespace.
+        max_symbol_ratio: Maximum share of punctuation and symbols (Unicode P, S) in characters other than whitespace.
     """
 
     min_ascii_ratio: Decimal | None = None
