@@ -57,7 +57,7 @@ _PROBE = [
 
 
 def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
-    """Describe a rank file of o200k Harmony; InputError for another hash, ranks or ids."""
+    """Describe a rank file of o200k Harmony; InputError if hash, ranks or ids differ."""
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits, or omit it for the shipped file")
     encoder = o200k_harmony.load_encoder(expected_sha256, path)
