@@ -1,7 +1,7 @@
 """Rendering of messages as text, token ids and loss spans.
 
-Control tokens get their special ids; everything else is encoded as ordinary text. Ids of o200k Harmony equal
-openai-harmony's for the same rendering. The text between two control tokens is encoded separately, so that no text can
+Control tokens get their special ids; everything else is encoded as ordinary text. The tokenizer o200k Harmony gives a
+text the same ids as openai-harmony. The text between two control tokens is encoded separately, so that no text can
 produce a special id. A loss mode selects the bodies of assistant messages that count in the loss; terminators never
 count.
 """
@@ -38,12 +38,12 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> ParsedText:
     """Render a conversation as text that `parse_harmony` can read back.
 
-    Without messages, the text is empty, or `<|start|>assistant` if the ending is `completion`. The text equals
-    openai-harmony's rendering of the same messages with the same ending.
+    `analysis` may drop messages. If none is left, the text is empty, or `<|start|>assistant` if the ending is
+    `completion`. The text equals openai-harmony's rendering of the same messages with the same ending.
 
     Raises:
-        Refusal: A content has special tokens or a lone surrogate, or a header is invalid. `Refusal.message` is the
-            number of the message.
+        Refusal: The content of a message has special tokens or a lone surrogate, or its header is invalid.
+            `Refusal.message` is the message's index in `messages`.
     """
     kept = _rendered_numbers(messages, analysis)
     parts: list[str] = []
@@ -77,7 +77,7 @@ RENDERERS = {Template.HARMONY_1: render_harmony}  # by template; texts of plain/
 
 
 def _check_content(content: str) -> None:
-    """Raise `Refusal` if a content has a special token or a lone surrogate."""
+    """Raise `Refusal` if the content has a special token or a lone surrogate."""
     if token := find_special(content, 0, len(content)):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, token.group(), token.start())
     if not content.isascii():
@@ -106,8 +106,8 @@ def _is_final(message: Message) -> bool:
 class AssistantAll:
     """Loss mode in which the bodies of all assistant messages count.
 
-    Bodies on the analysis channel count only with `analysis`, and arguments of calls only with `calls`. A call on the
-    analysis channel needs both.
+    Bodies on the analysis channel count only if `analysis` is true, and arguments of calls only if `calls` is true. A
+    call on the analysis channel counts only if both are true.
     """
 
     name: ClassVar = "assistant_all"
@@ -116,7 +116,7 @@ class AssistantAll:
 
     @property
     def rule(self) -> str:
-        """Name, version and settings, as stored with rows.
+        """Name, version and settings of the loss mode, as stored with rows.
 
         The version after the slash must increase when the loss spans of any text change.
         """
@@ -125,13 +125,13 @@ class AssistantAll:
 
 @dataclass(frozen=True)
 class AssistantLast:
-    """Loss mode in which only the last assistant body counts, unless it is a call."""
+    """Loss mode in which the last assistant body counts, or none if it is a call."""
 
     name: ClassVar = "assistant_last"
 
     @property
     def rule(self) -> str:
-        """Name and version, as stored with rows; see `AssistantAll.rule`."""
+        """Name and version of the loss mode, as stored with rows; see `AssistantAll.rule`."""
         return "assistant_last/1"
 
 
@@ -145,11 +145,11 @@ _DEFAULT_MODES: dict[str, LossMode] = {AssistantAll.name: _ALL[0], AssistantLast
 def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
     """Return a row's loss mode from its columns `loss_mode` and `loss_rule`.
 
-    Without a rule, `loss_mode` is used; `assistant_all` then includes analysis and calls.
+    Without a rule, `loss_mode` decides, and `assistant_all` then counts analysis and calls. An unknown rule is an
+    error, because it may count other bodies than `loss_mode` suggests.
 
     Raises:
-        ValueError: The rule is not in `LOSS_MODES`, since an unknown rule may count other bodies than its mode
-            suggests; or without a rule, the mode is unknown.
+        ValueError: The rule is not in `LOSS_MODES`; or the rule is missing, and the mode is unknown.
     """
     column, stored, known = "loss_rule", loss_rule, LOSS_MODES
     if loss_rule is None:
@@ -183,9 +183,9 @@ class HarmonyTokens:
 
     Attributes:
         ids: Shape (tokens,).
-        bodies: For each message, the positions in `ids` of the first token of its body and of its terminator, shape
-            (messages, 2). Both are equal for an empty body.
-        losses: Tokens and characters of the text that the tokenizer cannot represent.
+        bodies: Shape (messages, 2). A row has two positions in `ids`: where a message's body starts, and where its
+            terminator stands. They are equal for an empty body.
+        losses: Counts of the text's tokens and characters, and of its parts that the tokenizer cannot represent.
     """
 
     ids: NDArray[np.int32]
@@ -196,7 +196,7 @@ class HarmonyTokens:
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
     """Encode texts, with special ids for the control tokens in `STRUCTURE`.
 
-    If the tokenizer cannot encode a text, raise `Refusal` with the number of the text as `message`.
+    If the tokenizer cannot encode a text, raise `Refusal`, whose `message` is the index of the text.
     """
     for number, parsed in enumerate(texts):
         text = parsed.text
@@ -208,7 +208,7 @@ def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[Ha
 
 
 def _bodies(encoded: ControlledIds, opens: int) -> NDArray[np.int64]:
-    """Return the positions of the first token and of the terminator of each body."""
+    """Return the start of each message body and the position of its terminator."""
     ids, controls, _ = encoded
     # `controls` has the positions of control tokens, `opened` the indexes of `<|message|>` among them. A body starts
     # after its `<|message|>` and stops at the next control token, or at the end of the text if none follows.

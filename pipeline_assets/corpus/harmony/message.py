@@ -33,10 +33,10 @@ _MAX_BARS = 16
 
 
 def find_special(text: str, start: int, stop: int) -> re.Match[str] | None:
-    """Find the first special token (`SPECIAL`) in `text[start:stop]`.
+    """Find the first special token (`SPECIAL`) in `text[start:stop]`, else None.
 
-    A search for the single character `|` is many times faster than a search for `<|`, and most texts have few of them.
-    Tables have many, so after `_MAX_BARS` of them the regular expression searches the rest.
+    Most texts have few `|`, and a search for this single character is many times faster than a search for `<|`. Tables
+    have many `|`, so after `_MAX_BARS` of them the regular expression searches the rest.
     """
     position = start
     for _ in range(_MAX_BARS):
@@ -114,7 +114,7 @@ class Analysis(StrEnum):
     """Treatment of messages on the analysis channel, from any sender.
 
     `keep` renders all of them, `drop` none. `auto_drop` is openai-harmony's default: if the last assistant message is
-    on the final channel, analysis before the first final message is dropped. This is all the analysis of a single turn.
+    on the final channel, analysis before the first final message is dropped. In a single turn, this is all analysis.
     """
 
     KEEP = "keep"
@@ -172,7 +172,7 @@ def compact_json(value: JsonValue) -> str:
 
 
 def _convert_numbers(value: JsonValue, depth: int = 0) -> JsonValue:
-    """Replace integers of more than 64 bits by floats, as openai-harmony does."""
+    """Replace integers beyond 64 bits by floats; raise `Refusal` as in `compact_json`."""
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a default is nested more than {MAX_DEPTH} deep")
     match value:
@@ -217,7 +217,7 @@ class Message(NamedTuple):
         name: For a tool, its name (`functions.lookup`), never None; for another role, the name after the colon
             (`user:ann`).
         recipient: Addressee. An assistant message with a recipient is a call, and its content holds the arguments.
-        content_type: Format of the content, `<|constrain|>json` for the arguments of a call.
+        content_type: Format of the content, such as `<|constrain|>json` for the arguments of a call.
     """
 
     role: Role

@@ -1,9 +1,9 @@
 """Parser of Harmony texts into messages with exact spans.
 
 Texts of both templates are parsed, with variants that models and the official test vectors write: a recipient before or
-after the channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (which
-openai-harmony takes for the recipient if the header names no other). Nothing is repaired: a text is parsed whole, or
-refused.
+after the channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (openai-harmony
+takes such a content type for the recipient if the header has no ` to=`). Nothing is repaired: a text is parsed whole,
+or refused.
 """
 
 import hashlib
@@ -185,7 +185,7 @@ def _check_terminator(token: re.Match[str], message: Message) -> Terminator:
 
 
 def _explain_header(text: str, start: int, stop: int, opening: Role | None) -> Refusal:
-    """Return the refusal that explains a missing or invalid header at a position."""
+    """Return the refusal that explains a missing or invalid header at `start`."""
     match = (_HEADER if opening is None else _CONTINUED_HEADER).match(text, start, stop)
     if match is not None:
         author, before, _, after, *_ = match.groups()
@@ -208,7 +208,7 @@ class QualityFlags:
         reason: Reason why the text is not valid; None if it is valid or empty.
         completion_nonempty: The last message is the assistant's and is not blank.
         has_analysis: An assistant message is on the analysis channel.
-        calls_answered: The numbers of tool messages and calls are equal; also true if both are 0.
+        calls_answered: The text has as many tool messages as calls; also true if it has neither.
     """
 
     valid_harmony: bool
@@ -242,5 +242,5 @@ def basic_quality_flags_from_text(text: str) -> QualityFlags:
 
 
 def sha1_text_id(text: str) -> str:
-    """Return the hex sha1 of a text in UTF-8, which must not have a lone surrogate."""
+    """Return the hex sha1 of a text in UTF-8; the text must have no lone surrogate."""
     return hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).hexdigest()

@@ -4,11 +4,11 @@ The source is openai/harmony, docs/format.md, "Function calling". The JSON Schem
 types similar to TypeScript's. openai-harmony renders a schema without `type` as `any`, so its properties are lost. Many
 tools of real datasets have such schemas, and `with_object_types` completes them.
 
-Otherwise the types equal openai-harmony 0.0.8's for every schema, with the same losses. `any` stands for a schema
-without a type, for `anyOf`, `allOf`, `$ref`, `const` and enums without a type. A list of types is rendered as names
-alone, without properties, items or enum. In a schema with `oneOf`, type and properties are omitted, and so is a
-property's description that equals its first variant's. Of enums and examples, only strings are rendered. Quotes in
-enums and line breaks in descriptions of properties are not escaped.
+Otherwise the types equal openai-harmony 0.0.8's for every schema, with the same losses. A schema without a type becomes
+`any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`. A list of types is rendered as names alone, without
+properties, items or enum. In a schema with `oneOf`, type and properties are omitted. A property with `oneOf` and a
+description loses the description of its first variant, and also its own if both are equal. Of enums and examples, only
+strings are rendered. Quotes in enums and line breaks in descriptions of properties are not escaped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,8 @@ _NAMES = {"number": "number", "integer": "number", "boolean": "boolean"}
 def typescript_type(schema: JsonValue, indent: str = "") -> str:
     """Render the type of a schema; a value that is not an object becomes `any`.
 
-    `indent` is the blanks before its lines; lines of nested properties have four more, those of variants three more.
+    `indent` has the blanks before the lines of the type. In the type of a property, lines have four blanks more, and in
+    a variant of `oneOf` three more.
     """
     if not isinstance(schema, dict):
         return "any"
@@ -132,9 +133,10 @@ def _type_or_null(schema: _Schema, indent: str) -> str:
 
 
 def _default(schema: _Schema, quotes_enums: bool) -> str:
-    """Render `default: …`; empty if the schema has no default.
+    """Render a schema's default as `default: …`; return an empty text without one.
 
-    A string is quoted without escapes; if the schema has an enum, the string is bare, or JSON if `quotes_enums`.
+    A string is written between quotes, without escapes. If the schema has an enum, the string is written without
+    quotes, or as JSON if `quotes_enums`. Any other default is written as JSON.
     """
     if "default" not in schema:
         return ""
@@ -196,7 +198,7 @@ def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
     """Render the tools section: namespaces sorted by name, tools in their own order.
 
     The text equals openai-harmony's for the schemas that `with_object_types` returns. Two namespaces of one name raise
-    `Refusal`.
+    `Refusal`, as does a schema that `with_object_types` or `compact_json` refuses.
     """
     names = [namespace.name for namespace in namespaces]
     if twice := sorted(name for name in set(names) if names.count(name) > 1):
@@ -221,7 +223,7 @@ def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Split a text at line feeds and remove a carriage return before each, like Rust."""
+    """Split a text at LF and CRLF, without an empty last line, like Rust's `lines`."""
     *lines, last = text.split("\n")
     return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
 
@@ -234,7 +236,7 @@ class SystemContent:
     """Contents of a system message; None and empty tuples are omitted.
 
     Attributes:
-        tools: Harmony's built-in tools, `browser` and `python`; a developer's own are part of `DeveloperContent`.
+        tools: Harmony's built-in tools, `browser` and `python`. A developer's tools are in `DeveloperContent`.
     """
 
     model_identity: str | None

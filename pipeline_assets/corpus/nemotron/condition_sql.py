@@ -1,8 +1,8 @@
 """SQL conditions on a single row, evaluated as expressions of polars.
 
 The SQL of polars can read files, URLs, other rows and the clock. Therefore polars never reads the text of a recipe:
-sqlglot parses it, and an expression consists only of columns of the row, and of the operators and functions listed
-below. None of these can build a long text from a short one.
+sqlglot parses it, and an expression consists only of constants, columns of the row, and the operators and functions
+listed below. None of these operators and functions can build a long text from a short one.
 """
 
 import difflib

@@ -41,9 +41,9 @@ class _MessageReader:
     """Reader of one row's messages, in order because replies depend on earlier calls.
 
     Attributes:
-        counts: `replies_matched_by_HOW`: replies of tools (see `MatchedBy`). `message_fields_unread`: message keys with
-            a value that Harmony cannot express. `unread_message_keys/ROLE.KEY`: the same by name, with unread keys of
-            text parts. `messages_as_json`: contents and reasoning that are not text. `think_tags/ROLE`,
+        counts: `replies_matched_by_HOW`: replies of tools (see `MatchedBy`). `message_fields_unread`: keys of messages
+            that have a value but no place in Harmony. `unread_message_keys/ROLE.KEY`: such keys by name, together with
+            unread keys of text parts. `messages_as_json`: contents and reasoning that are not text. `think_tags/ROLE`,
             `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`: assistant messages whose tags do
             not pair up.
     """
@@ -58,13 +58,14 @@ class _MessageReader:
     def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
         """Return the messages of a row for rendering.
 
-        A system message at the start becomes the developer's instructions, together with the row's tools; later ones
-        become developer messages in place. Empty system messages are omitted. Reasoning becomes a message on the
-        analysis channel, before the text or calls that follow from it. An answer is on the final channel. Text before
-        calls in the same message is on the commentary channel, like the calls. Every other text is unchanged, even if
-        blank or empty; blank reasoning is omitted. A user or assistant message with absent or null content and without
-        calls makes the row a reject. `read_text` explains other content, `ThinkTags` the treatment of `<think>` blocks,
-        and `formalisation` a proof without messages.
+        The system message of the settings comes first. A developer message with the row's tools follows; a system
+        message at the start of the row becomes its instructions. Later system messages become developer messages in
+        place; empty ones are omitted. Reasoning becomes a message on the analysis channel, before the text or calls
+        that follow from it. An answer is on the final channel. Text before calls in the same message is on the
+        commentary channel, like the calls. Every other text is unchanged, even if blank or empty; blank reasoning is
+        omitted. A user or assistant message with absent or null content and without calls makes the row a reject.
+        `read_text` explains other content, `ThinkTags` the treatment of `<think>` blocks, and `formalisation` a
+        proof without messages.
         """
         raw_messages = row.get("messages")
         if not has_value(raw_messages):
@@ -125,9 +126,10 @@ class _MessageReader:
         return messages + self.calls.add_calls(tool_calls)
 
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
-        """Turn content before its last text into messages; return them and that text.
+        """Return messages for the parts of content before its last text, and that text.
 
-        Each `<think>` block and each text between blocks is a message. A thought that equals `reasoning` is omitted.
+        If `<think>` blocks are split, each block and each text before or between blocks becomes a message, unless it is
+        blank or a thought that equals `reasoning`. Otherwise there are no such messages.
         """
         rule = self._settings.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
@@ -143,7 +145,7 @@ class _MessageReader:
         ], parts[-1][1]
 
     def _content(self, message: Row) -> str:
-        """Return content as text: `""` for null, and for `[]` unless a tool's result."""
+        """Return content as text; null becomes `""`, and so does `[]` except for a tool."""
         content, role = message.get("content"), str(message.get("role"))
         if content is None or (content == [] and role != "tool"):
             return ""
@@ -176,10 +178,12 @@ class RowText(NamedTuple):
     Attributes:
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
-        template: Template of the text; None if it is not valid Harmony.
+        template: Template of the text; None if the text is not valid Harmony.
+        came_as_text: True if the text is the row's column `text`.
         counts: `analysis_given`, `analysis_rendered`: messages on the analysis channel, before and after rendering; and
-            the counts of `_MessageReader`.
-        refusal: Reason why the text is not valid Harmony.
+            the counts of `_MessageReader`. Empty if the text is not valid Harmony.
+        refusal: Reason why the text is not valid Harmony; None if it is valid.
+        stalled_calls: Result of `CallLog.count_stalled`.
     """
 
     parsed: ParsedText

@@ -66,9 +66,9 @@ class DatasetSection(RecipeSection):
             result.
         splits: Selected splits, as named by the dataset's card, or else by the files.
         files: File patterns by split (syntax: `hub_configs`), which override the card.
-        subset: Configuration stored as the subset of the rows; None for the card's, else `default`.
-        domain: Domain of the rows; None for that in `DOMAINS`, which has the six known datasets.
-        reasoning_effort: Reasoning effort of the answers by split, written into the system message of their rows.
+        subset: Configuration stored as the subset of the rows; None for the one in the card, or `default` without one.
+        domain: Domain of the rows; None to look the dataset up in `DOMAINS`, which has six known datasets.
+        reasoning_effort: Reasoning effort of the answers in a split, by split. It is written into system messages.
     """
 
     dataset: str
@@ -137,6 +137,6 @@ class DatasetSection(RecipeSection):
 
 
 def known_domain(dataset: str) -> Domain | None:
-    """Return the domain in `DOMAINS` of a dataset, whatever its owner; else None."""
+    """Look up a dataset in `DOMAINS` by its name without owner; None if unknown."""
     known = {dataset_key(name): domain for name, domain in DOMAINS.items()}
     return known.get(dataset_key(dataset))

@@ -1,6 +1,6 @@
 """Stage `nemotron_deduplicated`: kept rows of a split.
 
-    data/<split>-00000-of-0000N.parquet   kept rows, `schema.SCHEMA`, in the order and files of all rows
+    data/<split>-00000-of-0000N.parquet   kept rows, `schema.SCHEMA`, in the files and order of the normalised rows
     dropped.jsonl.zst                     dropped rows with reasons, including those of the prompts stage
 
 Near duplicates have similar prompts. They are tagged, or dropped if the recipe requests it. A row whose prompt contains
@@ -72,9 +72,9 @@ def deduplicate_split(
 ) -> BuildResult:
     """Build the kept rows of a split.
 
-    `clean` has the prompts without evaluation items; None without decontamination. `near` has decisions on near
-    duplicates, and only decisions whose `source` is `split` are used; None without a search for near duplicates. If
-    `drops`, near duplicates are dropped instead of tagged.
+    `clean` is the result of decontamination, None if it was skipped. `near` is the result of the search for near
+    duplicates, None if it was skipped; of its decisions, those whose `source` is `split` are used. If `drops`, near
+    duplicates are dropped instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DroppedRow))
@@ -166,10 +166,10 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
 
 
 def _earlier_decisions(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
-    """Yield the earlier decision, or None, on each row of a file, without end.
+    """Yield what earlier stages decided on each row of a file; None if nothing.
 
-    Removed prompts are numbered among the rows that the prompts stage kept, decisions on duplicates among the prompts
-    that decontamination kept as well.
+    The iterator has no end. Prompts that decontamination removed are numbered among the rows that the prompts stage
+    kept; decisions on duplicates are numbered among the prompts that decontamination kept.
     """
     dropped = {row.shard_row: row for row in read_structs(shard.dropped, DroppedRow)}
     refused = {row.row: row for row in read_structs(shard.refused, Reject)}

@@ -148,7 +148,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
 def _inventory(
     files: Sequence[SourceFile], pin: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
-    """Return the content of `inventory.json`, with shares of the readable rows."""
+    """Return the content of `inventory.json`; its shares are of the readable rows."""
     rows = counts.get("rows", 0)
     read = counts.get("in", 0)
     footers = []
@@ -191,7 +191,7 @@ def _inventory(
 
 
 def _columns(columns: Tally, rows: int) -> dict[str, Any]:
-    """Return each column's types, with counts, and the share of rows with a value."""
+    """Return each column's types with counts, and its share of rows that are not null."""
     return {
         name: {"types": _sort_names(types), "share": _format_fraction(_count_non_null(types), rows)}
         for name, types in sorted(columns.items())

@@ -40,7 +40,7 @@ class ThinkTags(StrEnum):
 
 
 def unread_key(owner: str, key: str) -> str:
-    """Return the name under which an unread key is counted, in printable characters."""
+    """Return the name, in printable characters, under which an unread key is counted."""
     short = key[:_KEY_CHARACTERS]
     return f"{UNREAD}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
 
@@ -48,8 +48,8 @@ def unread_key(owner: str, key: str) -> str:
 def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
     """Return the text of a message's content or reasoning; media raise `RowFault`.
 
-    In a tool's result (`role`), parts of a type such as `file` are not media unless they have a payload. `counts`
-    receives `messages_as_json`, and the keys of text parts that are not read.
+    If `role` is `tool`, parts of a type such as `file` are not media unless they have a payload. In `counts`, a value
+    that becomes JSON adds to `messages_as_json`, and an unread key of a text part adds to its `unread_key`.
     """
     if isinstance(value, str):
         return value
@@ -95,7 +95,7 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
 
 
 def _has_payload(part: Row, kind: str) -> bool:
-    """Check whether a part has an object under its type or `source`, or a MIME type."""
+    """Check whether a part has `mimeType`, or an object under `source` or its type."""
     return any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
 
 
@@ -120,8 +120,8 @@ def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> s
 def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
     """Split content at its outermost `<think>` blocks into (is a thought, text) parts.
 
-    The last part is not a thought. Line ends around thoughts and after blocks belong to the tags. If tags do not pair
-    up, return None.
+    The last part is not a thought, and may be empty. Line ends are removed from both ends of a thought, and from the
+    start of the text after a block. If tags do not pair up, return None.
     """
     parts: list[tuple[bool, str]] = []
     depth = start = 0
@@ -140,7 +140,7 @@ def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
 
 
 def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
-    """Count a text with `<think>` tags under its owner; return whether it has any.
+    """Count a text with `<think>` tags under its owner; return whether it has tags.
 
     The owner is a role, or `analysis`. A text of the assistant whose tags do not pair up also counts as `unpaired`.
     """

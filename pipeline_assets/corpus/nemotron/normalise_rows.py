@@ -32,10 +32,10 @@ class NormalisedRows:
     """Kept rows, rejects (unusable rows) and rows that the settings drop, in order.
 
     Attributes:
-        batch: Kept rows with the columns of `SCHEMA`; repeated ids have no numbers yet.
-        counts: `rows`, `documents`, `rejected/<reason>`, `dropped/<reason>`; for kept rows: the counts of `RowText`,
-            the sums of `_SUMS`, and `unknown_channels` (rows); `invalid_harmony/REASON`: texts of the column `text`
-            that are not Harmony, kept or dropped.
+        batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.
+        counts: `rows` (all), `documents` (kept rows), `rejected/<reason>`, `dropped/<reason>`; for kept rows: the
+            counts of `RowText`, the sums of `_SUMS`, and `unknown_channels` (rows with an unknown channel);
+            `invalid_harmony/REASON`: rows, kept or dropped, whose column `text` is not Harmony.
         tools: Canonical JSON of the tool lists that kept rows declare, by id.
     """
 
@@ -67,7 +67,7 @@ def normalise_rows(
 
     `rows` has pairs: a position in the file, and the row as JSON values, or the fault that makes it unreadable. The
     caller bounds the bytes of a block, because all its texts are in memory together, and one column holds at most 2
-    GiB. If no value is nested deeper than `MAX_NESTING`, `are_shallow` can be true to skip this check.
+    GiB. If it is known that no value is nested deeper than `MAX_NESTING`, `are_shallow` skips the check of the depth.
     """
     drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow)
     drafts, encoded, refused = _encode(drafts, origin, encoder)
@@ -182,7 +182,7 @@ def _to_batch(
 
 
 def _column_values(draft: _Draft, tokens: HarmonyTokens, loss: LossMode) -> dict[str, object]:
-    """Return the columns that differ between rows, without the text."""
+    """Return a row's values of the columns that differ between rows, except the text."""
     text, tools = draft.text, draft.tools
     return {
         "id": draft.id,

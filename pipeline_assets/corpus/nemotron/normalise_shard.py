@@ -1,6 +1,6 @@
 """Shard task of the stage `nemotron_normalise`.
 
-Rows are read, rendered, encoded and written in blocks, each a row group, whose content depends on the shard alone.
+Rows are read, rendered, encoded and written in blocks. A block becomes a row group, and depends on the shard alone.
 """
 
 import gc
@@ -99,7 +99,7 @@ def normalise_shard(
 
 
 def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
-    """Sum the counts of unread message keys other than the 64 most frequent."""
+    """Return counts, with unread message keys but the 64 most frequent summed."""
     rest = f"{UNREAD}/{OTHERS}"
     names = sorted(
         (name for name in counts if name.startswith(f"{UNREAD}/") and name != rest),
@@ -111,7 +111,7 @@ def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]], bool]]:
-    """Yield bounded blocks: file name, rows with positions, whether all are shallow."""
+    """Yield blocks: name of the file, (position, row) pairs, whether all are shallow."""
     parquet = parquet_conversions(shard.pieces)
     for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
         form = parquet.get(file)
@@ -148,7 +148,7 @@ def _estimate_characters(columns: Mapping[str, object]) -> int:
 
 
 def _spot_check(block: NormalisedRows, settings: RowsRecipe, encoder: HarmonyEncoder) -> int:
-    """Compare a sample of rows with tiktoken; return the number of compared rows."""
+    """Raise `OracleMismatchError` if tiktoken differs on a sample; return its size."""
     ids = block.batch.column("id").to_pylist()
     sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id)]
     if sample:

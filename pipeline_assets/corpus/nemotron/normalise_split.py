@@ -51,7 +51,7 @@ _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 
 
 def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
-    """Return the origin of a split's rows without file; `subset` overrides the card's."""
+    """Return a split's origin, without a file; `subset` overrides the card's config."""
     subset, split = subset or pin.decisions.get("config") or DEFAULT_CONFIG, pin.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
 
@@ -61,7 +61,7 @@ def normalise_split(
 ) -> BuildResult:
     """Build the normalised rows of a split; `origin.file` is ignored.
 
-    If gigatoken and tiktoken disagree on a row, tiktoken encodes everything.
+    If gigatoken and tiktoken disagree on a sampled row, tiktoken encodes all rows again.
     """
     normalise = functools.partial(_normalise, staging, files, origin, rules, settings)
     try:
@@ -170,7 +170,7 @@ def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: St
 
 
 def _write_catalogue(staging: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
-    """Write a JSON object of all lists of tools by id, sorted, one line for each list."""
+    """Write all lists of tools as a JSON object by id, sorted, with a line per list."""
     merged = heapq.merge(*(read_structs(staging.path(receipt.files[3].path), tuple[str, str]) for receipt in receipts))
     tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))
     lists = 0

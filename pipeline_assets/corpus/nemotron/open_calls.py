@@ -20,8 +20,8 @@ class OpenCalls:
     """Tool calls of a conversation, and the calls among them that wait for a reply.
 
     A reply answers the open call with its id; else, if it names a tool, the first open call of that tool; else the
-    first open call that no later reply names. Calls of the latest message with calls come first, then earlier open
-    calls.
+    first open call that no later reply names, or the first open call if all are named. "First" is in the order of
+    calls, but calls of the latest message with calls precede all earlier ones.
     """
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ class OpenCalls:
         return messages
 
     def reserve(self, replies: Iterable[Row]) -> None:
-        """Reserve the calls that later replies name, so that unnamed replies skip them."""
+        """Reserve the calls that later replies name, so that other replies skip them."""
         claims = (self._claimed_key(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Close the call that a reply answers; return the tool's message and the match."""
+        """Close the call that a reply answers; return its message and the kind of match."""
         if has_value(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
         if (claim := self._claimed_key(call_id, name)) is not None:
@@ -86,7 +86,7 @@ class OpenCalls:
         return self._close(index, content), "order"
 
     def _claimed_key(self, call_id: JsonValue, name: JsonValue) -> _CallKey | None:
-        """Return the key of the call that a reply names: its id if known, else its name."""
+        """Return the key that a reply names: a known id, else a tool's name, else None."""
         known = to_text(call_id)
         if known is not None and known in self._last_of_id:
             return "id", known
@@ -108,7 +108,7 @@ class OpenCalls:
         return self._next_open(None)
 
     def _next_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the next open call with a key; None stands for any call."""
+        """Return the index of the next open call with a key (None: the next of all)."""
         if not (waiting := self._waiting[key]):
             return None
         # The first call since `_latest`, else the earliest call.

@@ -30,8 +30,8 @@ class ParquetConversion:
 
     Attributes:
         has_non_json_values: True if a column has times, decimals, bytes or similar values, at any depth.
-        object_columns: Columns with objects, whose nulls are removed; `messages` only if an object may become JSON
-            text.
+        object_columns: Columns with objects; keys with null are removed from the objects. `messages` is included only
+            if one of its objects may become JSON text.
         is_shallow: True if no value can be nested deeper than `MAX_NESTING`.
     """
 
@@ -51,7 +51,7 @@ class ParquetConversion:
         return cls(not all(_is_json(field.type) for field in schema), with_objects, deepest <= MAX_NESTING)
 
     def as_json_lines(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert a row to the values that `json.loads` would return for its JSON line."""
+        """Convert a row to JSON values, and remove nulls from its `object_columns`."""
         row = as_json(columns) if self.has_non_json_values else dict(columns)
         for column in self.object_columns:
             row[column] = _without_nulls(row[column])

@@ -67,12 +67,14 @@ class PoolSummary(msgspec.Struct, frozen=True):
 class PoolsSummary(msgspec.Struct, frozen=True):
     """Summary of the pools of one dataset, or of all datasets.
 
+    The last three attributes are empty in the summary of all datasets.
+
     Attributes:
-        rows: Rows that are in some pool, each counted once; so are their tokens.
+        rows: Number of rows in at least one pool. A row in several pools is counted once, and so are its tokens.
         ledger: Counts of the rows that pools are chosen from.
-        left_out: By pool without rows: the reason why no row of the dataset can be in it.
-        empty: By other pool without rows: the number of rows that meet each of its conditions.
-        correctness_gap: Number, range and examples of the dataset's rows with a correctness that are in no pool.
+        left_out: Pools without rows because no row of the dataset can be in them, with the reason.
+        empty: Other pools without rows; for each condition of a pool, the number of rows that meet it.
+        correctness_gap: Number, correctness and examples of the rows with a correctness that are in no pool.
     """
 
     rows: int
@@ -97,7 +99,7 @@ _REPORT_FILE = MetadataFile("report", 256 << 20, REBUILD, PoolReport)
 
 
 def preview_pools(report: Artifact) -> list[dict[str, str]]:
-    """Return a table row for each pool: sizes, and bars of lengths and correctness."""
+    """Return a table row for each pool, with sizes, bars and the most similar pool."""
     pools = _REPORT_FILE.read(report.path(REPORT_JSON)).total.pools
     return [
         {
@@ -155,7 +157,7 @@ def _report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
 
 
 def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[str, Path]]]:
-    """Yield each bucket's dataset, its file name, and its files by pool."""
+    """Yield each bucket as (dataset, name of its files, paths of its files by pool)."""
     for dataset, pools in datasets.items():
         files: dict[str, dict[str, Path]] = {}
         for file in pools.manifest.identity.files:

@@ -4,8 +4,7 @@
 
 A row with an accepted licence is in every pool whose conditions it meets, with all its columns. A hash of its id
 selects its file within the split, and rows of a file are sorted by id, so that removing a row changes one file per
-pool. Files are written in content-defined chunks with one row group each, so that most bytes of that file remain
-unchanged.
+pool. A file has one row group, written in content-defined chunks, so that most bytes of a changed file stay the same.
 """
 
 import functools
@@ -111,7 +110,7 @@ def pooled_split(path: str) -> str:
 
 
 def _bucket_count(rows: Artifact) -> int:
-    """Choose the number of a split's buckets, a power of two that rarely changes."""
+    """Choose how many buckets a split has: a power of two, which rarely changes."""
     footers = (pq.read_metadata(rows.path(path)) for path in data_files(rows))
     plain: int = sum(
         footer.row_group(group).total_byte_size for footer in footers for group in range(footer.num_row_groups)
@@ -120,7 +119,7 @@ def _bucket_count(rows: Artifact) -> int:
 
 
 def _empty_reason(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
-    """Explain an empty pool: columns without values, or matching rows by condition."""
+    """Explain an empty pool: by empty columns, else by matching rows per condition."""
     columns = {column for condition in recipe.rules[name] for column in parse_condition(condition).meta.root_names()}
     if not any(counts.get(f"said/{column}", 0) for column in columns):
         return f"no row says anything in {', '.join(sorted(columns))}"
@@ -140,9 +139,9 @@ def spill_rows(
 ) -> Receipt:
     """Write rows that are in a pool to work files with one row group per bucket.
 
-    Counts: `rows`, `documents`, `tokens`, `dropped/<reason>`; and for rows with an accepted licence,
-    `holds/<condition>` (rows that meet the condition) and `said/<column>` (rows with a value). The notes describe rows
-    with an accepted licence that are in no pool although their correctness is known.
+    Counts: `rows` (all), `documents` and `tokens` (of rows in a pool), `dropped/<reason>`; of rows with an accepted
+    licence, `holds/<condition>` (rows that meet the condition) and `said/<column>` (rows with a value in the column).
+    The notes describe rows with an accepted licence that are in no pool although their correctness is known.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
     chosen = _pool_rows(split, file, pools, recipe, counts, gaps)
@@ -161,9 +160,9 @@ def spill_rows(
 def _pool_rows(
     split: str, path: Path, pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str], gaps: list[dict[str, Any]]
 ) -> Iterator[pa.Table]:
-    """Yield a file's rows that are in a pool, by row group, with flags in `_CHOSEN`.
+    """Yield a file's rows that are in a pool, by row group, with a column `_CHOSEN`.
 
-    All rows are added to `counts`, and `_describe_gap` of each row group to `gaps`.
+    All rows are added to `counts`; for each row group, the result of `_describe_gap` is added to `gaps`.
     """
     import polars as pl
 
@@ -218,7 +217,7 @@ def _has_allowed_licence(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[
 
 
 def _describe_gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
-    """Summarize `rows`, which have a correctness but are in no pool; {} if none."""
+    """Summarize `rows`, which have a correctness but are in no pool; {} without rows."""
     if not rows.height:
         return {}
     shares, examples = rows["meta_correctness"], [f"{split}/{row_id:.80}" for row_id in rows["id"][:_MAX_EXAMPLES]]
@@ -240,7 +239,7 @@ def _merge_gaps(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:
-    """Return each id's bucket, shape (rows,): 8 bytes of its sha256 modulo `buckets`."""
+    """Return each id's bucket: the first 8 bytes of its sha256, modulo `buckets`."""
     # Eight bytes each, read as big-endian integers; the modulo is exact because they are unsigned.
     heads = b"".join(hashlib.sha256(row_id.encode()).digest()[:8] for row_id in ids)
     return (np.frombuffer(heads, ">u8") % np.uint64(buckets)).astype(np.int64)
@@ -255,7 +254,7 @@ def write_pools(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Write a file for each pool that has rows in a bucket, sorted by id.
+    """Write the rows of a bucket to a file for each pool that has any, sorted by id.
 
     `paths` are work files of the split with a row group per bucket; `pools` are in the order of the flags in `_CHOSEN`.
     """

@@ -49,10 +49,10 @@ RULES: Mapping[str, tuple[str, ...]] = {
 
 
 class SealedPools(RecipeSection):
-    """Candidate pools of a dataset that another recipe built.
+    """Candidate pools of a dataset, built by another recipe.
 
     Attributes:
-        folder: Folder of the pools, absolute or relative to the data root; does not change any byte.
+        folder: Folder of the pools, absolute or relative to the data root. It does not change any byte of the result.
         dataset: Partition of the pools, such as `nemotron-math-v2`.
         splits: Splits whose rows are scored.
     """
@@ -63,7 +63,7 @@ class SealedPools(RecipeSection):
 
 
 class PoolsRecipe(RecipeSection):
-    """Candidate pools of a dataset; a row may be in several.
+    """Candidate pools of a dataset; a row may be in several pools.
 
     Attributes:
         rules: SQL conditions on the columns of a row (`parse_condition`), by pool. A row is in a pool if it meets all
@@ -98,7 +98,7 @@ class PoolsRecipe(RecipeSection):
 
 
 def raise_if_invalid_name(purpose: str) -> None:
-    """Raise ValueError if a pool's name cannot be the name of a folder and a config."""
+    """Raise ValueError if a pool's name cannot name a folder and a hub's config."""
     if not _PURPOSE.fullmatch(purpose):
         raise ValueError(f"{purpose!r} must be lower-case words joined by `_`, since it names a folder and a config")
 
@@ -108,8 +108,9 @@ def parse_condition(condition: str) -> "pl.Expr":
     """Parse an SQL condition on a row.
 
     Raises:
-        ValueError: The condition is not one expression, uses no column or an unknown one (the error names the nearest),
-            compares incompatible values, is not boolean, or depends on files, other rows or the clock.
+        ValueError: The condition is not one expression, is too large, uses no column, an unknown column (the error
+            suggests a known one) or an unsupported operation, compares incompatible values, has an invalid pattern, is
+            not boolean, or depends on files, other rows or the clock.
     """
     import polars as pl
 

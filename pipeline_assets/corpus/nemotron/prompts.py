@@ -6,7 +6,7 @@
 
 A row is dropped if its text is not valid Harmony, if its completion is missing or too short, if a call does not fit the
 declared tools, or if an earlier row has the same text. Texts are compared without the system message that normalisation
-adds, and also with earlier splits if the recipe requests it.
+adds. If the recipe requests it, they are also compared with texts of earlier splits.
 """
 
 import functools
@@ -52,7 +52,7 @@ class DroppedRow(msgspec.Struct, frozen=True):
     """Dropped row with its reason.
 
     Attributes:
-        file: File of the source, as in rejects; `row` is the row's position in this file.
+        file: File of the source, named as in rejects; `row` is the row's position in this file.
         shard: File of normalised rows; `shard_row` is the row's number in this file.
     """
 
@@ -71,8 +71,8 @@ class _PromptShard:
 
     Attributes:
         passing: Number of rows that pass the rules; 0 until it is known.
-        repeats: Result of `write_repeats` for the texts of the passing rows; None until it is known, or without
-            repeats.
+        repeats: Result of `write_repeats` for the texts of the rows that pass; None until it is known, or if no text is
+            a repeat.
     """
 
     name: str
@@ -186,7 +186,7 @@ def drop_reason(row: Row, rules: PromptRules) -> tuple[str, str] | None:
 
 
 def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
-    """Return the rendered system message, without and with the line that tools add."""
+    """Render the system message, if any, without and with the line that tools add."""
     if system is None:
         return ()
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
@@ -215,7 +215,7 @@ def _document(row: Row, split: str) -> Document:
 
 
 def extract_prompt(row: Row) -> str:
-    """Return the statement of a proof, else the user messages, else the whole text."""
+    """Return a proof's formal statement, else the user messages, else the whole text."""
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:
         return str(statement)

@@ -13,10 +13,10 @@ PROOF_COLUMNS = ("problem", "formal_statement", "lean_header")
 
 
 def formalisation(row: Row) -> list[Message]:
-    """Return a conversation that answers a problem with its statement in Lean.
+    """Return a conversation that answers a problem with its formal statement in Lean.
 
-    The answer begins with `lean_header` (imports and options) and a blank line, since published headers have no line
-    end.
+    Before the statement, the answer has `lean_header` (imports and options), if any, and a blank line. A row without a
+    problem or a statement raises `RowFault`.
     """
     problem, statement = to_text(row.get("problem")), to_text(row.get("formal_statement"))
     if problem is None:
@@ -29,7 +29,7 @@ def formalisation(row: Row) -> list[Message]:
 
 
 def proof_task(row: Row) -> str | None:
-    """Return `meta_task`: proof or formalisation; None for a row with a Harmony text."""
+    """Return a row's task, proof or formalisation; None if the row is Harmony text."""
     if has_value(row.get("text")):
         return None
     return PROOF if has_value(row.get("messages")) else FORMALISATION

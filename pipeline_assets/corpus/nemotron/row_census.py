@@ -1,7 +1,7 @@
 """Census of source rows: columns, messages by role, types and metadata coverage.
 
 The functions that build rows (`has_value`, `row_correctness`, `read_tools`) decide whether metadata is present, so rows
-and their inventory agree. Counts are nested by name, and counts of shards add up.
+and their inventory agree. Counts are nested by name, and the counts of shards can be added.
 """
 
 from collections import Counter

@@ -217,7 +217,7 @@ _SHOWN_COLUMNS = 20
 
 
 def preview_columns(inventory: Artifact) -> list[dict[str, str]]:
-    """Return a split's first columns, with types and the share of rows with a value."""
+    """Return a split's first columns, with types and the share of non-null rows."""
     columns = list(read_inventory(inventory)["columns"].items())
     return [
         {"column": name, "types": ", ".join(column["types"]), "share of rows": column["share"]}

@@ -80,11 +80,12 @@ class _Attempts(NamedTuple):
 
 
 def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
-    """Return the correctness columns from all conditions; null without valid attempts.
+    """Return the correctness columns of a row; null without valid conditions.
 
-    A condition is ignored if its count is 0, or if its values are contradictory (more right than attempted) or not
-    numbers. If count or pass is missing, only the accuracy is used, and `meta_pass_k` and `meta_correct_count` are
-    null. Numbers may be text. Shares are rounded to four digits like the stored accuracy.
+    They describe the condition with the highest accuracy; only `meta_correctness_high` describes the best `high_…`
+    condition, and `meta_solved_bin` all conditions. A condition is ignored if its count is 0, if its pass exceeds its
+    count, or if neither count and pass nor the accuracy are valid numbers. If only the accuracy is valid, `meta_pass_k`
+    and `meta_correct_count` are null. Numbers may be text. Shares are rounded to four digits like the stored accuracy.
     """
     valid = {}
     for condition in CONDITIONS:
@@ -105,7 +106,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
 
 
 def _solved_bin(attempts: list[_Attempts]) -> str | None:
-    """Return `unsolved`, `hard`, `medium` or `easy`; None without attempts."""
+    """Return the bin of a share of right attempts, such as `hard`; None if unknown."""
     count = sum(condition.attempts or 0 for condition in attempts)
     passed = sum(condition.passed or 0 for condition in attempts)
     if not count:
@@ -158,9 +159,9 @@ def row_metadata(
 ) -> dict[str, object]:
     """Return the columns `meta_…` of a row; a missing value is null.
 
-    A source value of an unexpected type is stored as canonical JSON, and so is `metadata`, in `meta_eval_json`. The
-    source columns that no output column holds are stored together in `meta_source_json`, without the user names and
-    URLs that the settings omit. `conversation` has the row's messages before rendering drops any.
+    A source value of an unexpected type is stored as canonical JSON. The column `metadata` is stored so too, in
+    `meta_eval_json`. Source columns without an output column are stored together in `meta_source_json`, without the
+    user names and URLs that the settings omit. `conversation` has the row's messages before rendering drops any.
     """
     texts = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
     return {
@@ -222,7 +223,7 @@ def _source_json(row: Row, settings: RowsRecipe) -> str | None:
 
 
 def _to_texts(value: JsonValue) -> list[str]:
-    """Return a column as a list of texts; a single value becomes a list of one."""
+    """Return the texts of a column, a list or a single value, without missing values."""
     values = value if isinstance(value, list) else [value]
     return [text for text in map(to_text, values) if text is not None]
 

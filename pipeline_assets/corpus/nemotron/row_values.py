@@ -1,7 +1,7 @@
 """Values of source rows: missing values, canonical JSON and reasons of rejects.
 
-A missing value is absent, null, `""` or `[]`, because equal rows arrive as published JSON, which omits keys, and
-through Arrow, which fills them with null.
+A value is missing if it is absent, null, `""` or `[]`. These are not distinguished, because the same row may arrive as
+published JSON, which omits keys, or through Arrow, which sets omitted keys to null.
 """
 
 import json
@@ -42,8 +42,8 @@ def to_text(value: JsonValue) -> str | None:
 class RowReason(StrEnum):
     """Reason code of a rejected row; `harmony.message.Reason` has the others.
 
-    `no_messages`: messages, text and parts of a proof are missing. `no_problem`, `no_formal_statement`: missing in a
-    proof without messages. `wrong_type`: a column has an unexpected type. `malformed_message`, `malformed_tool_call`,
+    `no_messages`: messages, text and parts of a proof are missing. `no_problem`, `no_formal_statement`: a proof without
+    messages lacks this part. `wrong_type`: a column has an unexpected type. `malformed_message`, `malformed_tool_call`,
     `malformed_tools`: unknown form. `unknown_role`. `reply_without_call`: a tool replies without a name, and no call is
     open. `lone_surrogate`: not encodable as UTF-8. `nested_too_deep`: more than `columns.MAX_NESTING` levels.
     """

@@ -58,7 +58,7 @@ class RowsRecipe(RecipeSection):
             flag it.
         keep_user_names: Store the column `user_name` in `meta_source_json`.
         keep_urls: Store the columns `url` and `user_url` in `meta_source_json`.
-        max_rows: Size of a sample over all files of a split (`plan_sample`); None for all rows.
+        max_rows: Maximum rows of a sample over all files of a split (`plan_sample`); None for all rows.
         shard_bytes: Approximate number of source bytes for one Parquet file.
     """
 

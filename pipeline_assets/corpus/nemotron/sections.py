@@ -41,7 +41,7 @@ class DeduplicateRecipe(RecipeSection):
         min_completion_tokens: A row with fewer completion tokens is dropped.
         scope: Rows that are compared: of one split, of one dataset, or of the whole recipe.
         near: Similarity of near duplicates; None to skip the search.
-        near_duplicates: Tag or drop near duplicates. Of a group, the most correct row is kept, the first of equals.
+        near_duplicates: Tag or drop near duplicates, except the most correct row of a group (the first of equals).
     """
 
     min_completion_tokens: int = pydantic.Field(8, ge=0)
@@ -54,7 +54,7 @@ class DeduplicateRecipe(RecipeSection):
         return {"split": split, "dataset": dataset_of_partition(split), "all": None}[self.scope]
 
     def prompt_dedup_recipe(self) -> dict[str, Any] | None:
-        """Return the `DedupRecipe` of prompts as content; None without near deduplication."""
+        """Return the content of the `DedupRecipe` for prompts; None without `near`."""
         if self.near is None:
             return None
         order = {"selection": "quality", "quality_column": CORRECTNESS}
@@ -83,8 +83,8 @@ def recipe_warnings(
 ) -> Iterator[str]:
     """Yield warnings about a missing HF_TOKEN and reasoning efforts that may be wrong.
 
-    Of the six known datasets, only those in `EFFORTS` can have a wrong effort: the others are not rendered, or their
-    splits are not named after efforts.
+    Efforts are checked for unknown datasets and for datasets in `EFFORTS`. The other known datasets have Harmony texts
+    of their own, or splits that are not named after efforts.
     """
     if rows is not None and rows.system is not None:
         sections = [section for section in datasets if section.dataset in EFFORTS or section.dataset not in DOMAINS]
@@ -123,7 +123,7 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
 
 
 def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeError]:
-    """Yield errors of repeated datasets or splits, and of settings that rows lack."""
+    """Yield errors: a repeated dataset or split, a missing domain, an unused effort."""
     earlier = set[str]()
     for number, section in sections_at(recipe, "datasets"):
         dataset, location = str(section.get("dataset")), ("datasets", number)

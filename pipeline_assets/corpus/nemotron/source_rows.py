@@ -47,9 +47,9 @@ class RowShard:
     """Consecutive pieces of a split's files, named by a number of five digits.
 
     Attributes:
-        limits: Maximum rows to read from each piece's start; what a piece lacks is added to the next. None for all
-            rows.
-        rows: 0, because rows are unknown before they are read.
+        limits: Maximum number of rows to read from the start of each piece; if a piece has fewer rows, the difference
+            is added to the limit of the next piece. None for all rows.
+        rows: Always 0, because the number of rows is unknown before they are read.
     """
 
     name: str
@@ -80,7 +80,7 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
 
 
 def empty_sample_error(max_rows: int, where: object) -> InputError:
-    """Return the error for an empty sample, which suggests a full scan."""
+    """Return the error for an empty sample; its fix is to read all rows."""
     what = f"a sample of at most {max_rows:,} rows is empty"
     return InputError(what, where, "omit `max_rows` in the recipe to read all rows, or omit the split")
 
@@ -102,9 +102,9 @@ def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
 def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceRow | Reject]:
     """Yield every row that begins in the piece; unreadable rows as rejects.
 
-    `limit` bounds rows and rejects together; None reads all. Blank lines are skipped. Reasons: `cut_off` (the last line
-    of a file has no newline and cannot be read), `not_json`, `wrong_type` (not an object), `invalid_utf8`,
-    `lone_surrogate`, `nested_too_deep`. Raises `InputError` if the file changed after it was planned.
+    `limit` bounds rows and rejects together; None reads all. Blank lines are skipped. Reasons of rejects: `cut_off`
+    (the last line of a file has no newline and cannot be read), `not_json`, `wrong_type` (not an object),
+    `invalid_utf8`, `lone_surrogate`, `nested_too_deep`. Raises `InputError` if the file changed after it was planned.
     """
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _line_rows(lines(piece))
     file = piece.file.name

@@ -85,8 +85,8 @@ def split_from_name(path: str) -> str:
 def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitFiles]:
     """Find every split with its files, in the card's order.
 
-    If the card names no files, splits are found by the names of files, and sorted. `card` is the text of README.md,
-    empty if missing; `where` names the dataset in errors.
+    If the card names no files, the names of the files determine the splits, which are sorted. `card` is the text of
+    README.md, empty if it is missing; `where` names the dataset in errors.
     """
     available = sorted(paths)
     configs = parse_configs(card, where)
@@ -103,7 +103,8 @@ def find_split(
 ) -> SplitFiles:
     """Find the files of one split; the recipe's `patterns` by split override the card.
 
-    `card` is the text of README.md; `where` names the dataset in errors. An unknown split raises `UsageError`.
+    `card` is the text of README.md; `where` names the dataset in errors. If the dataset has no such split, raise
+    `UsageError`.
     """
     if split in patterns:
         named = files_matching(paths, patterns[split], f"split {split!r} of the recipe", where)
@@ -138,7 +139,7 @@ def files_matching(paths: Iterable[str], patterns: Sequence[str], owner: str, wh
 
 
 def _group_by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
-    """Group files by split; the names in one format must spell the split alike."""
+    """Group files by split; a split spelt in two ways in one format is an error."""
     by_split: dict[str, list[str]] = {}
     first: dict[tuple[str, Format], str] = {}
     for path in paths:

@@ -56,7 +56,7 @@ def _canonical(arguments: str) -> str:
 
 
 def log_calls(messages: Iterable[Message]) -> CallLog:
-    """Log the calls and replies of a parsed text, whose replies name only a tool.
+    """Log the calls and replies of a parsed text, in which replies have no call ids.
 
     A reply answers the first call of its tool that has no reply yet; a reply without such a call is ignored.
     """

@@ -62,7 +62,7 @@ class Schema:
         return self._validator is not None and self._validator.is_valid(value)
 
     def max_steps(self, characters: int) -> int:
-        """Return an upper bound of the steps to check a value of `characters` of JSON."""
+        """Return an upper bound of the steps to check JSON of `characters` characters."""
         return self._weight * (_STEPS_PER_PART + characters)
 
 
@@ -75,12 +75,12 @@ def _validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Draft202012Validat
 
 
 class _SchemaRewriter:
-    """Rewriter of a schema for jsonschema-rs; `_TooComplex` if it is too heavy.
+    """Rewriter of a schema for jsonschema-rs; raises `_TooComplex` above `MAX_WEIGHT`.
 
     Attributes:
-        rewritten: Schema for the library; its references point into its own `$defs`, by numbers.
-        weight: Number of parts, with references expanded, except that a recursive one counts as one part; a pattern
-            adds `_PATTERN_WEIGHT`.
+        rewritten: Schema for the library; its references point to numbered schemas in its own `$defs`.
+        weight: Number of parts. A reference counts as the parts that it stands for, a recursive reference as one part;
+            a pattern adds `_PATTERN_WEIGHT`.
     """
 
     def __init__(self, root: JsonValue) -> None:
@@ -145,7 +145,7 @@ class _SchemaRewriter:
         return {name: self._schema(schema) for name, schema in schemas.items()} if isinstance(schemas, dict) else None
 
     def _pattern_properties(self, schemas: JsonValue) -> JsonValue:
-        """Rewrite schemas by pattern; every name and value fits an unreadable pattern."""
+        """Rewrite schemas by pattern; an unreadable pattern accepts every name and value."""
         if not isinstance(schemas, dict):
             return None
         # The pattern "" matches every name, so that no name is an additional property.
@@ -153,7 +153,7 @@ class _SchemaRewriter:
         return read if read.keys() == schemas.keys() else read | {"": True}
 
     def _pattern(self, pattern: JsonValue) -> str | None:
-        """Return a pattern if the library reads it in linear time and little memory."""
+        """Return a pattern that the library accepts (linear time, low memory), else None."""
         self._spend(_PATTERN_WEIGHT)
         try:
             return pattern if isinstance(pattern, str) and _validator({"pattern": pattern}) else None
@@ -161,7 +161,7 @@ class _SchemaRewriter:
             return None
 
     def _reference(self, reference: JsonValue) -> str | None:
-        """Redirect a reference into `$defs`; None if it is external or dangling."""
+        """Redirect a reference into `$defs`; None if it has no target in the schema."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         target = self._root
@@ -232,8 +232,9 @@ class DeclaredTools:
     Attributes:
         tools_id: Hex sha256 of `canonical`, the key of the list in the catalogue.
         canonical: The list as JSON with sorted keys; the tools keep their order.
-        namespace: Content of the developer message, with keys of schemas in the row's own order.
-        parameters: JSON Schema of each tool's arguments by name; the last of several with one name.
+        namespace: Tools for the developer message; the keys of schemas keep the row's order.
+        parameters: JSON Schema of a tool's arguments, by the tool's name; of tools with the same name, the last one's.
+        schemas: Schemas compiled so far, by the tool's name.
     """
 
     tools_id: str
@@ -250,7 +251,7 @@ class DeclaredTools:
 
 
 def declared_tools(row: Row) -> DeclaredTools | None:
-    """Return the tools in a row's column `tools`, a list or JSON text; else None."""
+    """Return the tools in the column `tools`, a list or JSON text; None if missing."""
     tools = read_tools(row)
     if tools is None:
         return None
