@@ -5,8 +5,8 @@
     CANDIDATE_DATASET_ID=me/pools modal run modal_jobs/nll_scoring.py
 
 `fetch` copies pools and model from the hub to one Modal volume; `score` reads that volume and writes to another one.
-CORPUSMILL_MODAL_* configure containers, see `modal_settings`. Modal passes the input of an interrupted container to
-another one even without `retries`; the shard is scored again. Containers have only the pinned packages of scoring.
+The variables CORPUSMILL_MODAL_* configure the containers, see `modal_settings`. Modal passes the input of an
+interrupted container to another container even without `retries`; the shard is then scored again.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ _OPTIONS = {
 
 
 def build_image(extra_packages: Sequence[str]) -> modal.Image:
-    """Return an image with pinned packages and the source of this project."""
+    """Return an image with pinned packages, extra ones and this project's source."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         modal.Image.debian_slim(python_version=python)
@@ -105,7 +105,7 @@ def _portable_errors() -> Iterator[None]:
     region=SETTINGS.region,
 )
 def fetch(request: str) -> str:
-    """Fetch missing files of pools and models to their volume, and return the request."""
+    """Fetch missing files of the pools and the model to a volume; return the request."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.scoring.remote_shard import fetch_files
 
@@ -130,7 +130,7 @@ def fetch(request: str) -> str:
     region=SETTINGS.region,
 )
 def score(request: str) -> str:
-    """Score a shard, write its scores to their volume, and return the receipt as JSON."""
+    """Score a shard, write the scores to a volume, and return the receipt as JSON."""
     from pipeline_assets.corpus.scoring.remote_shard import is_fetched, score_remote
 
     content = json.loads(request)
@@ -147,13 +147,13 @@ def score(request: str) -> str:
 
 
 def _commit(volume: modal.Volume) -> None:
-    """Make written files durable and visible to other containers."""
+    """Make a volume's new files durable and visible to other containers."""
     if not modal.is_local():
         volume.commit()
 
 
 def batch_tokens(variables: Mapping[str, str]) -> str:
-    """Return BATCH_SIZE in tokens; a value below 512 is a number of rows."""
+    """Return BATCH_SIZE in tokens; a value below 512 counts rows of MAX_LENGTH tokens."""
     from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
     numbers = {"MAX_LENGTH": _ROW_TOKENS}
@@ -174,8 +174,9 @@ def batch_tokens(variables: Mapping[str, str]) -> str:
 def main(out_dir: str = "data", dry_run: bool = False) -> None:
     """Score pools of a hub; environment variables set the options of `nemotron score`.
 
-    CANDIDATE_DATASET_ID, CANDIDATE_REVISION (default: its head), CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION (default:
-    its head), TOKENIZER_NAME (`model` or `o200k_harmony`), MAX_LENGTH, BATCH_SIZE (see `batch_tokens`), MAX_RECORDS.
+    CANDIDATE_DATASET_ID, CANDIDATE_REVISION (default: the dataset's head), CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION
+    (default: the model's head), TOKENIZER_NAME (`model` or `o200k_harmony`), MAX_LENGTH, BATCH_SIZE (see
+    `batch_tokens`), MAX_RECORDS.
     """
     LOCAL_FUNCTIONS.update(fetch=fetch, score=score)
     variables = {"MODEL_NAME": "unsloth/gpt-oss-120b", **{name: value for name, value in os.environ.items() if value}}

@@ -37,7 +37,7 @@ _INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetsDefinition]:
     """Return an asset for each kind of artifact of a recipe, upstream first.
 
-    `recipe_by_folder` finds the other recipe that builds an input, by the input's folder.
+    `recipe_by_folder` maps an artifact's folder to the name of the recipe that builds the artifact.
     """
     by_kind = events.targets_by_kind(recipe)
     return [_asset(recipe, targets[0].kind, targets, root, recipe_by_folder) for targets in by_kind.values()]
@@ -137,7 +137,7 @@ def build_asset(
 def _build(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build an artifact and yield its events; yield nothing while it waits for inputs."""
+    """Build an artifact and yield its events, unless it must wait for its inputs."""
     if _waits_for_inputs(context, target, run.root):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
@@ -221,7 +221,7 @@ def _check_results(
 
 @contextlib.contextmanager
 def as_failure(root: Path, retries: int) -> Iterator[None]:
-    """Raise dg.Failure for an expected error, dg.RetryRequested for a transient one.
+    """Raise dg.Failure for an InputError, but dg.RetryRequested for a TransientError.
 
     `retries` is the number of the step's earlier retries; messages about full disks name `root`.
     """

@@ -61,7 +61,7 @@ app = typer.Typer(
 
 
 def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Callable[..., bool | None]]) -> None:
-    """Add a command to a group; `load` returns its function when the command is used."""
+    """Add a command to a group; `load` imports the command's function on first use."""
 
     class Lazy(TyperCommand):
         def get_params(self, ctx: Any) -> Any:
@@ -172,7 +172,7 @@ def main() -> None:
 
 
 def _check_encoding() -> None:
-    """Raise if an argument or folder is not UTF-8, which Parquet and the UI need."""
+    """Raise if an argument or a folder is not UTF-8: Parquet and the UI require UTF-8."""
     for name in (*sys.argv[1:], os.environ.get("CORPUSMILL_DATA", ""), os.getcwd()):
         if not name.isprintable() and any(0xDC80 <= ord(letter) <= 0xDCFF for letter in name):
             raise UsageError("the name is not UTF-8", name, "rename the file or folder")

@@ -84,7 +84,7 @@ def skip_numba_extensions() -> None:
     """Stop numba from loading extensions that kernels do not use.
 
     At its first call, numba loads the types of other libraries, such as awkward (a dependency of gigatoken), and
-    scipy's BLAS for linear algebra. Each of the two takes a third of a second per process.
+    scipy's BLAS for linear algebra. The types and the BLAS each take a third of a second per process.
     """
     from numba.core import entrypoints
     from numba.np import linalg

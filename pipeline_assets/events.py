@@ -44,7 +44,7 @@ def code_version(kind: Kind, targets: Sequence[Target], sources: Iterable[dg.Ass
     """Return the code version of an asset: the version of its stage, and a hash.
 
     The hash covers recipe values and the keys of external inputs (`sources`). After an edit of the recipe, Dagster
-    shows all partitions as stale, until the ones that are still up to date are reported with the new code version.
+    shows each partition as stale until its artifact is reported with the new code version.
     """
     contents = sorted([target.partition or "", canonical_sha256(target.build_spec())] for target in targets)
     nodes = sorted(key.to_user_string() for key in sources)  # Dagster shows an asset as stale if its edges change
@@ -57,8 +57,8 @@ class AssetView:
 
     Attributes:
         partition: Partition of the asset; None if it is not partitioned.
-        code: See `code_version`; the stage's version for a version of a recipe; another text if stale.
-        upstream: Inputs by asset; the list of an external input is empty.
+        code: See `code_version`; the stage's version if `version` is set; another text if the artifact is stale.
+        upstream: Input artifacts by asset; an external input has an empty list.
         version: Version of the recipe; None if the recipe is not a version of another one.
     """
 

@@ -3,7 +3,7 @@
 External inputs are hub repositories at a commit, local folders, tokenizer files and the licence table. Each is one node
 of the asset graph, upstream of the assets of all recipes that read it.
 
-Observations have no data version, so they make no asset stale; `sealed_sensor` does if local files changed.
+Observations have no data version and make no asset stale; `sealed_sensor` marks assets stale if local files changed.
 """
 
 import hashlib

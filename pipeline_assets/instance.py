@@ -2,7 +2,7 @@
 
 An instance is three SQLite databases and a configuration in `<data root>/dagster`, created under a lock before they are
 opened. If a process was killed while it created them, a database has no schema revision and no runs are stored; then
-all are created again. Any other problem, such as a full disk or a damaged database, is reported without a change.
+all are created again. Any other problem, such as a full disk or a damaged database, is reported and changes nothing.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _NO_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "clas
 def instance_home(root: Path) -> Path:
     """Return the folder for DAGSTER_HOME of a data root, created if needed.
 
-    Its configuration is the project's, with absolute paths. RetryableError if a database cannot be read and written.
+    Its configuration is the project's, with absolute paths. RetryableError is raised if a database cannot be used.
     """
     home = root.absolute() / "dagster"
     if home.is_file():

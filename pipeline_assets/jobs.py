@@ -60,7 +60,7 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
     """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 
-    If an artifact fails, InputError is raised after all independent ones are built, but a RetryableError at once.
+    If artifacts fail, InputError is raised after all independent artifacts are built, but a RetryableError at once.
     """
     if failures := (yield from _build(context, run, recipe)):
         raise combine_errors(failures)
@@ -69,10 +69,10 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
 def repin(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, period: Period
 ) -> Iterator[Event]:
-    """Build the recipe's version of the run's date, or its newest if no head moved.
+    """Build a recipe's version of the run's date, or the newest one if no head moved.
 
     Yield events that the UI lacks. Errors are raised as by `build_all`, also if the heads of some datasets are unknown.
-    Without an error, old versions are deleted last.
+    Without an error, artifacts of versions beyond the newest `keep_versions` (if set) are deleted last.
     """
     version = version_for(
         recipe, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
@@ -89,7 +89,7 @@ def repin(
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
     """Build all artifacts, yield events that the UI lacks, and return the failures.
 
-    The only failure is raised if nothing is left to build; a RetryableError at once.
+    A failure is raised if it is the only one and nothing is left to build, but a RetryableError is raised at once.
     """
     waiting = {target.role: (target, view) for target, view in _views(recipe, run.root)}
     failures: list[InputError] = []
@@ -118,7 +118,7 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield an artifact's events if the UI lacks them; if a check failed, all checks."""
+    """Yield an artifact's events if the UI lacks them; its checks also if one failed."""
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code)
@@ -163,7 +163,7 @@ def verify_sample(
 
 
 def _views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
-    """Return the targets of a recipe, each with its `AssetView`; reread all recipes."""
+    """Reread all recipes; return the targets of one, each with its `AssetView`."""
     return asset_views(recipe, root, recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root))
 
 
@@ -182,6 +182,6 @@ def _describe_change(target: Target, previous: Recipe | None, root: Path) -> str
 
 
 def scheduled_time(context: dg.OpExecutionContext, timezone: str) -> datetime:
-    """Return the time at which a scheduled run was due, otherwise the present time."""
+    """Return the time when a scheduled run was due, else the present, in `timezone`."""
     due = context.run.tags.get(SCHEDULED_TIME_TAG)  # UTC, whatever the schedule's zone
     return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(ZoneInfo(timezone))

@@ -15,7 +15,7 @@ def add_owners_and_tags(
 ) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
     """Add owners (`team:data,me@example.org`) and tags (`tier=gold`) to assets.
 
-    If Dagster rejects a value, a warning is logged and none is added.
+    If Dagster rejects a value, a warning is logged, and no owners or tags are added.
     """
     owners = _split_list(OWNERS)
     tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _split_list(TAGS))}

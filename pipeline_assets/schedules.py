@@ -5,8 +5,8 @@ The file is in `manifests/` or in the data root. A schedule is off until it is s
 | action | effect |
 |---|---|
 | `run` | builds the artifacts of the recipe that are not up to date |
-| `repin` | reads the heads on the hub; if one moved, writes the recipe of that day or week; builds the newest version |
-| `verify` | reads a sample of all sealed artifacts of the recipe, another one each day |
+| `repin` | reads heads on the hub; if a head moved, writes the recipe of that day or week; builds the newest version |
+| `verify` | reads a sample of all sealed artifacts of the recipe, another sample each day |
 
 If CORPUSMILL_WEBHOOK is set, each failed run is reported to that address.
 """
@@ -87,7 +87,7 @@ class Scheduled(NamedTuple):
 
 
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
-    """Read the schedules of a data root and the project, and errors of invalid files.
+    """Return schedules of a data root and the project, and errors of invalid files.
 
     A schedule of the data root overrides the project's schedule of the same name.
     """
@@ -166,7 +166,7 @@ def _job_name(section: ScheduleSection) -> str:
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def alert(context: dg.RunFailureSensorContext) -> None:
-    """Post one line about a failed run as JSON: `{"text": …}`."""
+    """Post a line on a failed run to the webhook, if set, as JSON: `{"text": …}`."""
     address = webhook_address()
     if address is None:
         return

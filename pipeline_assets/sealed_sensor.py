@@ -93,7 +93,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
 
 
 def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_SealedAsset]:
-    """List sealed artifacts, upstream first, once for each recipe that requests them."""
+    """List sealed artifacts, upstream first; repeat one that several recipes request."""
     lineage = Lineage(root)
     manifests = lineage.sealed.values()
     upstream = {item.digest: [entry["digest"] for entry in item.identity.upstream] for item in manifests}
@@ -113,7 +113,7 @@ def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> l
 
 
 def _fingerprint(sealed: Sequence[_SealedAsset]) -> str:
-    """Hash everything that events depend on: digests, code versions, times of checks."""
+    """Hash what events depend on, such as digests, code versions and times of checks."""
     lines = []
     for entry in sealed:
         checked_at, view = 0, entry.view
@@ -182,7 +182,7 @@ def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
 
 
 def _must_report(known: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether to report an evaluation; a failure found by a sample is kept."""
+    """Check whether `event` is news; a known failure that a sample found is kept."""
     if known is None:
         return True
     if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):

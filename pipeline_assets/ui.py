@@ -109,7 +109,7 @@ def _accepts_connections(port: int) -> bool:
 
 @contextlib.contextmanager
 def _serve_demo_hub(root: Path) -> Iterator[dict[str, str]]:
-    """Serve the demo's hub if the data root has one, and yield variables for clients."""
+    """Serve the demo's hub, if any, and yield environment variables for its clients."""
     from pipeline_assets.demo.corpora import HUB_FOLDER
     from pipeline_assets.demo.loopback_hub import LoopbackHub
 
@@ -122,7 +122,7 @@ def _serve_demo_hub(root: Path) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
-    """Serve the reports of a data root, and yield the variable with the address.
+    """Serve reports of a data root; yield the environment variable with their address.
 
     If the port is in use, a free one replaces it.
     """

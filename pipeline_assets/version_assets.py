@@ -69,7 +69,10 @@ def _asset(
 
 
 def _deps(name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
-    """Return dependencies: by version on the recipe's assets, else on all partitions."""
+    """Return the dependencies of an asset of versions.
+
+    A version depends on the same version of its recipe's other assets, and on all partitions of other recipes' assets.
+    """
     names = frozenset(recipe_by_folder.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()
     for target in targets:

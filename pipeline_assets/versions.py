@@ -82,7 +82,7 @@ def version_partitions(recipe: str, targets: Sequence[Target]) -> dg.PartitionsD
 
 
 def split_partition(partition: str) -> tuple[str | None, str]:
-    """Split a partition into its source, or None, and its date."""
+    """Split a partition into its source (None if it has no source) and its date."""
     if isinstance(partition, dg.MultiPartitionKey):
         keys = partition.keys_by_dimension
         return keys[SOURCE], keys[VERSION]
@@ -94,7 +94,8 @@ def version_mapping(
 ) -> dg.PartitionMapping | None:
     """Return the partition mapping between two assets of one recipe's versions.
 
-    `pairs` are sources of upstream and downstream artifacts; `source_mapping` maps sources, None to equal names.
+    `pairs` are sources, or None, of upstream and downstream artifacts. `source_mapping` maps sources; None maps each
+    source to itself. The result None stands for Dagster's default mapping.
     """
     have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in pairs}
     with warnings.catch_warnings():

@@ -28,9 +28,9 @@ _WEBSERVER = "dagster_webserver"
 
 
 class OwnPagesOnly:
-    """ASGI middleware that refuses other servers' web pages, and queries in URLs.
+    """ASGI middleware that refuses requests from other pages, and GraphQL in URLs.
 
-    Any port is accepted, because the UI may have another port behind an SSH tunnel.
+    The Host may have any port, because the UI may have another port behind an SSH tunnel.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -27,9 +27,9 @@ _IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "pea
 
 
 def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> dict[str, dg.MetadataValue]:
-    """Return Dagster metadata of an artifact: digest, counts, ledger, costs, preview.
+    """Return Dagster metadata of an artifact, such as its digest, counts and preview.
 
-    `was_current`: the artifact was up to date, so nothing was built.
+    `was_current` means that the artifact was up to date, so nothing was built.
     """
     manifest = artifact.manifest
     counts, provenance = manifest.identity.counts, manifest.provenance
@@ -82,7 +82,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
 
 
 def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
-    """Return names and types of a table's columns; a struct has `column.field` names."""
+    """Return a table's column names and types; fields of structs are `column.field`."""
     try:
         shards = [] if store is None else store.table_shards()
     except UsageError:  # rows without text
@@ -97,7 +97,7 @@ def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
 
 
 def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
-    """Return the measured costs of a build, and a table with planned ones."""
+    """Return the measured costs of a build, and a table of planned and real costs."""
     values: dict[str, dg.MetadataValue] = {}
     rows = []
     for outcome in figure_outcomes(manifest):

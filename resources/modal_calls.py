@@ -61,7 +61,7 @@ class ModalLauncher:
     """Launcher that calls the app for the score shards of a split.
 
     Ids of calls are stored in `STAGE.calls/SHARD.json`. A call whose result Modal no longer has is repeated, which
-    changes no byte.
+    changes no byte of the scores.
     """
 
     settings: ModalSettings
@@ -86,7 +86,7 @@ class ModalLauncher:
         Each job has a thread that starts its call, waits for the result and commits the receipt; at most
         `settings.places` jobs run at a time. Calls are canceled if the caller stops early or is interrupted, or if a
         call rejects its input (InputError). Calls keep running for the next build if the process is killed, after an
-        unexpected exception, and after the RetryableError of a job that failed three times.
+        unexpected exception, and after a RetryableError, such as of a job that failed three times.
         """
         self._stopped.clear()
         pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False
@@ -162,7 +162,8 @@ class ModalLauncher:
     def _wait(self, ref: str) -> object:
         """Wait for a call, and return its value or its exception.
 
-        Modal's OutputExpiredError and NotFoundError are raised: the call must be repeated.
+        Modal's OutputExpiredError and NotFoundError are raised: the call must be repeated. So are CancelledError if
+        the run ends, TransientError if Modal does not answer, and UsageError if it denies access.
         """
         last_answer = time.monotonic()
         while not self._stopped.is_set():

@@ -62,7 +62,7 @@ class Store(dg.ConfigurableResource):
     ) -> Run:
         """Return the run settings of a build.
 
-        Without a tokenizer, the built-in vocabulary file is used; without a launcher, that of the environment.
+        Without `tokenizer`, the built-in vocabulary file is used; without `launcher`, environment variables choose it.
         """
         return Run.from_settings(
             root,

@@ -46,7 +46,7 @@ class Flags:
     strict: Strict = False
 
     def run_settings(self, root: Path) -> Run:
-        """Read run settings from these options and the environment, and start the log."""
+        """Read run settings from these options and the environment, and log to stderr."""
         variables = _DEFAULT_SETTINGS | {name: value for name, value in os.environ.items() if value}
         run = Run.from_settings(
             root, variables, replace=self.replace, remote_launcher=remote_launcher_factory(variables)
@@ -131,11 +131,12 @@ def build_recipe(
     as_json: bool = False,
     lines: Lines | None = None,
 ) -> None:
-    """Build the artifacts of a recipe, and print a line for each.
+    """Build the artifacts of a recipe, and print a line or `lines` for each artifact.
 
-    `partition` selects artifacts of this partition and those without one; `kinds` selects kinds. If `lines` is set, its
-    lines are printed for each artifact when the artifact is sealed, and errors name options instead of keys in the
-    recipe file. If `strict`, warnings of checks end the command with status 1.
+    `partition` selects the artifacts that have this partition or no partition; `kinds` selects artifacts by kind.
+    Without `lines`, one line per artifact is printed at the end. With `lines`, the lines of an artifact are printed as
+    soon as it is up to date, and errors name options instead of keys in the recipe file. If `strict`, warnings of
+    checks end the command with status 1.
     """
     terminal.print_lines(recipe.warnings(), err=True)
     targets, data = recipe.targets(), settings.root
@@ -161,7 +162,7 @@ def build_recipe(
 def _build(
     recipe: Recipe, requested: Sequence[Target], path: Path, settings: Run, lines: Lines | None = None
 ) -> set[str]:
-    """Build artifacts, print failures and failed checks, and return the built roles."""
+    """Build artifacts, print failures, and return the roles of the built artifacts."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
@@ -225,7 +226,7 @@ def _format_count(count: object) -> str:
 
 
 def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lines: Lines = lambda _: ()) -> Artifact:
-    """Build targets in order, print `lines` of each artifact, and return the last one.
+    """Build targets in order, print `lines` of each, and return the last artifact.
 
     Warnings of checks are printed at the end; if `strict`, they end the command with status 1.
     """
@@ -242,7 +243,7 @@ def _check_line(target: Target, result: CheckResult) -> str:
 
 @contextlib.contextmanager
 def print_warnings_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterator[None]:
-    """Print the warnings of checks after the block, even if it fails.
+    """Print the warnings of checks after the block, even if it raises InputError.
 
     If `strict`, warnings end the command with status 1.
     """

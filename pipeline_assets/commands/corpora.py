@@ -1,6 +1,6 @@
 """Stage A's commands that build one artifact from sealed sources of any recipes.
 
-The artifact is a deduplicated corpus, its signatures, a decontaminated corpus, a packed set or a report.
+The artifact is a deduplicated corpus, a store of signatures, a decontaminated corpus, a packed set or a report.
 """
 
 import functools
@@ -195,7 +195,7 @@ def pack(
 
 
 def _read_section(content: Content, file: Path, name: str) -> Content:
-    """Return a recipe's section ({} if missing), or the only section of another file."""
+    """Return section `name` of a recipe (or {}), or of a file with no other section."""
     section = content.get(name)
     if section is None and "system" in content:
         section = {}
@@ -267,7 +267,7 @@ def decontaminated_target(corpora: Sequence[Target], place: Path, section: Decon
 def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ...]:
     """Return the sealed sources of the inputs in order, or one joint corpus.
 
-    Names of sources must differ, and no source may derive from another one.
+    Names of sources must differ, and no input may derive from another input.
     """
     corpora = tuple(sealed_target(folder, *_SOURCES, *joint_kinds) for folder in sealed_folders(inputs))
     folders = {corpus.folder for corpus in corpora}

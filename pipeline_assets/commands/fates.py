@@ -1,4 +1,4 @@
-"""The commands `stage-a why` and `dedup show`, which explain a document's fate."""
+"""The commands `stage-a why` and `dedup show`: why a document was kept or dropped."""
 
 import contextlib
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def _why_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def _place(followed: "FollowedRow", source: str, file: str, row: int) -> str:
-    """Name the line of a source row, or the row's number if a listing is missing."""
+    """Return a source row's line in its file, or its number if the listing is missing."""
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row
 

@@ -31,7 +31,7 @@ _READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
 
 
 def local_folder(name: str, option: str) -> Path | None:
-    """Return an input folder as an absolute path; None if it does not exist."""
+    """Return an input folder's absolute path; None if missing; raise if it is a file."""
     path = Path(name).absolute()
     if not name:
         raise UsageError("must not be empty", option, "pass a folder, or owner/name")
@@ -41,7 +41,7 @@ def local_folder(name: str, option: str) -> Path | None:
 
 
 def resolve_commit(hub: HubFiles, name: str, revision: str | None) -> str:
-    """Return the current commit of a branch or tag, `main` by default, and print it."""
+    """Resolve a branch, tag or commit (default: `main`); print and return the commit."""
     commit = hub.resolve(name, revision or "main")
     echo(f"{name} at {commit}", err=True)
     return commit
@@ -50,9 +50,9 @@ def resolve_commit(hub: HubFiles, name: str, revision: str | None) -> str:
 def folder_or_commit(
     hub: HubFiles, name: str, option: str, revision: str | None, revision_option: str = "--revision"
 ) -> Content:
-    """Return the recipe key of an input: `path` of a folder, or `revision` on a hub.
+    """Return a recipe key and its value: `path` of a folder, or `revision` of a repo.
 
-    Messages name the options `option` and `revision_option`. A `revision` of None stands for `main`.
+    Error messages name the options `option` and `revision_option`. A `revision` of None stands for `main`.
     """
     path = local_folder(name, option)
     if path is not None:
@@ -133,10 +133,10 @@ def hub_source(
 
 
 def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Sequence[str]) -> list[str]:
-    """Return patterns for a recipe that select `files` from all `listed` files.
+    """Return patterns, for a recipe, that select `files` from all `listed` files.
 
-    Recipes match by fnmatch, whose `*` crosses folders. If the card's `patterns` then select other files, each file is
-    named instead.
+    Recipes match by fnmatch, whose `*` also matches `/`. If the card's `patterns` then select other files than `files`,
+    each file is named instead.
     """
     likely = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
     matches = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in likely)]
@@ -149,9 +149,9 @@ def slugify(source: str) -> str:
 
 
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
-    """List the folders of sealed artifacts that patterns match, by pattern and path.
+    """List folders of sealed artifacts in order of matching patterns, then of paths.
 
-    Raise if a pattern matches no artifact, or only folders of earlier patterns.
+    Raise if a pattern matches no artifact, or matches folders but only artifacts of earlier patterns.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:
@@ -167,14 +167,14 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _sealed_folder(match: Path) -> Path | None:
-    """Find the artifact of a folder, of a file in it, or of FOLDER.manifest.json."""
+    """Find a sealed folder by its path, by a file in it, or by FOLDER.manifest.json."""
     sibling = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
     places = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
     return next((place for place in places if (place / FILE_NAME).is_file()), None)
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
-    """Return a sealed artifact of one of these kinds as an external target."""
+    """Return a folder's artifact as an external target; raise if of another kind."""
     artifact = open_artifact(folder)
     manifest = artifact.manifest
     kind = next((kind for kind in kinds if kind.name == manifest.kind), None)
@@ -189,7 +189,7 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
 
 
 def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
-    """Find an artifact's inputs of these kinds by their digests in its data root."""
+    """Find an artifact's inputs of these kinds in its data root, by their digests."""
     lineage, names = Lineage(find_data_root_above(artifact.folder)), {kind.name for kind in kinds}
     inputs = artifact.manifest.identity.upstream
     digests = [entry["digest"] for entry in inputs if "/".join(entry["name"].split("/")[:2]) in names]
@@ -202,7 +202,7 @@ def find_data_root_above(folder: Path) -> Path:
 
 
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Return artifacts of these kinds below a folder by role; raise if roles repeat."""
+    """Map roles to the artifacts of these kinds below a folder; raise if roles repeat."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
@@ -217,7 +217,7 @@ def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
 
 
 def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, list[str]]:
-    """Return the common folder of inputs, absolute, and each input's pattern below it.
+    """Return the common absolute folder of inputs, and a pattern in it for each input.
 
     Inputs are files, folders, or patterns as a shell reads them. A folder stands for its files that match `in_folder`.
     """

@@ -138,7 +138,7 @@ def _affects_one_dataset(error: InputError) -> bool:
 
 
 def _head_revision(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
-    """Return `revision` and `splits` of a dataset's head; UNPINNED if unreadable."""
+    """Return `revision` (or UNPINNED) and, if known, `splits` of a dataset's head."""
     revision = UNPINNED
     try:
         revision = hub.resolve(section["dataset"])
@@ -153,7 +153,7 @@ def _head_revision(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
 
 
 def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
-    """Build a report on datasets whose pools are up to date, and name the others."""
+    """Report on datasets whose pools are up to date, and print the other datasets."""
     pools = [
         target
         for target in recipe.targets()
@@ -167,7 +167,7 @@ def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
 
 
 def sealed_rows(folder: Path) -> tuple[list[Target], list[Target]]:
-    """Find deduplicated rows below a folder, then normalised rows of other splits.
+    """Return deduplicated rows below a folder, and normalised rows of other splits.
 
     A folder in hub layout stands for the rows that it was built from.
     """

@@ -33,8 +33,8 @@ Content = dict[str, Any]
 class Section:
     """Annotation of a command's parameter that receives the content of a section.
 
-    Each key of the section becomes an option. If an option without a default is omitted, so is its key, but a key that
-    may be null or a list gets null or an empty list.
+    The section's keys become options. If an option without a default is not passed, its key is left out of the content;
+    but a list is then empty, and a key that may be null is null.
     """
 
     section: type[pydantic.BaseModel]
@@ -42,7 +42,7 @@ class Section:
 
 
 class SetsKeys:
-    """Annotation of a command's option that sets recipe keys without an `Option`."""
+    """Annotation that names the recipe keys which a command's option sets."""
 
     def __init__(self, *keys: str) -> None:
         self.keys = keys
@@ -53,7 +53,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
 
     A parameter annotated with `Section` becomes an option per key; a dataclass becomes an option per field. The
     function's docstring ends the help. Exit status is 1 if the function returns False. Errors name recipe keys by the
-    options that set them, and end with the command that continues the build.
+    options that set them. Retryable and unexpected errors end with the command that continues the build.
     """
     hints = get_type_hints(function, include_extras=True)
     flat: dict[str, inspect.Parameter] = {}
@@ -118,7 +118,7 @@ def _options_by_key(parameter: inspect.Parameter) -> dict[str, str]:
 def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionFinder:
     """Return a function that finds the option of a recipe key.
 
-    `names` has options by full key. `options` has them by key within a section, which may be nested in the recipe.
+    `names` maps full keys to options. `options` maps keys within a section, wherever the section is in the recipe.
     """
 
     def option_name(key: str) -> str | None:
@@ -163,7 +163,7 @@ def _keys(marked: Section) -> Iterator[_Key]:
 def _default(field: FieldInfo, option: Option) -> object:
     """Return an option's default: `Parameter.empty` if the recipe key is required.
 
-    None stands for a default that is no bool, int or str: the recipe section applies it.
+    None means that the recipe section itself applies a default, which is no bool, int or str.
     """
     if option.default is not ...:
         return option.default
@@ -173,7 +173,7 @@ def _default(field: FieldInfo, option: Option) -> object:
 
 
 def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tuple[str, FieldInfo, Option]]:
-    """Yield key, field and option of each key with an `Option`, also nested ones."""
+    """Yield key, field and option for each `Option` of a section and nested sections."""
     for name, field in section.model_fields.items():
         option = next((mark for mark in field.metadata if isinstance(mark, Option)), None)
         if option is not None:

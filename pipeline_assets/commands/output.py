@@ -1,4 +1,4 @@
-"""Standard output that is closed, or that cannot be written."""
+"""Handling of standard output that is closed or cannot be written."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Raise InputError about standard output if the block cannot write to it."""
+    """Raise InputError, or BrokenPipeError, if the block cannot write to stdout."""
     try:
         yield
     except BrokenPipeError:

@@ -79,7 +79,7 @@ def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
 
 
 def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]]) -> Iterator[terminal.Line]:
-    """Yield the lines of a conversation's messages, marked if the loss counts them.
+    """Yield a conversation's messages as lines, marked if the loss counts the message.
 
     Lines are tuples, so that no first word is coloured as a state.
     """

@@ -1,6 +1,6 @@
 """The command `plan`, which predicts the bytes and rows of a recipe's build.
 
-For built artifacts, planned and real figures are compared. One group of lines per kind fits many artifacts on a screen.
+For built artifacts, planned and real numbers are compared. Lines are grouped by kind to fit many artifacts on a screen.
 """
 
 import os
@@ -99,7 +99,7 @@ def _warnings(plan: RecipePlan) -> list[str]:
 
 
 def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
-    """Yield lines of a kind: counts by state, the first artifacts, total figures."""
+    """Yield a kind's lines: counts by state, the first artifacts, and totals."""
     states = Counter(entry.status.condition for entry in artifacts)
     yield f"{kind}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
     waiting = [entry for entry in artifacts if not entry.status.matches_recipe]
@@ -126,7 +126,7 @@ def _outcomes(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
 
 
 def _planned_figures(waiting: Sequence[ArtifactPlan]) -> str:
-    """Format the planned totals, grouped by basis, with each basis in brackets."""
+    """Format planned totals in groups, each with the basis of the plan in brackets."""
     by_basis: dict[str, list[str]] = {}
     for name in _UNITS:
         figures = [entry.figures[name] for entry in waiting if name in entry.figures]
@@ -137,7 +137,7 @@ def _planned_figures(waiting: Sequence[ArtifactPlan]) -> str:
 
 
 def _real_figures(figures: Sequence[FigureOutcome]) -> str:
-    """Format the real totals of figures with their difference from the plan."""
+    """Format real totals with their differences from the planned totals."""
     totals = []
     for name in _UNITS:
         pairs = [

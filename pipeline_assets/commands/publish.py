@@ -74,7 +74,7 @@ def publish(
 def _publishable(folder: Path) -> Path:
     """Return the folder if it is sealed, else the only final artifact below it.
 
-    An artifact is final if no other one below the folder was built from it.
+    An artifact is final if no other publishable artifact below the folder was built from it.
     """
     if (folder / FILE_NAME).exists():
         return folder

@@ -117,7 +117,7 @@ def subsets(
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield the row count of each rule's subset, with the reason if it is empty."""
+    """Yield the ledger, then the row count of each subset; explain empty subsets."""
     identity = artifact.manifest.identity
     yield f"{artifact.folder}  {identity.ledger}"
     for rule, rows in identity.counts["subsets"].items():
@@ -165,7 +165,7 @@ def _scoring_recipe(
 
 
 def _print_work(scores: Sequence[Target], run: Run) -> None:
-    """Build the inputs of scores, and print the work and cost of missing scores."""
+    """Build the inputs of scores; print the work left to do, with its cost on Modal."""
     for _ in run_targets(upstream_first([upstream for target in scores for upstream in target.upstream]), run):
         pass
     works = []

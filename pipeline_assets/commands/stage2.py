@@ -1,4 +1,4 @@
-"""The commands of `stage2`: licensed corpora, their tokenizer and shards."""
+"""The commands of `stage2` for licensed corpora, their tokenizer and token shards."""
 
 import datetime
 import json
@@ -50,7 +50,7 @@ _STATISTICS = ".json"
 
 
 def _hub_section(dataset: str, keys: Content, run: Run, output: Path | None) -> Content:
-    """Return the section of a hub source, named by the output file or the dataset."""
+    """Return the section of a hub source, named after the output file or the dataset."""
     hub, tag, config = run.require_hub("a dataset"), keys.get("license_tag"), keys.get("config", "default")
     tag = None if tag is None else licence_table().require_tag(tag, "--license")
     commit, column = resolve_commit(hub, dataset, keys["revision"]), keys["columns"]["text"]
@@ -208,7 +208,7 @@ def process(
 
 
 def _check_tokenizer(recipe: Stage2Recipe, file: Path) -> str:
-    """Return a tokenizer file's sha256, which must match the one that a recipe pins."""
+    """Return a tokenizer file's sha256; raise if the recipe pins another sha256."""
     if not file.is_file():
         raise UsageError("file not found", file, "pass a SentencePiece .model")
     actual = file_sha256(file)
@@ -225,7 +225,7 @@ def _read_recipe(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
 
 
 def _pin_recipe_copy(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
-    """Copy a recipe to the data root, and pin its unpinned datasets to their heads."""
+    """Copy a recipe to the data root; pin unpinned datasets to heads if accessible."""
     recipe, source = _read_recipe(manifest, run.root)
     path = copy_recipe(source, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):

@@ -167,7 +167,7 @@ def normalize(input: Inputs, keys: Annotated[Content, Section(LocalSource)], bui
 
 
 def _print_normalized(source: Artifact, section: Content) -> None:
-    """Print a sealed source, because the input of `normalize` is this source itself."""
+    """Print a source that is normalised already; raise if the options contradict it."""
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):

@@ -48,7 +48,7 @@ class KnownRecipe:
 
     @property
     def is_listed(self) -> bool:
-        """False only for a readable recipe of the project that has no artifact here."""
+        """False only for a readable project recipe without artifacts in the data root."""
         if self.path.parent == self.root / "recipes" or self.error is not None:
             return True
         return any(entry.sealed != "missing" or entry.unfinished for entry in self.artifacts)
@@ -136,7 +136,7 @@ def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory
 
 
 def _reason(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
-    """Return why an artifact has its state, and the command to run; None if current."""
+    """Return the reason for a state, with a command if work is left; None if current."""
     unfinished, reason = entry.unfinished, entry.reason
     if entry.condition == "damaged":
         reason = f"{reason}; to repair it: {known.command_for(entry)}"

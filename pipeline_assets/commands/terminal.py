@@ -55,7 +55,7 @@ Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 def data_root(folder: Path | None, typed: Path | None) -> Path:
     """Return the data root: `typed` if set, else the artifact's, else CORPUSMILL_DATA.
 
-    If the command has no artifact's `folder`, the default is `data`.
+    If all are missing, return `data` for a command without `folder`, otherwise raise UsageError.
     """
     from pipeline_assets.spine.artifact import require_manifest
     from pipeline_assets.spine.lineage import find_data_root
@@ -140,7 +140,7 @@ def join_first(names: Sequence[str], limit: int) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
-    """Format rows as lines of columns; the column numbers in `numbers` align right."""
+    """Format rows as aligned columns; columns in `numbers` (from 0) align right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -179,7 +179,7 @@ def resume_hint(command: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stops_as_ctrl_c() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM and SIGHUP too, unless ignored or handled."""
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP if their action is the default."""
     is_main = threading.current_thread() is threading.main_thread()
     numbers = [number for number in _STOPS if is_main and signal.getsignal(number) is signal.SIG_DFL]
     process = os.getpid()
@@ -218,7 +218,7 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to_stderr() -> None:
-    """Print log lines of the kernels to stderr."""
+    """Print the log lines of corpusmill to stderr."""
     handler = _StderrHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # our own log has each of its tries

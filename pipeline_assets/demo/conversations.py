@@ -83,7 +83,7 @@ def _row(dataset: str, split: str, number: int) -> Row:
 
 
 def _add_calculator_call(row: Row, a: int, b: int | str, product: int) -> None:
-    """Add a tool, with a call and its result before the last message."""
+    """Add a tool, and insert a call and its result before the last message."""
     call = {"id": f"call_{a}", "type": "function", "function": {"name": "multiply", "arguments": {"a": a, "b": b}}}
     calling = {"role": "assistant", "content": "", "reasoning_content": "It asks for a product.", "tool_calls": [call]}
     result = {"role": "tool", "content": str(product), "tool_call_id": f"call_{a}"}

@@ -1,6 +1,6 @@
 """Generated corpora of all five systems, equal on every machine.
 
-Hub datasets have the paths, cards and columns of the real ones, or at least the columns that recipes read.
+Hub datasets have the paths, cards and columns of the real datasets, or at least the columns that recipes read.
 """
 
 import bz2
@@ -67,9 +67,9 @@ def _dataset(name: str, licence: str | list[str], config: str, **splits: Mapping
 
 
 def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
-    """Map file paths to rows of pages, in order.
+    """Map file paths to rows of pages, in the order of the pages.
 
-    `path` is a format string with fields of `_record`. `columns` selects fields; `column=field` renames one.
+    `path` is a format string with fields of `_record`. `columns` lists fields; `column=field` renames a field.
     """
     files: dict[str, list[Json]] = {}
     fields = [column.partition("=") for column in columns.split()]
@@ -118,7 +118,7 @@ def _record(page: Page, number: int, dump: str) -> Json:
 
 
 def _encoded(folder: str, files: Mapping[str, Rows]) -> Files:
-    """Encode rows as Parquet or JSON lines, according to the file suffix."""
+    """Encode rows as Parquet or (compressed) JSON lines, according to the file suffix."""
     pack: dict[str, Callable[[bytes], bytes]] = {".gz": gzip_member, ".zst": zstandard.compress}
     for path, rows in files.items():
         suffix = Path(path).suffix
@@ -133,7 +133,7 @@ def _encoded(folder: str, files: Mapping[str, Rows]) -> Files:
 
 
 def gzip_member(content: bytes) -> bytes:
-    """Compress content into a gzip member, equal in every version of Python."""
+    """Compress content into a gzip member of equal bytes in every version of Python."""
     packed = gzip.compress(content, mtime=0)
     return packed[:9] + b"\x03" + packed[10:]  # byte 9 names the operating system: 3 is Unix
 
@@ -141,9 +141,9 @@ def gzip_member(content: bytes) -> bytes:
 def _healing() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages.
 
-    Each copy is in the dump after its page (after the last dump, in the first). There are three texts with another id,
-    two repeated ids (one without its last paragraph), a text with a NUL, and an empty text, which is one bad row in a
-    thousand.
+    Each copy is in the dump after the dump of its page; the first dump follows the last. Three copies have another id.
+    Two repeat the id, and one of these lacks the last paragraph. One has a NUL in its text. One has an empty text:
+    one bad row in a thousand.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]
@@ -180,9 +180,9 @@ def _nemotron() -> Files:
 def _stage2() -> Files:
     """Yield five datasets of pages and two of Python modules, with planted texts.
 
-    Each of the five has a page of one English sentence and three pages in other languages. C4 also has pages that quote
-    three pages of FineWeb and one of C4, and a near duplicate of the latter. codeparrot also has two modules of other
-    licences and one module twice, which starcoderdata has too.
+    Each dataset of pages has a page of one English sentence and three pages in other languages. C4 also has pages that
+    quote three pages of FineWeb and one page of C4, and a near duplicate of this page of C4. codeparrot has two modules
+    with other licences, and one module twice; starcoderdata contains this module too.
     """
     sites = ("web", "articles", "crawl", "sample", "mixed")
     web, articles, crawl, sample, mixed = (
@@ -261,7 +261,7 @@ def _stage_a() -> Files:
 
 
 def _posts() -> Iterator[Json]:
-    """Yield posts: questions, each with two answers; the last question is left out."""
+    """Yield questions with two answers each; the last two answers lack their question."""
     for number in range(40):
         draw, first = Draw.named(f"question {number}"), 3 * number + 1
         question, *answers = (f"<p>{text}</p>" for text in texts.paragraphs(draw, 3, 4))

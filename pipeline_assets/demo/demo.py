@@ -107,7 +107,7 @@ def _build_demo(system: System, root: Path, commits: Mapping[str, str], workers:
 
 
 def _rebuild_once(root: Path, folder: Path, digest: str, workers: int) -> str:
-    """Rebuild an artifact and all upstream unless an earlier demo did; return a line."""
+    """Rebuild an artifact and its inputs, unless done before; return a result line."""
     record = root / REBUILD_RECORD
     reproduced = record.read_text().splitlines() if record.exists() else []
     if digest in reproduced:

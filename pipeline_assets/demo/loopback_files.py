@@ -48,7 +48,7 @@ def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> BinaryIO:
 
 
 def stat_file(name: str, folder: int) -> os.stat_result | None:
-    """Return a regular file's status in the folder of a descriptor, else None."""
+    """Return the status of a regular file in the folder of a descriptor, or None."""
     try:
         state = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

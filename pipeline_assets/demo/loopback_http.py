@@ -81,7 +81,7 @@ class Answer:
 
 
 class HubError(Exception):
-    """A request that the hub refuses; clients read the status and the code header."""
+    """Refusal of a request; clients read the status and the header X-Error-Code."""
 
     def __init__(self, status: int, code: str, message: str, commit: str = "") -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 """A small Hugging Face hub on loopback for the real clients.
 
 Clients read its address from `HF_ENDPOINT` on import. Like the real hub, it has two origins: the hub answers API calls
-and sends small files, and redirects requests for large ones (LFS) to the storage. With one origin, a client would
+and sends small files, and redirects requests for large files (LFS) to the storage. With one origin, a client would
 follow the redirect itself and miss the metadata in it.
 """
 
@@ -32,8 +32,9 @@ class LoopbackHub:
     """A hub of the repos in `folder/datasets/<owner>/<name>` and `folder/models/…`.
 
     Each request reads the folder, without following links. A repo has one commit, whose id depends on its content; only
-    that id and `main` are valid revisions. A file `.gated` in a repo requires a token to list or read files, `.private`
-    to see the repo at all. Any token may read; only `token`, by default a new one, may write. Port 0 picks a free port.
+    that id and `main` are valid revisions. If a repo has a file `.gated`, its files can be listed and read only with
+    a token; if it has `.private`, the repo is hidden without a token. Any token may read; only `token`, by default a
+    random one, may write, and only if `writable`. Port 0 picks a free port.
     """
 
     page_size = 1000  # maximum items per answer on a repo's tree
@@ -96,7 +97,7 @@ class LoopbackHub:
         return reading if self._writes is None else {**reading, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": self.token}
 
     def commits(self) -> dict[str, str]:
-        """Return commits by sorted repo name: "owner/name" or "models/owner/name"."""
+        """Map repo names, "owner/name" or "models/owner/name", to commits."""
         commits = {}
         for folder in sorted(self.folder.glob("datasets/*/*")) + sorted(self.folder.glob("models/*/*")):
             kind, owner, name = folder.parts[-3:]
@@ -169,7 +170,7 @@ class LoopbackHub:
         return json_answer({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
 
     def _tree(self, request: HubRequest, repo: Repo, folder: str) -> Answer:
-        """Return a page of a folder's items by path; a cursor is the page's last path."""
+        """Return a page of a folder's items; a cursor is the previous page's last path."""
         paths = repo.paths_below(folder, recursive=request.query.get("recursive") == "true")
         if folder and not paths:
             raise HubError(404, "EntryNotFound", "No such folder", repo.commit)
@@ -181,7 +182,7 @@ class LoopbackHub:
         return json_answer(page, headers={"Link": f'<{self.endpoint}{request.raw_path}?{query}>; rel="next"'})
 
     def _resolve(self, request: HubRequest, kind: str, repo: Repo, revision: str, path: str) -> Answer:
-        """Return a small file; for LFS, a redirect with the metadata of the content."""
+        """Return a small file, or for LFS a redirect with the metadata of the file."""
         _check_content(request, repo, revision)
         file = repo.files.get(path)
         if file is None:  # Clients cache the absence under the commit.
@@ -218,7 +219,7 @@ class LoopbackHub:
 
 
 def _content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
-    """Return a file or a range of its bytes; ignore other ranges (RFC 9110, 14.2)."""
+    """Return a file or a range of it; ignore invalid and multiple ranges (RFC 9110)."""
     headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
     whole = Answer(200, headers, file.source, 0, file.size)
     requested = BYTE_RANGE.fullmatch(byte_range)
@@ -255,7 +256,7 @@ def _check_revision(repo: Repo, revision: str) -> None:
 
 
 def _paths_info(request: HubRequest, repo: Repo) -> Answer:
-    """Return information on the requested files and folders that exist, in order."""
+    """Describe the requested files and folders that exist, in the requested order."""
     form = parse_qs(request.body.decode(errors="replace"))
     items = [repo.tree_item(path.strip("/")) for path in form.get("paths", [])]
     return json_answer([item for item in items if item is not None])

@@ -98,8 +98,8 @@ def _commit_id(files: Iterable[RepoFile]) -> str:
 def repo_commit(folder: Path) -> str:
     r"""Return the commit of a repo folder, by which clients cache its files.
 
-    The commit is the sha1 over the sorted lines "<path>\0<sha256 of the content, hex>\n". Symbolic links, and dot files
-    except .gitattributes, are not part of a repo.
+    The commit is the sha1 over the sorted lines "<path>\0<sha256 of the content, hex>\n". Symbolic links, and hidden
+    files and folders except .gitattributes, are not part of a repo.
     """
     return RepoReader().read(folder, "", folder.name).commit
 

@@ -52,7 +52,7 @@ class HubWrites:
         return hmac.digest(self._token.encode(), sha256.encode(), "sha256").hex().encode()
 
     def _check_writer(self, request: HubRequest) -> None:
-        """Raise `HubError` if a request has no token or a read-only one."""
+        """Raise `HubError` if a request has no token or a token that may only read."""
         if not request.has_token:
             raise HubError(401, "", "Invalid username or password.")
         if not self.may_write(request):
@@ -152,7 +152,7 @@ class HubWrites:
         return None if state is None else state.st_size
 
     def commit(self, request: HubRequest, repo: Repo) -> Answer:
-        """Commit changes to the head; fail if the client names another parent."""
+        """Commit changes to a repo; fail if the client names a parent other than its head."""
         self._check_writer(request)
         lines = [json.loads(line) for line in request.body.splitlines() if line.strip()]
         with self._lock:
@@ -168,7 +168,7 @@ class HubWrites:
         return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
     def _parse_change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
-        """Return a change: a path with content, a stored file's sha256, or None to delete."""
+        """Return a path with its new content, a stored file's sha256, or None to delete."""
         value = line["value"]
         path = _check_path(value["path"])
         match line["key"]:

@@ -92,7 +92,7 @@ def _total_bytes(path: Path) -> int:
 
 
 def _claim_folder(root: Path) -> None:
-    """Write a card to a new or empty folder; refuse a folder of other files."""
+    """Write a card to a new or empty folder; refuse a folder of files without a card."""
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
     parent = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
@@ -111,7 +111,7 @@ def _claim_folder(root: Path) -> None:
 
 
 def _link_results(root: Path, recipe: StageARecipe) -> None:
-    """Link the files of the artifacts under short names in `root`, each by one rename.
+    """Link the artifacts' files under short names in `root`, each file atomically.
 
     Only the deduplicated documents are copied, because their shards become one file.
     """

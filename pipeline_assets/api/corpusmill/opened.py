@@ -69,5 +69,5 @@ class OpenedArtifact:
         return trace_id(self.rows, doc_id) if doc_id is not None else trace_row(self.rows, row or 0)
 
     def packed(self) -> PackedSet:
-        """Open a packed set, whose rows and segments are then read as arrays."""
+        """Open the artifact as a packed set, which reads rows and segments as arrays."""
         return open_packed(self.folder)
