@@ -1,7 +1,7 @@
 """Sealed artifacts: folders whose last-written file is `manifest.json`.
 
-The results of an artifact's checks are next to its folder, in `.NAME.checks.json`, and are valid for one digest. If the
-artifact has another digest, or the results cannot be read, the checks run again.
+The results of an artifact's checks are next to its folder, in `.NAME.checks.json`, with the digest that was checked. If
+the artifact has another digest, or the results cannot be read, the checks run again.
 """
 
 import functools
@@ -43,7 +43,7 @@ class Artifact:
     manifest: Manifest
 
     def path(self, name: str) -> Path:
-        """Return the path of a stored file; `verify_reads` then verifies its sealed hash."""
+        """Return the path of a stored file; a `verify_reads` block verifies its hash."""
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
@@ -53,7 +53,7 @@ class Artifact:
         return self.folder / name
 
     def members(self) -> list[Manifest]:
-        """Read the manifests of the members: artifacts inside this folder."""
+        """Read the manifests of the sealed members: artifacts inside this folder."""
         manifests = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
         return [manifest for manifest in manifests if manifest is not None]
 
@@ -81,7 +81,7 @@ def try_read_manifest(folder: Path) -> Manifest | None:
 
 
 def copy_manifest(artifact: Artifact, copy: Path) -> None:
-    """Copy an artifact's manifest byte for byte, unless the copy is up to date."""
+    """Copy an artifact's manifest to `copy`, unless `copy` has the same bytes already."""
     data = MANIFEST_FILE.read_raw(artifact.folder / FILE_NAME)
     if not copy.exists() or copy.read_bytes() != data:
         durable.make_folder(copy.parent)
@@ -133,8 +133,8 @@ def require_manifest(folder: Path) -> Manifest:
 def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Read every file of an artifact and its members; yield each file or its damage.
 
-    A file that the manifest does not name is damage. So is a stored file that is neither content nor a label: a file
-    that no digest covers. `label_names` returns the names of a kind's labels.
+    These are damage, too: a missing or replaced member; a file that the manifest does not name; and a named file that
+    the digest does not cover, unless `label_names` returns its name for the artifact's kind.
     """
     manifest = require_manifest(folder)
     for item in scan_folder(folder, manifest, label_names):
@@ -196,7 +196,7 @@ def member_digests(manifest: Manifest) -> dict[str, str]:
 
 
 def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
-    """Read a member's manifest; return Damage if it is missing, unreadable or differs."""
+    """Read a member's manifest; return Damage if that fails or its digest differs."""
     try:
         manifest = read_manifest(folder / member)
     except InputError as error:
@@ -207,7 +207,7 @@ def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
 
 
 def size_error(folder: Path, file: StoredFile) -> str | None:
-    """Describe a missing file, a wrong type or a wrong size; None if nothing is wrong."""
+    """Describe a missing or unreadable file, or a wrong type or size; None if right."""
     try:
         status = os.lstat(folder / file.path)
     except (FileNotFoundError, NotADirectoryError):
@@ -234,10 +234,10 @@ def _hash_error(folder: Path, file: StoredFile) -> str | None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of a check function: whether it passed, why, and the measured numbers.
+    """Result of a check function: whether the check passed, why, and measured numbers.
 
     Attributes:
-        applies: False if this artifact has nothing to check.
+        applies: False if the artifact has nothing that this check could examine.
         is_minor: Whether a failure is only a warning, even if the check is blocking.
     """
 
@@ -295,7 +295,7 @@ def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult
 
 
 def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
-    """Read the check results for this digest of an artifact; None if not recorded."""
+    """Read an artifact's check results for `digest`; None if missing or unreadable."""
     try:
         record = _FILE.read(check_record_path(folder))
     except (FileNotFoundError, InputError):

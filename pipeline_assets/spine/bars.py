@@ -18,7 +18,7 @@ _STEP: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
 
 
 class Bar:
-    """Progress bar, in the block of bars that a terminal shows until `end_bars`."""
+    """Progress bar, shown on the terminal with all others until `end_bars` is called."""
 
     shown: "ClassVar[rich.progress.Progress | None]" = None
 
@@ -65,7 +65,7 @@ def end_bars() -> None:
 
 @contextlib.contextmanager
 def label_bars(number: int, steps: int) -> Iterator[None]:
-    """Prefix bars created in the block with `step NUMBER of STEPS`, then end all bars."""
+    """Begin titles of bars with `step NUMBER of STEPS`; end all bars after the block."""
     token = _STEP.set((f"step {number} of {steps}:",))
     try:
         yield

@@ -50,7 +50,7 @@ def name_file_in_errors(path: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explain_failed_create(path: Path) -> Iterator[None]:
-    """Raise UsageError if `path` cannot be created in an existing folder, as in /proc."""
+    """Raise UsageError if the block cannot create `path` though its folder exists."""
     try:
         yield
     except FileNotFoundError:
@@ -64,7 +64,7 @@ def boot_id() -> str:
     """Return an id of this machine's current boot.
 
     Files that were written during this boot are intact even if they were never synced, because only a crash of the
-    machine loses unsynced writes. Without a boot id, each process gets its own id.
+    machine loses unsynced writes. If the system has no boot id, each process gets its own id.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -73,16 +73,16 @@ def boot_id() -> str:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files and folders that dead processes left in a folder."""
+    """Remove the temporary files and folders that `abandoned_entries` finds."""
     for path in abandoned_entries(folder):
         with contextlib.suppress(FileNotFoundError):  # another process may remove the same path
             remove(path)
 
 
 class DurableFile:
-    """File that appears at its path, complete and synced, if the block succeeds.
+    """File that appears at its path, complete and synced, if its block succeeds.
 
-    `bytes_written` and `sha256` cover the bytes written so far.
+    `bytes_written` and `sha256` are the number and the hash of the bytes written so far.
     """
 
     def __init__(self, path: Path) -> None:
@@ -112,7 +112,7 @@ class DurableFile:
         return view.nbytes
 
     def append(self, source: Path, size: int) -> None:
-        """Append the first `size` bytes of a file; a shorter file is a RetryableError."""
+        """Append the first `size` bytes of a file; raise RetryableError if it is shorter."""
         # One read serves hash and copy. A copy by the kernel plus a read for the hash takes a fifth longer.
         call_failpoint("append", self._temporary)
         with open(source, "rb", buffering=0) as file:
@@ -163,7 +163,7 @@ def _write(descriptor: int, path: Path, data: bytes | memoryview) -> None:
 def write_durably(path: Path, data: bytes) -> str:
     """Write a file durably and return the hex sha256 of its data.
 
-    First remove the temporary files of dead processes in its folder. Several processes may write one file in parallel.
+    First remove abandoned temporary files from the folder. Several processes may write the same file in parallel.
     """
     if path.parent.is_dir():
         remove_abandoned(path.parent)
@@ -232,8 +232,8 @@ def make_folder(folder: Path) -> None:
 def link(source: Path, target: Path) -> None:
     """Hard-link a durable file to `target`, replacing `target`; copy it if links fail.
 
-    A link is durable only after its folder is synced; the seal syncs it. If the machine crashes earlier, the next build
-    removes the receipt that names the missing file.
+    A link is durable only after its folder is synced, which the seal does. If the machine crashes earlier, the next
+    build removes the receipt that names the missing file.
     """
     remove(target)
     call_failpoint("link", target)

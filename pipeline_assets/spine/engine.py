@@ -33,12 +33,12 @@ class RunSettings:
         workers: Number of worker processes; 0 runs shards in this process, where a row that crashes it ends the build.
         start_method: How workers start, see `StartMethod`.
         growth_bytes: Memory growth after which a fresh fork replaces a worker. Forking takes milliseconds, and the fork
-            shares memory that the old worker had copied.
-        inline_bytes: No workers start if all shards except the largest total less than this; see `limit_workers`.
+            shares memory that the old worker had copied. Spawned workers have no limit.
+        inline_bytes: Bytes of shards below which no workers are started, by the rule of `limit_workers`.
         subject: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text shards.
         memory_bytes: Memory limit for all processes of a deduplication together; larger data is spilled to disk.
-        faiss_gpu: GPU number for faiss; None for the CPU.
+        faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
     """
 
@@ -61,8 +61,8 @@ class RunSettings:
 def limit_workers(building: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
     """Return settings without workers if starting workers takes longer than they save.
 
-    Workers save at most the time of all shards except the largest. A large shard is always run in a worker, since
-    workers find poison rows (rows that crash a process). Without workers, a poison row ends the build; the next build
+    Workers save at most the time that all shards except the largest take. A large shard keeps the workers, since
+    they find poison rows (rows that crash a process). Without workers, a poison row ends the build; the next build
     finds partial work, so it starts workers.
 
     `sizes` are the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
@@ -96,9 +96,9 @@ def run_stage(
 
 
 def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> StageRunner[S]:
-    """Return `run_stage` with bound work, so that several stages load data only once.
+    """Return a function that runs stages with the same work, and loads data only once.
 
-    `work` distinguishes the stages by the types of their shards.
+    It takes the other arguments of `run_stage`. `work` distinguishes the stages by the types of their shards.
     """
     run_missing = _run_here(work, warm_up) if settings.workers == 0 else _run_in_workers(work, settings, warm_up)
     return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing)
@@ -123,7 +123,7 @@ def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> St
 def adopt_finished_shards(
     stage: str, shards: Sequence[S], folder: StagingView, settings: RunSettings, run_missing: StageRunner[S]
 ) -> Generator[Receipt]:
-    """Yield the receipts of `shards` in order; `run_missing` runs the unfinished ones."""
+    """Yield the receipts of `shards` in order; `run_missing` runs unfinished shards."""
     receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}
     missing = [shard for shard in shards if shard.name not in finished]

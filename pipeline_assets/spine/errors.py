@@ -1,4 +1,4 @@
-"""Errors that user input or the environment causes, one line each."""
+"""Errors that user input or the environment causes, each with a one-line message."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ class InputError(Exception):
         self.what, self.where, self.fix = (text.replace(old, new) for text in (self.what, self.where, self.fix))
 
     def name_keys(self, file: object = None, find_option: OptionFinder | None = None) -> None:
-        """Replace recipe keys in the message by options, or add the recipe `file` to it.
+        """Replace recipe keys in the message by options, or prefix the recipe `file`.
 
         Only the first call has an effect, since the innermost caller knows best where the user wrote the keys.
         """
@@ -103,5 +103,5 @@ class UsageError(InputError):
 
 
 def one_line(error: BaseException, characters: int | None = None) -> str:
-    """Return the message of a library's error on one line, cut to `characters`."""
+    """Return the message of a library's error on one line, cut to `characters` if set."""
     return in_one_line(" ".join(str(error).split()))[:characters]

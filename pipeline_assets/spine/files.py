@@ -34,7 +34,7 @@ def read_blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]
 
 
 def read_error_text(error: OSError) -> str:
-    """Describe why the system cannot read a file, such as a bad sector."""
+    """Describe a read error of the operating system, such as a bad sector."""
     return f"cannot be read ({error.strerror or error})"
 
 

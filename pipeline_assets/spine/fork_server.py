@@ -1,8 +1,8 @@
 """Fork server: a process that loads shared data once and forks workers on request.
 
-A command has at most one server, which starts with the first worker of its first stage and serves all its stages. The
-server runs no thread, so it can fork where its parent cannot. It is itself a fork of the parent, so that nothing is
-imported twice, unless the parent has threads that a fork would lose; then it is a new interpreter. The standard
+A command has at most one server at a time. It starts with the first worker of the first stage, and serves all stages.
+The server runs no thread, so it can fork where its parent cannot. It is itself a fork of the parent, so that nothing is
+imported twice. But if the parent has threads that a fork would lose, the server is a new interpreter. The standard
 library's fork server is not used: it outlives the command, preloads modules but no data, and does not report how its
 workers ended.
 """
@@ -81,7 +81,7 @@ class _Server:
         return worker.Started(_Forked(pid, self), ours)
 
     def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
-        """Wait for a worker; return its exit status, or the negative number of its signal.
+        """Wait for a worker; return its exit status, or -N if signal N ended it.
 
         Return None if the worker still runs after `timeout_s`, or if the server has ended.
         """
@@ -129,8 +129,8 @@ os.register_at_fork(after_in_child=_forget_in_child)
 def forking_starter(work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> worker.Starter:
     """Return a function that forks a worker of a stage from the server.
 
-    A server that died is restarted once. The function raises RetryableError if the server dies again, and any error of
-    the warm-up.
+    A server that died is restarted once. If it dies again, the function raises RetryableError. It also raises any error
+    of the warm-up.
     """
     return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))
 

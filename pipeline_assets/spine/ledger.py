@@ -58,7 +58,7 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
         return self.rows_in == self.out + self.merged + self.total_dropped + self.total_rejected
 
     def other_outcomes(self) -> Iterator[tuple[str, str, int]]:
-        """Yield (outcome, reason, rows) of rows without output; `merged` has no reason."""
+        """Yield (outcome, reason, count) of rows without output; `merged` has no reason."""
         if self.merged:
             yield "merged", "", self.merged
         for fate, by_reason in (("dropped", self.dropped), ("rejected", self.rejected)):
@@ -101,7 +101,7 @@ class Reject:
         return self.describe(f"row {self.row}")
 
     def describe(self, place: str) -> str:
-        """Format the reject as one line; `place` is where its row is, such as `row 7`."""
+        """Format the reject as one line; `place` names its row, such as `row 7`."""
         return f"{self.file} {place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
 
 
@@ -126,7 +126,7 @@ def check_rejects(
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
     `max_fraction` is a decimal string, and `rows` may be a planned number. The message counts `rejects_in_order` by
-    reason and shows the first five. Its fix begins with the `advice` for the first reject.
+    reason and shows the first five. The error's fix begins with the `advice` for the first reject.
     """
     if rejects > Fraction(max_fraction) * rows:
         waiting = iter(rejects_in_order)

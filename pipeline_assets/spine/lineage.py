@@ -34,7 +34,7 @@ OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
 
 
 def read_sealed_manifest(path: Path | str) -> Manifest:
-    """Read a manifest file; compute its digest only if its seal is broken."""
+    """Read a manifest file; check its digest only if its seal is broken."""
     data = MANIFEST_FILE.read_raw(path)
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
@@ -42,8 +42,8 @@ def read_sealed_manifest(path: Path | str) -> Manifest:
 def _scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """Yield (folder, manifest or its error) for each manifest in a folder tree.
 
-    Folders are in the order of their names, and an artifact comes before its members. Folders are strings, since
-    creating ten thousand Paths takes as long as reading their manifests.
+    Folders are in the order of their names, and an artifact comes before its members. Other folders in an artifact, and
+    hidden folders, are skipped. Folders are strings, since creating Paths would take as long as reading the manifests.
     """
     members: Collection[str] | None = None
     try:
@@ -94,7 +94,7 @@ class Lineage:
         return digest in self._folders_by_digest
 
     def folder_for(self, digest: str, name: str | None = None) -> Path | None:
-        """Return the folder of the artifact with a digest, preferably one of this name."""
+        """Return the folder of an artifact by digest, preferably one with `name`, or None."""
         folders = self._folders_by_digest.get(digest)
         return None if folders is None else Path(next((entry for entry in folders if entry[1] == name), folders[0])[0])
 
@@ -135,7 +135,7 @@ class Lineage:
         return None if folder is None or manifest is None or manifest.digest != digest else Artifact(folder, manifest)
 
     def exported_copy(self, digest: str) -> Manifest | None:
-        """Read the manifest with a digest from the copies for git; None if missing."""
+        """Read a manifest by digest from the root's manifest copies; None if missing."""
         path = self._copies.get(digest)
         return None if path is None else Manifest.from_bytes(MANIFEST_FILE.read_raw(path), path)
 
@@ -172,7 +172,7 @@ class Finding:
     """Problem found in a chain.
 
     Attributes:
-        artifact: Digest of the artifact with the problem; empty if its manifest cannot be read.
+        artifact: Digest of the artifact with the problem, such as a missing input; empty if its manifest is unreadable.
     """
 
     where: Path
@@ -190,8 +190,8 @@ class Chain:
             checked yet.
         external_inputs: Input files that are in no artifact, as manifests list them: {name, digest, bytes, …}, by the
             digest of the artifact that was built from them.
-        broken: Members that are missing or replaced by another artifact. If an upstream artifact is missing, also all
-            manifests in the data root that cannot be read, since one of them may be the missing one.
+        broken: Members that are missing, damaged or replaced by another artifact. If an upstream artifact is missing,
+            also all unreadable manifests in the data root, since one of them may belong to the missing artifact.
         missing: Upstream artifacts that were not found.
     """
 

@@ -40,7 +40,7 @@ _NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, 
 class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
     """Process that has the lock on an artifact, according to the lock file.
 
-    If the file is invalid, `fence` is 0 and the other fields are empty. `since_s` is in seconds since 1970.
+    If the file is invalid, `fence` is 0 and each other field is empty. `since_s` is in seconds since 1970.
     """
 
     fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
@@ -69,9 +69,9 @@ class Lock:
     _descriptor: int
 
     def check(self) -> None:
-        """Raise RetryableError if the lock file was replaced or has a higher number.
+        """Raise RetryableError if the lock file is gone, replaced or has a higher number.
 
-        In both cases another builder may be running.
+        In each case another builder may be running.
         """
         with contextlib.suppress(FileNotFoundError):
             is_in_place = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
@@ -84,7 +84,7 @@ _own_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 def _drop_in_child() -> None:
-    """Close this process's locks in a forked worker, so that they end with the parent."""
+    """Close this process's locks in a forked worker: they must end with the parent."""
     for lock in _own_locks:
         os.close(lock._descriptor)
     _own_locks.clear()
@@ -97,8 +97,8 @@ os.register_at_fork(after_in_child=_drop_in_child)
 def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
     """Lock the artifact in `target`, which need not exist, with a new fencing number.
 
-    The number is higher than the one in the lock file and than `fence_above`, the highest number found elsewhere: the
-    lock file may have been deleted.
+    The new number exceeds the number in the lock file. It also exceeds `fence_above`, the highest number found
+    elsewhere, since the lock file may have been deleted.
 
     Raises:
         BuilderBusy: Another builder has the lock; the message has its process, host and age.
@@ -123,7 +123,7 @@ def lock_owner(target: Path) -> Builder | None:
     """Return the process that builds `target`; None if the lock is free or not a file.
 
     A shared lock is tried and released immediately, so a builder that starts in this moment may be refused. Without
-    permission to open the lock file, return a `Builder` without a process.
+    permission to open the lock file, return an empty `Builder`.
     """
     try:
         descriptor = os.open(_lock_path(target), os.O_RDONLY | _OPEN_FLAGS)
@@ -153,8 +153,8 @@ def _lock_path(target: Path) -> Path:
 def _open_locked(path: Path, target: Path) -> int:
     """Lock the lock file and return its descriptor; retry if the file was replaced.
 
-    Wait a moment if the owner has died, because a child that it was starting keeps the lock until the child ends; or if
-    the owner has not yet written its process id.
+    If another process has the lock, raise BuilderBusy. But first wait a moment if that owner has died, because a child
+    that it was starting keeps the lock until the child ends; or if the owner has not yet written its process id.
     """
     began = time.monotonic()
     while True:

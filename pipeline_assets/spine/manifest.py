@@ -28,7 +28,7 @@ def canonical_json(value: object) -> bytes:
     """Serialize a value as canonical JSON, which is equal on every machine.
 
     It is UTF-8 without spaces, with keys sorted by code point. Raise TypeError for a float, since only decimal strings
-    are exact, and for other types. Raise UnicodeEncodeError for a lone surrogate, which UTF-8 cannot encode.
+    are exact, and for types that JSON lacks. Raise UnicodeEncodeError for a lone surrogate, which UTF-8 cannot encode.
     """
     _check_types(value)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -106,11 +106,11 @@ class Identity:
     """Content of an artifact, and everything that it depends on.
 
     Attributes:
-        inputs: Upstream artifacts {name, digest} or hub files {name, digest, repo, commit, path, …}, in order.
+        inputs: Upstream artifacts {name, digest} and files from outside {name, digest, bytes, …}, in order.
         tokenizer: {family, sha256}; None if no text is tokenized.
         decisions: Facts that the build found out, such as `english_filter_applied`.
         counts: Numbers of documents and tokens, and the ledger.
-        files: The content, without labels: stored files that no digest covers.
+        files: All files whose content the digest covers.
     """
 
     stage: StageVersion
@@ -164,10 +164,10 @@ class Manifest:
         return self.identity.digest
 
     def storage_errors(self, label_names: LabelNames | None = None) -> Iterator[str]:
-        """Describe contradictions between `storage`, which no digest covers, and content.
+        """Describe contradictions between `storage` and the files that the digest covers.
 
-        Stored files that are not content must be labels, with names that `label_names` returns for the kind; None skips
-        this check.
+        Any other stored file must have a name that `label_names` returns for the kind; `label_names=None` skips this
+        check.
         """
         content = {file.path: file for file in self.identity.files}
         stored = {file.path: file for file in self.storage}
@@ -184,7 +184,7 @@ class Manifest:
                 yield f"{path} is stored with sha256 {actual}, and its content has {expected}"
 
     def to_bytes(self) -> bytes:
-        """Serialize the manifest file, indented and with sorted keys."""
+        """Serialize the manifest with its seal as indented JSON with sorted keys."""
         value = {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -222,7 +222,7 @@ class Manifest:
 
 
 def total_count(count: object) -> int | None:
-    """Return a count, or the sum if it is a mapping of counts; None for other values."""
+    """Return a count, or the sum of a mapping of counts; None for other values."""
     if isinstance(count, dict):
         return sum(part for part in count.values() if isinstance(part, int))
     return count if isinstance(count, int) else None

@@ -32,7 +32,7 @@ class _Input(TypedDict):
 
 
 class _Counts(TypedDict, total=False):
-    """Counts that many kinds have: a number, or a number per part."""
+    """Counts that many kinds have: numbers, each a total or by part, and the ledger."""
 
     documents: _CountOrParts
     tokens: _CountOrParts
@@ -60,7 +60,7 @@ class _Provenance(TypedDict, total=False):
 
 
 class KindParts(TypedDict):
-    """Parts of a manifest whose keys depend on the kind, in shapes that readers need."""
+    """Parts of a manifest whose keys depend on the kind, as readers expect them."""
 
     inputs: list[_Input]
     counts: _Counts

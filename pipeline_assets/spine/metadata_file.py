@@ -1,8 +1,8 @@
 """Metadata files: small files that are read without trust in their content.
 
-They are manifests, locks, plans, receipts, tickets and recipes. Until such a file is read, a user may edit it, a disk
+They are manifests, locks, plans, receipts, recipes and so on. Until such a file is read, a user may edit it, a disk
 may damage it, or a folder, link or device may replace it. So `MetadataFile` reads them all: without blocking, up to a
-maximum size, and into an expected shape. Anything else is a one-line error.
+maximum size, and into an expected shape. A file that does not fit raises a one-line error.
 """
 
 import errno
@@ -51,7 +51,7 @@ class MetadataFile(Generic[T]):
         return self.parse(self.read_raw(path), path)
 
     def read_raw(self, path: Path | str) -> bytes:
-        """Return the bytes of a file; raise the same errors as `read`."""
+        """Return the bytes of a file; raise the errors of `read`, except for its shape."""
         # The path may be a string, since creating a Path takes longer than reading the file.
         flags = _WITHOUT_WAITING | (0 if self.allow_symlink else os.O_NOFOLLOW)
         try:
@@ -101,7 +101,7 @@ class MetadataFile(Generic[T]):
 
 
 def _nesting_error(value: object) -> str | None:
-    """Describe too deep nesting or a too large number, on which other code would fail."""
+    """Describe nesting too deep or a number too large for other code; None if neither."""
     # Walk the levels from the top, since recursion would fail on the nesting that is searched for.
     level: list[Any] = [[value]]
     for _ in range(_MAX_DEPTH + 1):

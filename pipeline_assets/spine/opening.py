@@ -78,7 +78,8 @@ def seal_in_place(
 def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
     """Rename the newest staging directory with an equal plan, or create an empty one.
 
-    The new name has this builder's fencing number. An earlier builder that still runs loses its paths and cannot seal.
+    Other staging directories are removed, and so are files without a valid receipt. The new name has this builder's
+    fencing number. An earlier builder that still runs loses its paths and cannot seal.
     """
     folder = leftover_path(target, "building", fence)
     plan_bytes = json.dumps(plan, sort_keys=True).encode()

@@ -1,8 +1,8 @@
 """Pool of worker processes for one stage, which isolates rows that crash a worker.
 
-When a worker dies, a fresh worker runs the shard again. If this worker dies too, the pool halves the shard's window
-until it has found the poison row, and the stage rejects this row. Workers never outlive the process that started them:
-the pool stops them when the run ends in any way, and they exit by themselves when their parent ends.
+When a worker dies, a fresh worker runs the shard again. If this worker dies too, the pool halves the range of rows
+until it has found the poison row, which crashes the worker. The stage rejects this row. Workers never outlive their
+parent process: the pool stops them when the run ends in any way, and they exit by themselves when their parent ends.
 """
 
 import logging
@@ -62,7 +62,7 @@ class Pool(Generic[S]):
                 worker.stop()
 
     def _idle_workers(self, count: int) -> list[Worker[S]]:
-        """Return up to `count` idle workers, including new ones if the pool has room."""
+        """Return up to `count` idle workers; start new workers while the pool has room."""
         idle = [worker for worker in self._workers if worker.job is None][:count]
         for _ in range(min(count - len(idle), self._size - len(self._workers))):
             self._workers.append(Worker(self._start()))

@@ -14,7 +14,7 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Progress:
-    """Counter of finished work, with a report every `every_s` seconds or in a bar.
+    """Counter of finished work, with a log line every `every_s` seconds, or a bar.
 
     Args:
         unit: Counted unit, such as `shards` or `files`; `bytes` are shown as MB.
@@ -30,7 +30,7 @@ class Progress:
         self._bar: Bar | None = None
 
     def add_earlier(self, done: int, counts: Mapping[str, int] = _NOTHING) -> None:
-        """Add units that an earlier run finished, which do not count for the rates."""
+        """Add units that an earlier run finished; the rates do not include them."""
         self._done_before += done
         self._counts_before.update(counts)
         self.add(done, counts)

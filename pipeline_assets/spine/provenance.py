@@ -21,7 +21,7 @@ _PROJECT = Path(__file__).parents[2]
 
 
 class Stopwatch:
-    """Timer of a build, which returns the provenance at its end.
+    """Timer of a build; at its end, `provenance` returns the facts about the build.
 
     Attributes:
         command: Command as typed, with an id that all builds of this process share; None in a process of the UI.
@@ -41,7 +41,7 @@ class Stopwatch:
         self._used = cpu_seconds()
 
     def provenance(self, run_settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return times, host, versions and run settings, which contain no secrets."""
+        """Return times, host, versions, command and run settings, which have no secrets."""
         return {
             "started_at_utc": self._started_at.isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - self._started, 3),
@@ -58,7 +58,7 @@ class Stopwatch:
 
 @functools.cache
 def library_versions() -> Mapping[str, str | None]:
-    """Return versions of libraries that could affect bytes; None if not installed."""
+    """Return versions of libraries that could affect output; None if not installed."""
     packages = {name: next(iter(metadata.distributions(name=name)), None) for name in _LIBRARIES}
     return {name: None if package is None else package.version for name, package in packages.items()}
 
@@ -79,10 +79,10 @@ def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
 
 @functools.cache
 def git_sha() -> str | None:
-    """Return the commit of the program's source; None outside a git checkout.
+    """Return the commit of the program's source; None if git names none.
 
-    `+changes` is appended if the working tree differs. An installed wheel has no commit, even inside the checkout of
-    another project. The result is cached, since a process keeps running the source that it has loaded.
+    `+changes` is appended if the working tree differs from it. An installed wheel has no commit, even inside the
+    checkout of another project. The result is cached, since a process keeps running the source that it has loaded.
     """
     git = ["git", "--no-optional-locks", "-C", str(_PROJECT)]
     status = [*git, "status", "--branch", "--porcelain=2"]

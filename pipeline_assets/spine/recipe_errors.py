@@ -35,7 +35,7 @@ def format_validation_errors(
 ) -> list[InputError]:
     """Convert pydantic's validation errors to one error per key.
 
-    The key that a misspelt one resembles is not reported as missing. `locate` returns the place of a key, or, if the
+    A missing key is not reported if a misspelt key resembles it. `locate` returns the place of a key, or, if the
     key is missing, of its section.
     """
     problems = error.errors(include_url=False)
@@ -94,7 +94,7 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
 
 
 def _rule(problem: ErrorDetails) -> str:
-    """Return the message of this project's validator, or pydantic's rule as `must …`."""
+    """Return the message, with pydantic's `… should be …` reworded as `must be …`."""
     message = problem["msg"].removeprefix("Value error, ")
     rule = _PYDANTIC_RULE.fullmatch(message)
     if problem["type"] == "value_error" or rule is None:
@@ -124,7 +124,7 @@ def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, .
 def _possible_sections(
     recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """Return the sections possible at a location, and its keys without union tags."""
+    """Return sections possible at a location, and the location without union tags."""
     sections, keys = [recipe], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]

@@ -19,7 +19,7 @@ _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {
 
 
 def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
-    """Read the mapping in a YAML file; `what` is the file type in messages."""
+    """Read the mapping in a YAML file; error messages call the file a `what`."""
     try:
         values = parse_yaml(replace(RECIPE_FILE, noun=what).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -41,7 +41,7 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
 def locate_key(path: Path, location: Sequence[int | str]) -> str:
     """Return the file and line of a recipe key, such as `recipes/mine.yaml:12`.
 
-    A missing key gets the line of the section that lacks it.
+    A missing key gets the line of the section that lacks it. If no line is found, return only the file.
     """
     line = None
     with contextlib.suppress(OSError, InputError, ValueError, yaml.YAMLError):

@@ -21,7 +21,7 @@ class HashTask:
     """Bytes to hash, and the expected hash.
 
     Attributes:
-        owner: Digest of the artifact, or of the input file, that states the hash.
+        owner: Digest of the artifact that has the file; for an input file in no artifact, the file's own digest.
         name: Name of the file in messages and reports.
         paths: Files with the bytes: one file, or its pieces in order.
         expected_by: Origin of the hash in messages, such as `sealed with`.
@@ -37,7 +37,7 @@ class HashTask:
 
 
 def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
-    """Yield each task when it ends, with its error; None if the hash is as expected.
+    """Yield each task when it ends, with its error, or with None if the hash is right.
 
     Large files start first. `progress` counts bytes. Closing the iterator cancels the remaining tasks.
     """
@@ -58,7 +58,7 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 
 
 def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
-    """Hash a task's files; return the task and its error. `count` gets bytes done."""
+    """Hash a task's files and report bytes to `count`; return the task and its error."""
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":  # a git blob's id also covers this header
         digest.update(b"blob %d\0" % task.bytes)

@@ -7,7 +7,7 @@ from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 
 def link_content(building: StagingDir, artifact: Artifact) -> BuildResult:
-    """Link an artifact's files into a staging directory; return the same build result."""
+    """Link an artifact's files into a staging directory, and return them as a result."""
     identity = artifact.manifest.identity
     contents, files = {file.path: file for file in identity.files}, dict[str, OutputFile]()
     for stored in artifact.manifest.storage:

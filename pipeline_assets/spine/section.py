@@ -18,7 +18,7 @@ SHARD_TEXT_BYTES = 1 << 26
 
 
 def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterValidator:
-    """Return a validator that rejects text with the message `rule` unless `is_valid`."""
+    """Return a validator that accepts only valid text; its error message is `rule`."""
 
     def check(text: str) -> str:
         if not is_valid(text):
@@ -40,8 +40,8 @@ class Option:
 
     Attributes:
         help: Text in `--help`.
-        name: Name without `--`; None for the key, with hyphens for underscores.
-        default: Default; None: the command decides; `...`: the key's default, or a required option without one.
+        name: Name without `--`; None: the key, with hyphens for underscores.
+        default: Default; None: the command decides; `...`: the key's default, or a required option if it lacks one.
         other_names: Further names, with `--`.
     """
 
@@ -60,8 +60,8 @@ class RecipeSection(pydantic.BaseModel):
     Unknown keys are errors. Fractions are decimal strings, since floats are not allowed.
 
     Attributes:
-        LATER_KEYS: Keys that a later version of the program added. A key with its default value is not written, so that
-            digests of earlier recipes do not change.
+        LATER_KEYS: Keys that a later version of the program added. While such a key has its default value, it is not
+            written, so that digests of earlier recipes do not change.
     """
 
     LATER_KEYS: ClassVar[frozenset[str]] = frozenset()
@@ -106,7 +106,7 @@ class RecipeError:
 
 
 class SourceCaps(RecipeSection):
-    """Caps by source: a common cap, with other caps for the sources in `sources`."""
+    """Upper limits by source: `every_source`, but other limits for those in `sources`."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
@@ -116,7 +116,7 @@ class SourceCaps(RecipeSection):
 
 
 def reject_duplicates(names: Sequence[str], prefix: str, fix: str) -> None:
-    """Raise ValueError if a name occurs twice; its message is `prefix NAME: fix`."""
+    """Raise ValueError, with the message `prefix NAME: fix`, if a name occurs twice."""
     repeated = next((name for name, times in Counter(names).items() if times > 1), None)
     if repeated is not None:
         raise ValueError(f"{prefix} {repeated}: {fix}")

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def group_by_size(pieces: Iterable[T], get_size: Callable[[T], int], min_size: int) -> Iterator[list[T]]:
-    """Yield groups of consecutive pieces that reach `min_size`, except the last group."""
+    """Group consecutive pieces so that each group but the last reaches `min_size`."""
     group: list[T] = []
     size = 0
     for piece in pieces:
@@ -51,8 +51,8 @@ S = TypeVar("S", bound=Shard)
 class Window:
     """Range of a shard's rows that a stage reads, from `start` to before `stop`.
 
-    It is the whole shard, unless a row kills its worker, by a panic in native code or by its memory. Then the pool
-    halves the window until it finds this poison row. The stage rejects `poison_rows` unread, with the reason
+    It is the whole shard, unless a row kills its worker, by a panic in native code or by needing too much memory. Then
+    the pool halves the window until it finds this poison row. The stage rejects `poison_rows` unread, with the reason
     `killed_worker`.
     """
 

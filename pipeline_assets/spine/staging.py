@@ -8,11 +8,11 @@ leftover of `name`.
 Steps of a seal → what recovery does if a crash follows the step:
     1. manifest.json is durable in the staging directory → continue with 2 if all files match the manifest
     2. .receipts, .work, .plan.json and write permissions are removed → continue with 3
-    3. the folder takes the target's name: by rename; by exchanging the two folders if the target exists; or, if the
-       system has no exchange, after moving the old folder to `.name.old.N` → finish or undo
+    3. the directory takes the target's name: by rename; by exchanging the two folders if the target exists; or, if
+       the system has no exchange, after moving the old folder to `.name.old.N` → finish or undo
     4. the old folder is removed → remove it
-If the manifest in a staging directory has the directory's own number, the directory is the new artifact. After an
-exchange, it is the old artifact, whose manifest has a smaller number.
+If the manifest in a staging directory has the fencing number N of the directory's name, the directory is the new
+artifact. After an exchange, the directory is the old artifact, whose manifest has a smaller number.
 """
 
 import hashlib
@@ -182,7 +182,7 @@ class StagingDir(StagingView):
     def seal(
         self, kind: str, name: str, identity: Identity, stored: Sequence[StoredFile], provenance: Mapping[str, Any]
     ) -> artifact.Artifact:
-        """Seal the artifact and move it into place.
+        """Seal the artifact and move it into place; remove files not in `stored`.
 
         Raise RetryableError if the lock was lost, or if a file is missing or has another size.
         """
@@ -211,7 +211,7 @@ class StagingDir(StagingView):
 
 
 def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
-    """Remove temporary receipts, and files except those in `named` and below `keep`."""
+    """Remove temporary receipts, and all files neither in `named` nor below `keep`."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named and name.split("/")[0] not in keep:

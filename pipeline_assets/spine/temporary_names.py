@@ -34,12 +34,12 @@ def temporary_path(path: Path) -> Path:
 
 
 def is_temporary(name: str) -> bool:
-    """Check whether a name has the form of `temporary_path`, of any process."""
+    """Check whether a name has the form that `temporary_path` gives, in any process."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
 def abandoned_entries(folder: Path) -> Iterator[Path]:
-    """Yield temporary entries of dead processes, and day-old ones of other machines."""
+    """Yield temporary entries of dead processes, and of other machines after a day."""
     for name in os.listdir(folder):
         match = _TEMPORARY_NAME.fullmatch(name)
         if match is None:

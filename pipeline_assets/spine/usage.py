@@ -14,7 +14,7 @@ _forked_maxrss, _forked_cpu_s = 0, 0.0
 
 
 def count_forked(maxrss: int, cpu_s: float) -> None:
-    """Add the usage of a worker of the fork server, which `getrusage` omits here."""
+    """Add the usage of an ended worker of the fork server, which `getrusage` omits."""
     global _forked_maxrss, _forked_cpu_s
     _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
 
@@ -65,8 +65,8 @@ def folder_bytes(folder: Path) -> int:
 def pause_gc() -> Iterator[None]:
     """Disable the cyclic garbage collector in the block.
 
-    Rows have no reference cycles. The collector would scan them repeatedly, which takes a twelfth of the time and finds
-    nothing. Code that creates many objects calls `gc.collect(0)`.
+    Rows have no reference cycles. The collector would scan them repeatedly, which takes a twelfth of the run time and
+    finds nothing. Code that creates many objects calls `gc.collect(0)`.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -53,7 +53,7 @@ _collected: dict[str, str] | None = None
 def verify_reads() -> Iterator[None]:
     """Verify the files that the block reads; raise InputError if a hash differs.
 
-    At the end, hash the files with an expected hash that were not read completely.
+    At the end of the block, hash the files that have an expected hash and were not read completely.
     """
     global _log
     former, _log = _log, (log := _ReadLog())
@@ -69,7 +69,7 @@ def verify_reads() -> Iterator[None]:
 
 @contextlib.contextmanager
 def collect_hashes() -> Iterator[dict[str, str]]:
-    """Collect the hash of each file that the block reads completely, by path.
+    """Collect, by path, the hash of each file that the block reads completely.
 
     A worker stores these hashes in the receipt of its shard.
     """
@@ -93,7 +93,7 @@ def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
 
 
 def check_hashes(reads: Mapping[str, str]) -> None:
-    """Compare hashes by path with the expected ones; raise InputError if one differs."""
+    """Raise InputError if a hash differs from the hash that is expected for its path."""
     if _log is None:
         return
     for path, sha256 in reads.items():

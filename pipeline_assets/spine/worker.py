@@ -65,7 +65,7 @@ class Process(Protocol):
 
     @property
     def exitcode(self) -> int | None:
-        """Exit status, or the negative signal number; None while it runs or if unknown."""
+        """Exit status, or -N after signal N; None if unknown or the process still runs."""
 
     def join(self, timeout: float | None = None) -> None: ...
 
@@ -102,7 +102,7 @@ class Worker(Generic[S]):
     def answer(self) -> Receipt | None:
         """Wait for the receipt of the job; return None if the worker died.
 
-        Raise the error of a failed stage, with notes on the shard and the traceback unless it is an InputError.
+        Raise the error of a failed stage. Unless it is an InputError, a note with the shard and the traceback is added.
         """
         job, self.job = self.job, None
         try:

@@ -20,7 +20,8 @@ class FileFinding:
     """File that differs between sealed and rebuilt artifact, or is damaged.
 
     Attributes:
-        damage: Description of the sealed file's damage; None if it is intact.
+        sealed, rebuilt: Content in each of the two artifacts; None if the artifact lacks the file as content.
+        damage: Description of the sealed file's damage; None if it is intact, or was not read.
     """
 
     path: str
@@ -36,7 +37,7 @@ class FileFinding:
 
 @dataclass(frozen=True)
 class VersionChange:
-    """Changed version of a library or the program; None if unknown at that time."""
+    """Change in the version of the program or its environment; None for unknown."""
 
     name: str
     sealed: str | None
@@ -63,11 +64,11 @@ class StepOutcome:
 
     Attributes:
         verdict: `damaged` if the rebuild matches the manifest and the sealed files do not; `not rebuilt` if the rebuild
-            of an input differs.
+            of an input differs, or if an input was not rebuilt for that reason.
         rebuilt: New manifest; None if the artifact was not rebuilt.
         is_sealed_intact: Whether the sealed files were read and match their manifest.
         files: Files that differ in content, or are damaged.
-        other_differences: Differences of counts, decisions and inputs, a line each.
+        other_differences: Differences of counts, decisions and inputs, as lines of text.
         stored_differently: Files with equal content whose stored bytes differ; they do not count as different.
         versions: Versions that changed since the seal.
     """

@@ -1,6 +1,6 @@
 """Plan of a recipe: what its build will read, fetch and write.
 
-Artifacts are planned upstream first. The figures come from listings, footers of Parquet files and the recipe.
+Artifacts are planned upstream first. Their numbers come from file listings, footers of Parquet files and the recipe.
 """
 
 import shutil
@@ -34,7 +34,7 @@ class CapacityCheck:
 
 
 def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[CapacityCheck]:
-    """Compare needed and free bytes for data root and cache, together if on one disk.
+    """Compare needed and free bytes of data root and cache, in total if on one disk.
 
     The build writes `written` bytes to the data root, and `fetched` bytes to the cache.
     """
@@ -62,7 +62,7 @@ class HubSample:
 
     @classmethod
     def from_hub(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
-        """Count the row groups that inputs list; None if no input lists row groups."""
+        """Count files, row groups and rows to read; None if no input lists row groups."""
         groups = [entry["row_groups"] for entry in inputs if "row_groups" in entry]
         rows = sum(group["rows"] for file_groups in groups for group in file_groups)
         return cls(len(groups), len(inputs), sum(map(len, groups)), rows) if groups else None
@@ -73,8 +73,8 @@ class ArtifactPlan:
     """Plan of one artifact.
 
     Attributes:
-        figures: Planned figures, such as `tokens`, by name; empty if the artifact is already built.
-        sample: Part of a hub dataset that its build reads; None without a dataset.
+        figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
+        sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
     """
 
     status: ArtifactStatus
@@ -83,12 +83,12 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """True if the build must replace a stale or damaged artifact (`--replace`)."""
+        """True if the build needs `--replace` for a stale or damaged artifact."""
         return self.status.sealed in ("stale", "damaged") and not self.status.target.members
 
     @property
     def bytes_to_write(self) -> int:
-        """Bytes of its tokens, minus the bytes that an interrupted build has written."""
+        """Bytes of the planned tokens, less the bytes of an interrupted build; at least 0."""
         unfinished, tokens = self.status.unfinished, self.figures.get("tokens")
         written = 0 if tokens is None else _TOKEN_BYTES * round(tokens.value)
         return max(0, written - sum(map(folder_bytes, unfinished.folders if unfinished is not None else ())))
@@ -118,7 +118,8 @@ class RecipePlan:
 def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     """Plan a recipe from the statuses of all its artifacts, see `artifact_statuses`.
 
-    Only artifacts that are not built yet cause requests to a hub.
+    Only artifacts that are not built yet cause requests to a hub. Raise UsageError if an upstream artifact of another
+    recipe is not built.
     """
     hub, missing = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes

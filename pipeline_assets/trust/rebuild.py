@@ -3,8 +3,8 @@
 Targets are derived from manifests; no recipe file is read. The folder of a target is relative to the scratch folder if
 the target is rebuilt, and absolute if its sealed artifact is used.
 
-The scratch folder is `rebuilds/<name>.unfinished` in the data root; after a crash, the same program continues there. It
-is renamed to `rebuilds/<name>` if the rebuild is kept. All of `rebuilds` may be deleted at any time.
+The scratch folder is `rebuilds/<name>.unfinished` in the data root; after a crash, the same version continues
+there. It is renamed to `rebuilds/<name>` if the rebuild is kept. All of `rebuilds` may be deleted at any time.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ class RebuildPlan:
     def __init__(self, folder: Path, root: Path, kinds: Kinds, with_upstream: bool) -> None:
         """Plan the rebuild of the artifact in `folder`.
 
-        Inputs are found by digest in the data root. `with_upstream` rebuilds all inputs. Else members, which are in the
-        artifact's own folder, are rebuilt, and the other inputs are used as sealed.
+        Inputs are found by digest in the data root. `with_upstream` rebuilds all inputs. Otherwise only members, which
+        are in the artifact's own folder, are rebuilt, and the other inputs are used as sealed.
         """
         requested = require_manifest(folder)
         self._errors: dict[Path, InputError] = {}  # about missing inputs, by folder of the target
@@ -107,7 +107,7 @@ class RebuildPlan:
         return self._target(manifest, sealed_folder, folder, partition)
 
     def _missing_artifact(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
-        """Return a placeholder target for a missing artifact; only reading it fails."""
+        """Return a placeholder for a missing artifact; only a build that reads it fails."""
         folder = self._lineage.root.absolute() / entry["digest"]
         what = f"the input {_describe_input(entry)} is not sealed below {self._lineage.root}"
         fix = OTHER_ROOT_HINT + (", or build it again too with --upstream" if has_manifest else "")
@@ -115,7 +115,7 @@ class RebuildPlan:
         return Target(unknown_kind(entry["name"], StageVersion("unknown", 0)), entry["name"], folder, {})
 
     def _scratch_path(self, role: str, digest: str) -> Path:
-        """Return a folder named after an input or kind, plus the digest if that is taken."""
+        """Return a folder named after `role`; add the digest if the name is taken."""
         name = re.sub(r"[^\w.-]+", "-", role.partition("/")[2] or role)
         if self._used_folders.setdefault(Path(name), digest) == digest:
             return Path(name)
@@ -172,8 +172,8 @@ class ScratchFolder:
 def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[ScratchFolder]:
     """Open the scratch folder of a rebuild under a lock.
 
-    `ticket` has the digest of the artifact, and the versions of the program and libraries. A scratch folder with
-    another ticket is removed, because its shards may differ.
+    `ticket` has the digest of the artifact, the options, and the versions of the program and libraries. A scratch
+    folder with another ticket is emptied, because its shards may differ.
     """
     kept = root / FOLDER / name
     folder = kept.with_name(name + _UNFINISHED)
@@ -190,7 +190,7 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Outcomes of a rebuild, and the folder `kept` of the copies; None if removed."""
+    """Outcomes of a rebuild; `kept` is the folder of its copies, or None if removed."""
 
     outcomes: Sequence[StepOutcome]
     kept: Path | None
@@ -211,8 +211,8 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     The sealed folder is not changed. Input artifacts are hashed, so that their damage is not mistaken for a different
     build. An interrupted rebuild is continued.
 
-    `with_upstream` rebuilds inputs too, starting from the hub. Then only manifests of sealed artifacts are read, and,
-    for the comparison, the files in `folder`. `keep` keeps an identical copy; a different copy is always kept.
+    `with_upstream` rebuilds inputs too, starting from the hub. Then only the manifests of sealed artifacts are read;
+    and the files in `folder`, for the comparison. `keep` keeps an identical copy; a different copy is always kept.
     """
     plan = RebuildPlan(folder, run.root, kinds, with_upstream)
     requested = plan.steps[-1].manifest

@@ -23,14 +23,14 @@ _SHARE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.AS
 
 @dataclass(frozen=True)
 class Sample:
-    """Sample of files, by a share of bytes in (0, 1] and a seed."""
+    """Random sample of files: at most `share` of their bytes, above 0 up to 1."""
 
     share: Fraction
     seed: str = "0"
 
     @classmethod
     def parse(cls, text: str, seed: str = "0") -> "Sample":
-        """Parse a share such as `5%` or `0.05`."""
+        """Parse a share such as `5%` or `0.05`; raise UsageError if it is invalid."""
         match = _SHARE.fullmatch(text.strip())
         share = Fraction(match["number"]) / (100 if match["percent"] else 1) if match else Fraction(0)
         if not 0 < share <= 1 or (match and not match["percent"] and share == 1):  # `1` could be 1 %
@@ -41,7 +41,7 @@ class Sample:
         return f"{float(self.share * 100):.12g}%"
 
     def select(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
-        """Select random items of at most this share of the total size, in their order.
+        """Select random items of at most `share` of the total size, in the given order.
 
         The seed and the `names` that identify an item determine the random order. An item that does not fit is skipped.
         """
@@ -66,7 +66,7 @@ class Scope:
     Attributes:
         root: Data root, to verify upstream artifacts and external inputs too; None for the artifact and its members.
         sample: Sample of the files to read; None reads all.
-        content: Whether to recompute content hashes of compressed and Parquet files; a sample always does.
+        content: Whether to recompute content hashes of compressed and Parquet files; with a sample, always done.
     """
 
     root: Path | None = None
@@ -82,10 +82,10 @@ class Verification:
 
     Attributes:
         tasks: Hash tasks, one for each file of the artifacts that has its sealed size.
-        findings: All damage and all missing files.
+        findings: All problems: damage, missing inputs, and changed files in local folders.
         scan_finding_count: Number of findings of the scan, which reads no contents; they are the first in `findings`.
         label_names: Function that returns the names of a kind's labels: files that no digest covers.
-        hub, sources: External inputs in the hub cache and in local folders; None without upstream.
+        hub, sources: External inputs in the hub cache and in local folders; None without a data root.
         contents: For each file whose content hash was recomputed: its error, or None if the hash is right.
         unread_contents: Number of intact files whose content hash was not recomputed.
     """
@@ -129,9 +129,9 @@ class Verification:
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict on everything that was read.
+        """Verdict on everything that was checked.
 
-        `intact` requires that every byte was read. `incomplete`: nothing is damaged, but upstream artifacts are
+        `intact` requires that every file was read. `incomplete`: nothing is damaged, but upstream artifacts are
         missing. `source changed`: only external inputs changed.
         """
         changed = len(self.sources.findings) if self.sources is not None else 0

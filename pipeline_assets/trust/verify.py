@@ -29,10 +29,10 @@ _QUIET_S = 2.0
 
 
 def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verification:
-    """Check names and sizes of the files in a chain; list files to read as hash tasks.
+    """Check names and sizes of the files in a chain; plan which files to hash.
 
-    With a data root, source folders and the hub cache are checked too. `label_names` returns the names of a kind's
-    files that no digest covers. Raise RetryableError if an artifact was removed during the scan.
+    If the scope has a data root, source folders and the hub cache are checked too. `label_names` returns the names of
+    a kind's files that no digest covers. Raise RetryableError if an artifact was removed during the scan.
     """
     started_at = datetime.datetime.now(datetime.UTC)
     chain = collect_chain(folder, scope.root)
@@ -63,7 +63,8 @@ def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verificat
 def read_and_check(verification: Verification) -> None:
     """Read and check the files of the scope; fetch and write nothing.
 
-    Raise RetryableError if there are findings and an artifact of the chain was replaced since the scan.
+    Record the results in `verification`. Raise RetryableError if there are findings and an artifact of the chain was
+    replaced since the scan.
     """
     _read(verification)
     _read_contents(verification)
@@ -120,7 +121,7 @@ def _read(verification: Verification) -> None:
 
 
 def _read_contents(verification: Verification) -> None:
-    """Check content hashes of intact compressed files, if that is in the scope."""
+    """Check content hashes of intact compressed and Parquet files, if in the scope."""
     scope = verification.scope
     hashes = {
         (artifact.manifest.digest, file.path): file.content_sha256
