@@ -47,8 +47,8 @@ def write_outcomes(
 ) -> int:
     """Write Documents and rejects, count dropped rows; return the number of outcomes.
 
-    A string in `outcomes` is the code of the rule that dropped a row. A licence tag that is not in `licences` is
-    replaced by the tag of the same licence there, or else by `unknown`. Without `licences`, all tags are kept.
+    A string in `outcomes` is the code of the rule that dropped a row. If a Document's licence tag is not in the table
+    `licences`, the table's tag for the same licence replaces it, or else `unknown`. Without `licences`, tags are kept.
     """
     batch: list[Document] = []
     characters = number = 0
@@ -73,7 +73,7 @@ def write_outcomes(
 def _clean_document(
     document: Document, writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
 ) -> DocumentOrReject:
-    """Remove NUL characters, replace an unlisted licence tag; reject a text of NUL."""
+    """Remove NUL characters, replace an unlisted licence tag; reject a NUL-only text."""
     changes: dict[str, object] = {}
     if "\0" in document.text:
         text = writer.remove_nul(document.text)
@@ -107,7 +107,7 @@ def count_column_values(fields_with_values: Iterable[str], writer: ShardWriter) 
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """List the columns named for id, date or licence in which no row has a value."""
+    """List columns set as single names for id, date or licence, but without values."""
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
 
@@ -132,7 +132,7 @@ class ConvertedSource:
         shards: Receipts by shard, in manifest order.
         derive_id: Derives the id of a row without an id from its text.
         decisions: Facts that reading found, such as empty columns, for the manifest.
-        is_expected: Check whether a reject is normal for the source, and does not count against its limit.
+        is_expected: Check whether a reject is normal for the source, and does not count against the limit on rejects.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
     """
@@ -164,7 +164,8 @@ def finish_source(
     """Check a source's rejects and Documents, and write its final shards and counts.
 
     Raise InputError if the share of unexpected rejects exceeds the limit, more than 1 % of the documents had NUL
-    characters, or no document is kept. The last of these errors has `where` (by default the build's target) and `fix`.
+    characters, or no document is kept. The last two errors name `where` (by default the build's target); `fix` is the
+    fix if no row passed the rules.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])

@@ -49,7 +49,7 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
     called after its host, a Wikipedia source `wikipedia`.
 
     Returns:
-        The drafts, and how many files are not read, by suffix or by file name and reason.
+        The drafts, and the number of files that are not read, by suffix, file name or reason.
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
     not_read: Counter[str] = Counter()
@@ -95,7 +95,7 @@ def _draft_sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterato
 
 
 def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[SectionDraft]:
-    """Draft the section of wikiextractor's files; a date in the path is the dump's."""
+    """Draft the section of wikiextractor's files; use a date in the path as dump date."""
     if not pages:
         return
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
@@ -114,7 +114,7 @@ def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Itera
 def _draft_local(
     folder: SourceFolder, files: Sequence[SourceFile], name: str, not_read: Counter[str]
 ) -> Iterator[SectionDraft]:
-    """Draft a section for the files of each text column; add text files to the first."""
+    """Draft a section for each text column; add plain text files to the first section."""
     by_column: dict[str, list[SourceFile]] = {}
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
     for file in files:
@@ -145,7 +145,7 @@ def _draft_local(
 
 
 def _text_column(rows: Sequence[dict[str, Any]]) -> str:
-    """Return a column with text and a usual name, or else the one with the most text."""
+    """Return the text column: one with a usual name, or else the one with most text."""
     characters: Counter[str] = Counter()
     for row in rows:
         characters.update({name: len(value) for name, value in row.items() if isinstance(value, str)})
@@ -158,8 +158,8 @@ def _text_column(rows: Sequence[dict[str, Any]]) -> str:
 def _patterns(folder: SourceFolder, own: Sequence[SourceFile], are_all: bool) -> list[str]:
     """Return patterns that match the files `own` and no others in the folder.
 
-    If the folder was given with patterns, these are returned if `own` are all files that they match (`are_all`). For a
-    whole folder, suffixes are returned if no other file has them. Otherwise, the names of the files are the patterns.
+    If the folder was given with patterns, they are kept if they match no file other than `own` (`are_all`). For a whole
+    folder, each pattern is a suffix, if no other file has these suffixes. Otherwise, the patterns are the file names.
     """
     if folder.patterns != (_ANY,):
         return list(folder.patterns) if are_all else [glob.escape(file.name) for file in own]

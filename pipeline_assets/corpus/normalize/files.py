@@ -94,7 +94,7 @@ class PieceShard:
 
 
 def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
-    """Group pieces into shards; files in one piece count fourfold, as if packed."""
+    """Group pieces into shards by size; whole files count fourfold, as if compressed."""
     groups = group_by_size(pieces, _unpacked_bytes, shard_bytes)
     return [PieceShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
@@ -117,7 +117,7 @@ _MAX_NAMED_FILES = 3
 
 
 def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, LicenceTag]:
-    """Return the licence that the licence files of each folder state, by folder."""
+    """Map each folder with licence files to their licence; `unknown` if they differ."""
     licences: defaultdict[PurePosixPath, list[LicenceTag]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
         licences[PurePosixPath(file.name).parent].append(_document_licence(file))
@@ -177,7 +177,7 @@ def normalize_local(
     licences: Mapping[PurePosixPath, LicenceTag],
     zstd_level: int,
 ) -> Receipt:
-    """Convert one shard of local files; count the rows that were read as `rows`."""
+    """Convert one shard of local files; the count `rows` is the number of rows read."""
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
@@ -195,8 +195,8 @@ def read_piece(
 ) -> Iterator[DocumentOrReject]:
     """Yield a Document or Reject for every row that begins in the piece, in order.
 
-    `licences` are licences by folder; the nearest folder above the file sets the default of its rows. Document fields
-    for which a row has a value are added to `fields_with_values`.
+    `licences` maps folders to licences. A row that states no licence gets the licence of the nearest folder above its
+    file, or else of the recipe. Document fields for which a row has a value are added to `fields_with_values`.
     """
     name = piece.file.name
     columns = TEXT_COLUMNS if recipe.detect_format(name) == "text" else recipe.columns
@@ -233,7 +233,8 @@ def normalize_wikipedia_shard(
 ) -> Receipt:
     """Convert one shard of wikiextractor's files.
 
-    Counts, in addition to those of `ShardWriter`: `rows`, pages read; `pages`, first lines, counted independently.
+    The receipt has the counts of `ShardWriter`, and two independent counts of pages: `rows`, the pages that were read,
+    and `pages`, the lines that begin a page.
     """
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
@@ -286,7 +287,7 @@ def normalize_bucket(
 ) -> Receipt:
     """Convert the threads of one bucket.
 
-    Counts, in addition to those of `ShardWriter`: `rows` (posts) and `merged` (answers that became part of a Document).
+    The receipt has the counts of `ShardWriter`, `rows` (of the dump) and `merged` (answers that are in a Document).
     """
     with ShardWriter(folder, bucket.name, zstd_level) as writer:
         outcomes = _count_merged_answers(threads.read_threads(bucket, file, recipe, window), writer)

@@ -46,7 +46,7 @@ class RowMap:
         self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
-        """Convert a row at a position; columns except text and id become its `meta`."""
+        """Convert or reject a row; the Document's `meta` has all columns but text and id."""
         columns = {field: self._find_column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:

@@ -34,7 +34,7 @@ class Outputs(RecipeSection):
             `normalized` are read from it. Other artifacts are in its sibling folders: raw, filtered, deduplicated,
             signatures, evaluation, decontaminated, packed, report. None is `normalized` in the recipe's own folder.
         up_to: Last step to build; None builds all steps.
-        signatures: Build a signature store of the kept documents, with which later corpora are deduplicated.
+        signatures: Whether to store signatures of the kept documents, by which later corpora are deduplicated.
     """
 
     normalized_dir: str | None = None
@@ -152,7 +152,7 @@ def to_source_folder(source: FileSource) -> SourceFolder:
 
 
 def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Restore a section, with the path ".", and a shard size from `rows_content`."""
+    """Restore a section and shard size from `rows_content`; local files get path "."."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in rows_content.items() if key not in added}
     section = _KINDS[content["kind"]]
@@ -198,7 +198,7 @@ def _strings(values: object) -> list[str]:
 
 
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
-    """Yield an error for each missing folder, file or text column of a recipe.
+    """Yield an error for each missing folder or file, and for missing columns.
 
     Sources and evaluation sets whose files the data root already lists are not checked. `recipe` is the content of a
     recipe file, which need not be valid.

@@ -87,7 +87,7 @@ def split_pattern(path: str) -> str:
 def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[Source]]:
     """Collect the splits with rows, and all source datasets that the rows name.
 
-    A few columns of one file are in memory at a time. Rows that do not name their dataset raise UsageError.
+    A few columns of one file are in memory at a time. Rows without a dataset raise UsageError; damage, InputError.
     """
     splits: dict[str, CardSplit] = {}
     sources: set[tuple[str, str | None]] = set()
@@ -182,7 +182,7 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
 
 
 def _dataset_info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a config's `dataset_info`; `datasets` checks its row counts on loading."""
+    """Return a config's `dataset_info`, whose row counts `datasets` checks on loading."""
     return {
         "features": arrow_features(splits[0].schema),
         "splits": [

@@ -19,8 +19,8 @@ _SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M
 def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
     r"""Map each split name to one that a hub allows, with `_` for forbidden characters.
 
-    `datasets` allows `\w+(\.\w+)*` (its naming.py) and reserves `all` in any case, to which `_` is appended. Allowed
-    names are kept. A changed name that is already used gets `_2`, `_3`, ….
+    `datasets` allows names that match `\w+(\.\w+)*` (see its naming.py), except `all` in any letter case, which gets a
+    final `_`. Allowed names are kept. If a changed name is already used, `_2`, `_3`, … is appended.
     """
     names = {split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _ALL}
     for split in splits:
@@ -63,8 +63,8 @@ def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list
     """Return the licence keys of a card's YAML, given the rows of each stated licence.
 
     Rows without a licence are counted under None. `license` is an identifier, or a list sorted by descending rows. If
-    one licence lacks an identifier, `license_name` names it, and `license_link` has its URL if our table has one. If
-    several do, `license_name` refers to the table on the card.
+    the hub has no identifier for one licence, `license_name` names it, and `license_link` has its URL if the table of
+    licences has one. If several licences lack an identifier, `license_name` refers to the table on the card.
     """
     rows: Counter[str] = Counter()
     for licence, count in licences.items():
@@ -89,7 +89,7 @@ def size_category(rows: int) -> str:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return an Arrow type's name in `datasets`; for a list, its item type's name."""
+    """Return an Arrow type's name in `datasets`; for a list, the item type's name."""
     if pa.types.is_list(kind):
         return type_name(kind.value_type)
     return "float64" if pa.types.is_float64(kind) else str(kind)

@@ -50,7 +50,7 @@ class UploadFile:
         return cls(path, content, len(content), hashlib.sha256(content).hexdigest())
 
     def is_stored(self, file: HubFile | None) -> bool:
-        """Check whether a repo's file has the same size, and sha256 or git blob's sha1."""
+        """Check whether a repo's file exists, with this size and this sha256 or git sha1."""
         if file is None or file.size != self.size:
             return False
         kind, _, digest = file.digest.partition(":")
@@ -88,7 +88,7 @@ class HubRepo:
         return f"{self.hub.client().address}/datasets/{self.name}"
 
     def check_token(self) -> list[str]:
-        """Return the token's user and organisations; raise if invalid or read-only."""
+        """Return the token's user and organisations; raise if it is invalid or read-only."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def send() -> list[str]:
@@ -145,7 +145,8 @@ class HubRepo:
     def commit(self, parent: str, title: str, items: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:
         """Commit uploads and deletions, unless the head has moved from `parent`.
 
-        Large files are sent before the commit. A local file that differs from its sha256 raises InputError.
+        If the head has moved, the method returns without a commit. Large files are sent before the commit. A local file
+        that differs from its sha256 raises InputError.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError
@@ -174,7 +175,7 @@ class HubRepo:
         self._write_with_retries(create)
 
     def _write_with_retries(self, call: Callable[[], object]) -> None:
-        """Make a writing call of `huggingface_hub` with limits, retries and our errors."""
+        """Make a call that writes to the hub, with limits and retries; convert its errors."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> None:

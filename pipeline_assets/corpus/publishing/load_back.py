@@ -1,7 +1,8 @@
 """Test that `datasets` can load each config of a published dataset.
 
-A subprocess loads it, because `datasets` reads the hub's address on import. The token is not in its environment, where
-`datasets` would send it to every address that starts like the hub's; `LibraryClient` sends it only to the hub.
+A subprocess loads the configs, because `datasets` reads the hub's address on import. The subprocess has no token in its
+environment: `datasets` would send that token to every address that starts like the hub's. It reads the token from its
+standard input, and `LibraryClient` sends the token only to the hub.
 """
 
 import json
@@ -19,8 +20,8 @@ _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 def load_back(repo: str, commit: str, address: str, token: str | None, configs: Mapping[str, Sequence[str]]) -> None:
     """Check that `datasets` loads each config, with a first row and the right splits.
 
-    `configs` has the split names on the hub by config. If they differ or loading fails, InputError is raised; after 30
-    minutes, RetryableError.
+    `configs` has the right split names, as on the hub, by config. Other splits or a failure raise InputError; loading
+    for more than 30 minutes raises RetryableError.
     """
     variables = {
         **{name: value for name, value in os.environ.items() if name not in _TOKENS},
@@ -46,7 +47,7 @@ def load_back(repo: str, commit: str, address: str, token: str | None, configs: 
 
 
 def _load_splits(repo: str, commit: str, config: str) -> list[str]:
-    """Load the first row of a config's first split; return its split names, sorted."""
+    """Load the first row of a config's first split; return all split names, sorted."""
     import datasets
 
     loaded = datasets.load_dataset(repo, config, revision=commit, streaming=True)

@@ -79,7 +79,7 @@ class Publication:
 
     @property
     def configs(self) -> dict[str, list[str]]:
-        """Split names by config, as the hub allows them."""
+        """Names of the splits of each config, in the form that the hub allows."""
         names, groups = split_names(self.splits), group_by_config(self.splits)
         return {config: [names[split.split] for split in splits] for config, splits in groups.items()}
 
@@ -97,7 +97,8 @@ class Publication:
 def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = False) -> Publication:
     """Collect the files of a publication and write its card.
 
-    Rows of unknown licences raise UsageError unless `allow_unknown`.
+    An artifact without Nemotron rows raises UsageError, as do rows of unknown licences unless `allow_unknown`. A source
+    dataset that the hub no longer shows raises InputError.
     """
     if not artifact.manifest.kind.startswith("nemotron/") or artifact.manifest.kind in _NOT_PUBLISHED:
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"

@@ -1,8 +1,8 @@
 """Publication in a dataset repo that is consistent after every commit.
 
-The first commits add new files, at most 100 each, which no card names yet. The last commit has the card, the manifest,
-replaced files, and deletions of files that only the previous manifest lists. Files that the hub has are not sent. Each
-commit names its parent; if the head moved, the remaining commits are planned again. So an interrupted run can resume.
+The first commits, of at most 100 files each, add new files, which no card names yet. The last commit has the card, the
+manifest and replaced files, and deletes files that only the previous manifest lists. Each commit names its parent; if
+the head moved, the remaining commits are planned again. A resumed run does not send files that the hub has.
 """
 
 import json
@@ -71,7 +71,7 @@ class PublicationPlan:
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
     """Plan the commits that the repo still needs.
 
-    If the repo has another dataset or an edited card, UsageError is raised unless `replaces`.
+    If the commits would overwrite another dataset or an edited card, UsageError is raised unless `replaces`.
     """
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
@@ -104,9 +104,10 @@ def _kind_and_partition(manifest: Manifest) -> tuple[str, str]:
 def publish(
     publication: Publication, repo: HubRepo, *, private: bool = True, replaces: bool = False
 ) -> tuple[str, PublicationPlan]:
-    """Make the missing commits, then test that `datasets` loads the repo.
+    """Make the missing commits, then test that `datasets` loads the configs, if any.
 
-    A missing repo is created, by default as private. Calling again resumes an interrupted publication.
+    A missing repo is created, by default as private. If source datasets are gated, readers must request access to the
+    repo. Calling again resumes an interrupted publication.
 
     Returns:
         The commit of the publication, and the plan before the first commit.

@@ -39,8 +39,9 @@ class LicensedColumns(RecipeSection):
 
     Attributes:
         id: Text or integers; a row without an id gets a derived one.
-        license: Licence of the row, used in lower case. A row without a value has the licence of the recipe; a value
-            that is not text (for example a list) results in `unknown`. `meta` keeps the column unchanged.
+        license: Licence of the row, used in lower case. A row without a value has the licence of the licence files, or
+            else of the recipe; a value that is not text (for example a list) results in `unknown`. `meta` keeps the
+            column unchanged.
     """
 
     text: Annotated[str, Option("Text column, or path such as body.text.", "text-column")] = "text"

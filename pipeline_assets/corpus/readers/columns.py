@@ -20,7 +20,7 @@ MAX_NESTING = 64
 
 @dataclass(frozen=True)
 class Fault:
-    """Reason code and detail why a row or value cannot become part of a Document."""
+    """Reason why a row or value cannot become part of a Document, as code and detail."""
 
     reason: str
     detail: str = ""
@@ -67,7 +67,7 @@ def check_columns(
 ) -> None:
     """Raise UsageError if a column that a recipe sets as a single name does not exist.
 
-    `columns` has pairs of a Document field and its column, or its alternative columns, which are not checked.
+    `columns` has pairs of a Document field and its column. Alternative columns of a field are not checked.
     """
     for field, name in columns:
         paths = list(_column_paths(schema))
@@ -102,7 +102,7 @@ def find_column(row: dict[str, Any], name: str) -> Column | None:
 
 
 def column_values(column: pa.Array) -> list[Any]:
-    """Convert an Arrow column to Python values; invalid values become a `Fault`.
+    """Convert an Arrow column to Python values; each invalid value becomes a `Fault`.
 
     Times in nanoseconds become standard library times if these can represent them, otherwise text.
     """

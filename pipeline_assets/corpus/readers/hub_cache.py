@@ -33,7 +33,7 @@ class Span:
 
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Raise RetryableError if spans do not have the file's hash, after deleting them."""
+    """Check that spans have the file's hash; else delete them, raise RetryableError."""
     if file_digest([span.local for span in spans], file) != file.digest:
         delete_spans(spans)
         raise hash_mismatch_error(file.digest, where)
@@ -52,7 +52,7 @@ def hash_mismatch_error(digest: str, where: str) -> InputError:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a cache folder against other threads and builds that fetch the file."""
+    """Lock the cache folder of a file against other threads and builds."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -74,7 +74,7 @@ def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
 
 
 def partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the path of a download to resume; delete parts from before a reboot."""
+    """Return the path of a download to resume; delete downloads from before a reboot."""
     partial = folder / partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):
         if other != partial:
@@ -87,7 +87,7 @@ def partial_name(start: int, stop: int) -> str:
 
 
 def file_digest(parts: Sequence[Path], file: HubFile) -> str:
-    """Return the digest of a file's consecutive parts, by its listed algorithm."""
+    """Hash a file, given as consecutive parts, by the algorithm of its listed digest."""
     kind = file.digest.partition(":")[0]
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for part in parts:

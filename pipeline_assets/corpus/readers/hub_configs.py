@@ -68,7 +68,7 @@ def parse_configs(card: str, where: str) -> list[Config]:
 
 
 def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
-    """Parse the YAML at the top of a card; return {} without a mapping."""
+    """Parse the YAML at the top of a card; return {} if missing or not a mapping."""
     text = card.lstrip("\ufeff").replace("\r\n", "\n")
     parts = re.split(r"^---[ \t]*$", text, maxsplit=2, flags=re.MULTILINE)
     if len(parts) < 3 or parts[0].strip():
@@ -81,7 +81,7 @@ def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
 
 
 def matching_configs(configs: Sequence[Config], language: str | None, script: str | None) -> list[Config]:
-    """Return configs with this language and script in their names; None matches any."""
+    """Return configs with this language and script in their names; None allows any."""
     return [
         config
         for config in configs
@@ -106,9 +106,10 @@ def find_split_files(
 ) -> tuple[list[str], list[str]]:
     """Return the patterns and paths of a split's files of Parquet or JSON lines.
 
-    Without configs in the card, `config` is None. If the card names no files, folders and file names determine the
-    split, as in `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then used only without any
-    Parquet. If no name contains a split, all files belong to `train` without `config`, and none with it.
+    Without configs in the card, `config` is None. Then, or if `config` names only a folder, the names of folders and
+    files determine the split, as in `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then
+    used only if there are no Parquet files, and uncompressed `.json` files never. If no name contains a split, all
+    files belong to `train` without a `config`. If the split has no files, both lists are empty.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)
@@ -161,7 +162,7 @@ def _config_patterns(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
 
 
 def matching_paths(paths: Iterable[str], patterns: Sequence[str], where: object) -> list[str]:
-    """Return the distinct paths that match any pattern, in the order of `paths`.
+    """Return the distinct paths that match a pattern, in the order of `paths`.
 
     A pattern that equals a path matches only that path. As in `datasets`, `**` must be a whole folder name.
     """

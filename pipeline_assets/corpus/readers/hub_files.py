@@ -99,8 +99,8 @@ class HubFiles:
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
-        An interrupted download resumes. A whole file is checked against its hash in the listing. Before sending a part,
-        the hub must confirm that hash; the sha256 of the part is stored, and checked at every later use.
+        An interrupted download resumes. A whole file is checked against its hash in the listing. A part is fetched only
+        if the hub states the same hash for the file; the part's sha256 is stored, and checked at every later use.
         """
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)
@@ -122,8 +122,8 @@ class HubFiles:
     def count_missing_bytes(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
         """Count the bytes of [start, stop) that a fetch would request from the hub.
 
-        A cached span or an interrupted download saves bytes only if it has exactly these bounds. Only names and sizes
-        are compared; damage is found when the bytes are used.
+        A cached span or an interrupted download saves bytes only if it has exactly these bounds. Only the names and
+        sizes of cached files are compared; damage is found when the bytes are used.
         """
         folder = self.bytes_folder(dataset, file.digest)
         partial = partial_name(start, stop)
@@ -174,7 +174,7 @@ class HubFiles:
             raise RetryableError(f"{what}, but the hub has not", path, "run again to fetch the listing")
 
     def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
-        """Make one attempt: compare the hub's file with `file`, then append missing bytes."""
+        """Try once: compare the hub's file with `file`, append missing bytes to `partial`."""
         import httpx2
 
         durable.call_failpoint("create", partial)
@@ -234,7 +234,7 @@ class HubFiles:
         return folder / "bytes" / digest.replace(":", "-")
 
     def _cache_folder(self, dataset: str) -> Path:
-        """Return a repository's cache folder; models have theirs in the folder `models`."""
+        """Return a repository's cache folder, which for a model is in the folder `models`."""
         check_name(dataset, self.repo_type)
         return (self.cache if self.repo_type == "dataset" else self.cache / "models") / dataset.replace("/", "--")
 

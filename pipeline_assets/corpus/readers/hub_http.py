@@ -124,7 +124,7 @@ class HubClient:
             yield block
 
     def raise_for_status(self, response: "httpx2.Response") -> None:
-        """Raise HfHubHTTPError for an error status; the body does not matter.
+        """Raise HfHubHTTPError for an error status, whatever the body.
 
         A short body is read and ignored, so that the connection can be reused.
         """
@@ -150,7 +150,7 @@ class HubCall(NamedTuple):
 
 
 def with_retries(call: Callable[[], T], request: HubCall) -> T:
-    """Return a call's result; retry RETRIED_STATUS, lost connections, bad responses.
+    """Call `call`; retry after a RETRIED_STATUS, lost connection or bad response.
 
     Raises:
         UsageError: The dataset, model or revision does not exist, or the address is invalid.
@@ -236,7 +236,7 @@ def _status_error(error: Exception, status: int, request: HubCall) -> InputError
 
 
 def requested_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that RateLimit or Retry-After requests, if any, at most 600."""
+    """Return the wait that RateLimit or Retry-After requests, at most 600 s, or None."""
     try:
         limits = parse_rate_limit(headers)
         if limits is not None and limits.remaining == 0:

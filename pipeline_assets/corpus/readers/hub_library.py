@@ -1,4 +1,4 @@
-"""HTTP client of `huggingface_hub` that limits time, size, waits and credentials.
+"""HTTP client for `huggingface_hub` that limits time, size, waits and credentials.
 
 The library's own session has no timeout, reads any body whole, and waits as long as a server requires.
 """
@@ -22,14 +22,14 @@ _MIN_CHUNK_BYTES = 1 << 20  # storages of this kind reject parts below 5 MiB
 
 
 class UnansweredError(httpx2.RequestError):
-    """Request without an answer, of a class that `huggingface_hub` does not retry."""
+    """Missing answer to a request, as an error that `huggingface_hub` does not retry."""
 
 
 class LibraryClient(LimitedClient):
     """A `LimitedClient` for `huggingface_hub`, which also limits waits.
 
     Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. Set `retries` if the
-    library retries all requests, instead of PUT alone; it then waits at most _MAX_RETRY_WAIT_S before each retry.
+    library retries all requests, not PUT alone. A server can request at most _MAX_RETRY_WAIT_S before such a retry.
     """
 
     _decodes_refusals = True
@@ -85,7 +85,7 @@ class LibraryClient(LimitedClient):
 def limited_session(address: str, progress_s: float) -> Iterator[None]:
     """Make `huggingface_hub` use a LibraryClient of this hub inside the context.
 
-    Xet is switched off for a hub on this machine, which has no Xet storage. Equal contexts may be nested.
+    Xet is switched off for a hub on this machine, which has no Xet storage. Nesting equal contexts has no effect.
     """
     before, is_xet_off = hub_client_factory(), constants.HF_HUB_DISABLE_XET
     if isinstance(before, functools.partial) and before.args == (address, progress_s):

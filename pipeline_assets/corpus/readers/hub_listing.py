@@ -60,7 +60,7 @@ def _check_file(file: HubFile) -> HubFile:
 
 @dataclass(frozen=True)
 class _Listing:
-    """Cached listing with its hash, by which damage is found before bytes are read."""
+    """Listing in the cache, with a hash by which damage to the listing is found."""
 
     files: list[HubFile]
     sha256: str

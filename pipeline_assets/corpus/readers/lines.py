@@ -21,7 +21,7 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yield each block of whole lines of a file, after the block's byte offset.
+    """Yield the byte offset and the bytes of each block of whole lines of a file.
 
     The first block begins with the first line at or after `start`, which must be 0 for a compressed file. A file that
     is damaged or UTF-16, or has a line longer than 256 MiB, raises InputError.
@@ -32,9 +32,9 @@ def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]
 
 
 def lines_with_offsets(blocks: Iterable[bytes], offset: int, where: object) -> Iterator[tuple[int, bytes]]:
-    """Regroup a file's blocks into blocks of whole lines, yielded after their offsets.
+    """Regroup a file's blocks into whole lines; yield each new block with its offset.
 
-    The first block begins at byte `offset` of the file. A UTF-8 byte order mark is skipped.
+    The first block begins at byte `offset` of the file. A UTF-8 byte order mark is skipped; UTF-16 raises InputError.
     """
     for block in whole_lines(blocks, where, _NO_LINES_FIX, MAX_LINE_BYTES):
         if offset == 0 and block.startswith(_UTF16_MARKS):
@@ -45,12 +45,12 @@ def lines_with_offsets(blocks: Iterable[bytes], offset: int, where: object) -> I
 
 
 def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
-    """Yield each line that begins in a range, with its newline, after its offset."""
+    """Yield the offset and bytes (with newline) of the lines that begin in a range."""
     return read_lines(line_blocks(piece.file, piece.start), piece.stop)
 
 
 def read_lines(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield each line that begins before `stop`, with its newline, after its offset."""
+    """Yield the offset and bytes (with newline) of the lines that begin before `stop`."""
     for offset, block in blocks:
         for line in io.BytesIO(block):
             if stop is not None and offset >= stop:
@@ -87,7 +87,7 @@ def _seek_line(opened: BinaryIO, start: int) -> int:
 
 
 def read_blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
-    """Yield the remaining blocks of a file, decompressed; hash it if at its start."""
+    """Yield the rest of a file in decompressed blocks; hash it if read from byte 0."""
     offset = opened.tell()
     codec = detect_codec(opened.read(HEAD_BYTES)) if offset == 0 else None
     opened.seek(offset)

@@ -38,7 +38,7 @@ class Listing:
 
     @classmethod
     def from_fetched(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """List only the missing bytes of hub files, which upstream manifests name."""
+        """List the uncached bytes of hub files, which are inputs of upstream artifacts."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(missing_bytes=missing)
@@ -47,7 +47,7 @@ class Listing:
 def input_figures(inputs: Inputs) -> dict[str, int]:
     """Sum the bytes and rows that a build reads from input files, not from artifacts.
 
-    If any entry has row groups, the sums are of row groups; otherwise of the bytes of files, without rows.
+    If any entry lists row groups, both sums are over row groups; otherwise, only the bytes of files are summed.
     """
     files = [entry for entry in inputs if "bytes" in entry]
     groups = [group for entry in files for group in entry.get("row_groups", ())]

@@ -55,9 +55,9 @@ class LocalRecipe(SourceLabels):
         columns: Columns of JSON lines and Parquet; None if all files are text.
         text_unit: None if no file is text. With `line`, blank lines are not documents.
         text_endings: Additional endings of text file names, such as `.py`.
-        license_files: Pattern of file names, such as LICENSE*; None ignores such files. A matching file is not a
-            document. It states the licence of rows that do not state their own, in its folder and in subfolders without
-            such a file.
+        license_files: Pattern of licence file names, such as LICENSE*; with None, no file is one. A licence file is
+            not a document. It states the licence of rows that do not state their own, in its folder and in subfolders
+            without a licence file.
     """
 
     files: Patterns = ("**/*",)
@@ -92,7 +92,7 @@ def plan_local(files: Sequence[source_folder.SourceFile], recipe: LocalRecipe, s
 
 
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield each row's position, then row or fault; a row of text is `{"text": …}`."""
+    """Yield each row's position, and its row or fault; text becomes `{"text": …}`."""
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)
     if recipe.detect_format(piece.file.name) == "lines":
@@ -116,8 +116,8 @@ def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
     """Raise UsageError if the first 20 files lack columns.
 
-    Each Parquet file must have all columns that are set as single names. For JSON lines, one of the files' first rows
-    must have the text column.
+    Each Parquet file must have all columns that are set as single names. If there are JSON lines, one of their first
+    rows, in any of the files, must have the text column.
     """
     samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_ROWS]:
@@ -165,7 +165,7 @@ def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
 
 
 def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield the offset of each paragraph that begins in a range, then text or fault.
+    """Yield the offset and the text or fault of each paragraph that begins in a range.
 
     A paragraph is a run of lines that are not blank, without its last newline. The last paragraph is read to its end,
     even beyond the range.

@@ -78,5 +78,5 @@ def format_numbered_reject(reject: Reject) -> str:
 
 
 def source_file_at(path: Path) -> SourceFile | None:
-    """Return the file at a path under its base name; None if it does not exist."""
+    """Return the file at a path, with its base name as name; None if it is missing."""
     return SourceFile(path, path.name, path.stat().st_size) if path.is_file() else None

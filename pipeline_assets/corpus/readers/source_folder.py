@@ -216,7 +216,7 @@ def modified_ns(files: Sequence[SourceFile]) -> list[int]:
 def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
     """Return the folder and modification times of files for a manifest's provenance.
 
-    A folder inside the data root has a relative path there, because both may be moved together.
+    The path of a folder inside the data root is relative to the root, because both may be moved together.
     """
     path = folder.path.relative_to(root) if folder.path.is_relative_to(root) else folder.path
     return {_FOLDER: str(path), _MODIFIED: modified_ns(files)}

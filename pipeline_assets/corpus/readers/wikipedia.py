@@ -8,8 +8,8 @@
 - doc_id: `wikipedia:<language>:<page id>`, equal for all versions of a page. The language comes from the url.
 - A page that consists of its title is rejected as `title_only`: redirects, and pages of templates only. They are half
   of the pages in some real files.
-- `revid` in `meta` is copied from the file. wikiextractor 3.1 writes the last id before the text there, which is the
-  editor's id if the dump names an editor.
+- `revid` in `meta` is copied from the file. As `revid`, wikiextractor 3.1 writes the last id that the dump has before
+  the text of the page, which is the editor's id if the dump names an editor.
 """
 
 import datetime
@@ -46,9 +46,9 @@ class WikipediaRecipe(RecipeSection):
     Exactly one of `dump_date`, which determines the licence, and `license_tag` must be set.
 
     Attributes:
-        language: Language of pages whose url has no host (`?curid=12`), as in the name of the wiki; other urls must
-            agree.
-        title: Whether the text of a Document begins with the title.
+        language: Language of pages whose url has no host (`?curid=12`), as in the host name of the wiki, such as `en`.
+            If `language` is set, urls with a host must agree.
+        title: `first_line` if the text of a Document begins with the title, otherwise `none`.
     """
 
     files: Patterns = ("**/wiki_*",)
@@ -135,7 +135,7 @@ def _unescape(text: str) -> str:
 
 
 def _unescape_title(title: str) -> str:
-    """Replace the HTML entities that MediaWiki writes in titles by characters."""
+    """Unescape the HTML entities that MediaWiki writes in titles."""
     for entity, character in _TITLE_ENTITIES if "&" in title else ():
         title = title.replace(entity, character)
     return title

@@ -118,8 +118,8 @@ def convert_shard(
 ) -> Receipt:
     """Convert the rows of one shard to Documents; drop rows that fail a rule.
 
-    With `columns`, which replace the recipe's columns, rows may state their own licences, which are looked up in the
-    table of licences. Counts, in addition to those of `ShardWriter`: `rows` read, `dropped/<rule>`.
+    `columns` replace the recipe's columns; rows may then state their own licences, whose tags come from the table of
+    licences. The receipt has the counts of `ShardWriter`, `rows` (rows read), `dropped/<rule>` and `found/<field>`.
     """
     derive_id, licences = id_deriver(recipe), licence_table() if columns else None
     first_row, fields = 0, set[str]()
@@ -162,7 +162,7 @@ def _convert_lines(
 
 
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
-    """Return the first rule that a row fails, a reject's reason and detail, or None."""
+    """Return the first failed rule, a reject's reason and detail, or None if all pass."""
     for rule in rules:
         try:
             if rule.measure({rule.column: row.get(rule.column)}).is_failed:
@@ -201,7 +201,7 @@ def _convert_parquet(
 
 
 def _batches(local: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the number in the row group of each batch's first row, then the batch."""
+    """Yield each batch, after the number of its first row in the row group."""
     group, rows = local.piece.group, local.piece.rows
     try:
         with open_row_groups(group.file, local.spans) as parquet:
@@ -220,7 +220,7 @@ def _batches(local: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBa
 def _window_mask(
     rows: NDArray[np.int64], window: Window, file: str, to_file_row: int, writer: ShardWriter
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows to read; reject rows that killed a worker unread.
+    """Return a mask of the rows to read; reject poison rows, which killed a worker.
 
     `rows` are row numbers in the shard; adding `to_file_row` gives row numbers in the file.
     """

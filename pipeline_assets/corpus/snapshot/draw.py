@@ -1,8 +1,8 @@
 """Random row groups of a hub dataset's Parquet files, drawn by hash.
 
 Files are ranked by sha256(seed, path), the row groups of a file by sha256(seed, path, row group). The first round takes
-the first-ranked row group of each file, in the order of files; the second round the second-ranked; until the amount is
-reached. So a small sample has each row group from another file, and few other footers are fetched.
+the first row group of each file, the second round the second one, and so on by rank, until the amount is reached. So
+the row groups of a small sample are from different files, and few footers of files outside the sample are fetched.
 """
 
 import itertools
@@ -31,9 +31,9 @@ def choose_pieces(
 ) -> list[Piece]:
     """Draw row groups until they reach the limit, or all if they are too few.
 
-    `limit` is a unit and an amount; with the unit `files`, whole files are read. `read_row_groups` yields the row
-    groups of each of some files, in order. It is called with as many files as the sample probably needs, so that their
-    footers can be fetched in parallel.
+    `limit` is a unit and an amount; with the unit `files`, whole files are read. `read_row_groups` yields a list of row
+    groups for each file that it is given, in order. It is called with as many files as the sample probably needs, so
+    that their footers can be fetched in parallel.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))

@@ -38,7 +38,7 @@ class FileRequest:
         pieces: Pieces of the file, in the plan's order.
         ranges: Bytes [start, stop) of each piece, with stop <= start if the tail contains the piece. A file of JSON
             lines has one piece, fetched in several ranges.
-        is_whole: All row groups are read, in one range from 0 to the tail, so that the file can be hashed.
+        is_whole: Whether all row groups are read, in one range from 0 to the tail, so that the file can be hashed.
     """
 
     file: HubFile
@@ -136,7 +136,7 @@ def _fetch_request(
 
 
 def plan_shards(pieces: Sequence[FetchedPiece], shard_text_bytes: int) -> list[SnapshotShard]:
-    """Group consecutive pieces into shards; each but the last reaches the size."""
+    """Group consecutive pieces into shards that reach the size, except the last one."""
     groups = group_by_size(pieces, lambda local: local.piece.group.text_bytes, shard_text_bytes)
     return [SnapshotShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
 
@@ -150,7 +150,7 @@ def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
-    """List a snapshot's files, and the bytes to fetch; for JSON lines, the maximum."""
+    """List a snapshot's files and the bytes to fetch; for JSON lines, an upper limit."""
     listing = list_data_files(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if is_json_lines(listing[0]):

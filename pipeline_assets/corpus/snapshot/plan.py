@@ -27,8 +27,8 @@ logger = logging.getLogger("corpusmill")
 class Tail:
     """End of a Parquet file, fetched for the footer; for JSON lines, without spans.
 
-    The parsed footer is not kept: with a thousand row groups it needs 10 MB of memory, and a sample over all dumps
-    reads hundreds of footers.
+    The parsed footer is not kept: with a thousand row groups it needs 10 MB of memory, and a sample over all crawl
+    dumps reads hundreds of footers.
     """
 
     spans: tuple[Span, ...]  # up to the end of the file, in order; empty for JSON lines, which have no footer
@@ -72,7 +72,7 @@ class SnapshotPlan:
         return len({piece.group.file.path for piece in self.pieces})
 
     def dumps(self) -> dict[str, dict[str, int]]:
-        """Count rows and row groups by crawl dump, the name of the folder of a file."""
+        """Count rows and row groups by crawl dump, which is the name of a file's folder."""
         shares: dict[str, dict[str, int]] = {}
         for piece in self.pieces:
             dump = PurePosixPath(piece.group.file.path).parent.name or "."
@@ -91,8 +91,8 @@ def plan_snapshot(
 ) -> SnapshotPlan:
     """List the files of a snapshot, and draw the row groups of its sample.
 
-    For Parquet, only footers are fetched. For JSON lines, which have no footers, the rows are fetched, unless `pinned`
-    has the inputs of a raw pin of this recipe, which name the drawn rows.
+    For Parquet, only footers are fetched. For JSON lines, which have no footers, the rows are fetched. If `pinned` has
+    the inputs of a raw pin of this recipe, which list the rows, at most 100 rows of each file are read.
     """
     listing = list_data_files(hub, recipe)
     if is_json_lines(listing[0]):

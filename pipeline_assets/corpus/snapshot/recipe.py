@@ -30,8 +30,8 @@ class Amount(RecipeSection):
     Attributes:
         files: Number of files, drawn by the seed and read whole.
         documents: Number of source rows, before any rule; of the last row group, only as many as needed are read.
-        text_bytes: Uncompressed bytes of the text column according to the footers, or of JSON lines. Row groups are
-            read whole.
+        text_bytes: Uncompressed bytes of the text column according to the footers; for JSON lines, uncompressed bytes
+            of the lines. Row groups are read whole.
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
@@ -85,14 +85,14 @@ class HubRows(RecipeSection):
     max_reject_fraction: MaxRejectShare = "0.001"
 
     def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
-        """Return the rules for rows with these columns, and the rule for the language."""
+        """Return the rules, and one for `language` if it is set and in `columns`."""
         rules = [ColumnRule.parse(rule) for rule in self.rules]
         if self.language is None or "language" not in columns:
             return rules
         return [*rules, ColumnRule("language", "language", "==", self.language)]
 
     def rule_columns(self) -> dict[str, str]:
-        """Return the columns that the rules need, with the fix for each if missing."""
+        """Map each column that the rules need to the fix for an error if it is missing."""
         return {rule.column: f"correct the rule `{rule.text}` in the recipe" for rule in self.row_rules(())}
 
     def where(self, path: str) -> str:

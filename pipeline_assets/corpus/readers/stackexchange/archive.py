@@ -76,7 +76,7 @@ def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generato
 
 
 def _unpack(packed: BinaryIO, file: Path, writing: int) -> None:
-    """Unpack the Posts.xml of an archive into a pipe, given by its descriptor."""
+    """Unpack the Posts.xml of an archive into the pipe of the descriptor `writing`."""
     with open(writing, "wb") as pipe:
         open_archive = require_py7zr(file)
         from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError

@@ -6,16 +6,19 @@
     pre                    its characters, unchanged, between ``` fences, with the language if a class states it
     ul, ol                 one line per item, with `- ` or its number, indented by two spaces per level
     blockquote             `> ` before each line
-    h1 … h6, hr            `#` … `######` before the text; `---`
+    h1 … h6                `#` … `######` before the text
+    hr                     `---`
     table                  one line per row, cells separated by ` | `
 
     inline                 text
     ---------------------  ------------------------------------------------------------------------------------------
     code                   its characters, spaces included, between backticks
-    a; img                 its text without the URL; its `alt`, unless that is a default of the editor
-    sup                    `^` and its text, if a number or lone letter begins it right after a word; else its text
+    a                      its text, without the URL
+    img                    its `alt` text, unless that is a default of the editor
+    sup                    its text, after `^` if it follows a word directly and begins with a number or a single letter
     br, a line break       a line break
-    any other; comments    its text; nothing
+    comment                nothing
+    any other              its text
 
 Outside code, a run of white space (no-break space included) becomes a line break if it contains one, otherwise a space.
 Entities are decoded. MathJax is unchanged.
@@ -76,7 +79,7 @@ def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
 
 
 def _alt_text(attributes: str) -> str:
-    """Return an image's `alt` text with outer spaces; "" for a default of the editor."""
+    """Return an image's `alt` text between spaces; "" if missing or an editor default."""
     for name, *values in _ATTRIBUTE.findall(attributes):
         if name.lower() == "alt":
             text = _decode_entities("".join(values))
@@ -221,7 +224,7 @@ class _PostLayout:
             self._append_block(f"{fence}{language[1] if language else ''}\n{code}\n{fence}")
 
     def _read_verbatim(self, closing: str) -> tuple[str, str]:
-        """Return the characters up to a closing tag, without and with `alt` texts."""
+        """Return the text up to a closing tag twice: without and with `alt` texts."""
         code, with_alt_texts = list[str](), list[str]()
         for text, name, attributes, _ in self._tokens:
             text += "\n" * (name in ("br", "/br"))

@@ -1,9 +1,9 @@
 """Sorted runs (files) of a dump's rows, read in buckets of question ids.
 
 A block is a range of BLOCK_IDS question ids. A run is a file of frames, one per block that has rows, in order of ids. A
-frame is a MessagePack list, compressed by zstd with a checksum, of (question id, row number, post or fault). The index
-file of a run is a frame of (block number, number of rows, their bytes in the dump, bytes of the frame). A bucket is a
-range of blocks. Buckets are planned by the size of blocks in the dump, so they do not depend on the division into runs.
+frame is a MessagePack list of (question id, row number, post or fault), compressed by zstd with a checksum. The index
+file of a run is one frame, a list of (block number, number of rows, size of these rows in the dump, size of the block's
+frame). A bucket is a range of blocks; it depends on the size of blocks in the dump, not on the division into runs.
 """
 
 import contextlib
@@ -75,8 +75,8 @@ def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
 def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes: int = RUN_BYTES) -> Receipt:
     """Write the sorted runs of one part of a dump; each run is followed by its index.
 
-    Memory is `run_bytes` plus the longest row. Counts in the receipt: `rows` read; `spilled`, rows that pass 2 will
-    keep, drop or reject; `dropped/<post type>`, posts that are neither question nor answer.
+    Memory is `run_bytes` plus the longest row. Counts in the receipt: `rows`, all rows of the part; `spilled`, the rows
+    that are written for pass 2; `dropped/<post type>`, the other rows, which are neither questions nor answers.
     """
     where = f"{shard.file}/{POSTS}" if is_archive(shard.file) else str(shard.file)
     counts, files = Counter[str](rows=0, spilled=0), list[OutputFile]()
@@ -91,7 +91,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
 
 def _encode_rows(rows: Iterable[Row], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the block number, bytes in the dump and encoding of each row to write."""
+    """Yield each row to write as block number, size in the dump and encoded bytes."""
     for number, row in enumerate(rows):
         kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1

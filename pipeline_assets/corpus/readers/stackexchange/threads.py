@@ -62,12 +62,13 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
     A Document is the outcome of a question and its answers; other outcomes are of one row. Order: poison rows, which
     killed a worker; Documents and dropped posts by question id; other rejects by row. In a Document, the accepted
     answer comes first, then the others by descending score, then by id. `source_row` is the row of the question;
-    `answers` in `meta` has the rows of the answers. The window counts rows by question, then by row number. `file` is
-    the name of the dump in the manifest.
+    `answers` in `meta` has the rows of the answers. The window numbers the rows of the bucket in the order of question
+    id, then row number. `file` is the name of the dump in the manifest.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
     `duplicate_post`, an id that occurred earlier in the thread; `no_question`, an answer without its question;
-    `killed_worker`. Dropped, once per post: `low_question_score`, `low_answer_score`, `few_answers`, `empty_answer`.
+    `killed_worker`. Codes, one per dropped post: `low_question_score`, `low_answer_score`, `few_answers`,
+    `empty_answer`.
     """
     rows = []
     for place, row in window.enumerate_rows(read_bucket(bucket), 0):
