@@ -174,7 +174,7 @@ def _sealed_folder(match: Path) -> Path | None:
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
-    """Return a folder's artifact as an external target; raise if of another kind."""
+    """Return a folder's artifact as an external target; UsageError for other kinds."""
     artifact = open_artifact(folder)
     manifest = artifact.manifest
     kind = next((kind for kind in kinds if kind.name == manifest.kind), None)

@@ -1,6 +1,6 @@
-"""Torch loaders of packed sets, mixtures of token shards and sentence pairs.
+"""Torch loaders for sentence pairs, packed sets and mixtures of token shards.
 
-They deal batches to ranks, read ahead in worker processes, and can resume in the middle of an epoch.
+The loaders deal batches to ranks, read ahead in worker processes, and can resume in the middle of an epoch.
 """
 
 import functools

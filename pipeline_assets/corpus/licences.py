@@ -23,7 +23,9 @@ _WORD_GAPS = str.maketrans({"_": "-", " ": "-"})
 
 
 class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Licence of the table; an unknown condition is None.
+    """Entry of the licence table.
+
+    The conditions are `redistributable`, `attribution` and `share_alike`; None if unknown.
 
     Attributes:
         spdx: Identifier in the SPDX licence list; None if not listed.

@@ -226,7 +226,7 @@ def staging_folders(target: Path) -> list[Path]:
 
 
 def leftover_path(target: Path, role: Role, number: int) -> Path:
-    """Return the folder in which a builder stages a target, or puts the old artifact."""
+    """Return the path of a target's staging folder or old artifact, by its role."""
     return target.with_name(f".{target.name}.{role}.{number}")
 
 

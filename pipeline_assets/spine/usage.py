@@ -65,8 +65,9 @@ def folder_bytes(folder: Path) -> int:
 def pause_gc() -> Iterator[None]:
     """Disable the cyclic garbage collector in the block.
 
-    Rows have no reference cycles. The collector would scan them repeatedly, which takes a twelfth of the run time and
-    finds nothing. Code that creates many objects calls `gc.collect(0)`.
+    Rows have no reference cycles, so the collector would scan them repeatedly and find nothing, which takes a twelfth
+    of the run time. A block that also creates many other objects should call `gc.collect(0)` now and then, after it has
+    freed its rows.
     """
     was_enabled = gc.isenabled()
     gc.disable()

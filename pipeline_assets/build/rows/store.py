@@ -95,7 +95,7 @@ class Fate:
     """Outcome for a document or source row in one artifact, such as `dropped`.
 
     Attributes:
-        outcome: `kept`, `dropped` or another word of the kind of artifact.
+        outcome: `kept`, `dropped` or another outcome that this kind of artifact defines.
         detail: Reason, or the folders or draws of the row, as text; may be empty.
         place: Position in the artifact, as JSON; empty if unknown or if the artifact does not contain the row.
         row: Number of the first row with the document; None if unknown or missing.

@@ -147,7 +147,7 @@ class DecontaminationSection(DecontaminationRecipe):
         return self
 
     def rows_content(self) -> dict[str, Any]:
-        """Return the keys that affect the output."""
+        """Return the section in parts, without paths, which do not affect the output."""
         rules = {key: value for key, value in self.content().items() if key != "evaluation"}
         contents = (source.content() for source in self.evaluation)
         sets = [{key: value for key, value in content.items() if key != "path"} for content in contents]

@@ -39,7 +39,7 @@ class LanguageRecipe(RecipeSection):
 
     Attributes:
         keep: ISO 639-1 codes.
-        threshold: Minimum score; None is the detector's default, which was measured on English.
+        threshold: Minimum score; None for the detector's default, the highest that keeps 99.8 % of English documents.
     """
 
     detector: DetectorName = "py3langid"

@@ -19,9 +19,9 @@ class RowReader:
 
     Attributes:
         input_ids: Tokens, int32 (rows, seq_len).
-        segments: First token in its row and length of each segment, int32 (segments, 2).
-        offsets: First segment of each row, then the number of all segments, int64 (rows + 1,).
-        path: File of the boundaries, for errors.
+        segments: Start (position in the row) and length of each segment, in tokens, int32 (segments, 2).
+        offsets: Index in `segments` of each row's first segment, then the number of all segments, int64 (rows + 1,).
+        path: File with the boundaries, named in errors.
     """
 
     input_ids: NDArray[np.int32]

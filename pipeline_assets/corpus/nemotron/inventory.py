@@ -148,7 +148,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
 def _inventory(
     files: Sequence[SourceFile], pin: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
-    """Return the content of `inventory.json`; its shares are of the readable rows."""
+    """Return the content of `inventory.json`; shares are of the readable rows."""
     rows = counts.get("rows", 0)
     read = counts.get("in", 0)
     footers = []

@@ -49,7 +49,13 @@ class MixtureSource:
 
 @dataclass(frozen=True)
 class SourceDraws:
-    """Draws of one source: counts of whole epochs, documents of the next, and tokens."""
+    """Draws of one source: whole epochs, then part of the next epoch.
+
+    Attributes:
+        epochs: Number of whole epochs.
+        partial: Number of documents drawn from the epoch after them.
+        tokens: Number of tokens in all these draws.
+    """
 
     epochs: int
     partial: int

@@ -35,7 +35,7 @@ SeqLen = Annotated[int, pydantic.AfterValidator(_check_seq_len)]
 
 
 class EpochCaps(SourceCaps):
-    """Caps on the epochs of each source; 1.5 draws its text one and a half times."""
+    """Caps on the epochs of each source; 1.5 allows its text one and a half times."""
 
     @pydantic.model_validator(mode="after")
     def _are_above_zero(self) -> Self:

@@ -26,10 +26,11 @@ class UnansweredError(httpx2.RequestError):
 
 
 class LibraryClient(LimitedClient):
-    """A `LimitedClient` for `huggingface_hub`, which also limits waits.
+    """`LimitedClient` for `huggingface_hub`; it also limits the waits before retries.
 
     Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. Set `retries` if the
-    library retries all requests, not PUT alone. A server can request at most _MAX_RETRY_WAIT_S before such a retry.
+    library itself retries all requests; otherwise it retries PUT alone. If a server requests a longer wait before a
+    retry by the library, the wait is shortened to `_MAX_RETRY_WAIT_S`.
     """
 
     _decodes_refusals = True

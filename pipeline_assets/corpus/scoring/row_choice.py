@@ -31,9 +31,10 @@ def selection_ranks(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDA
 def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return a mask of the candidates that a rule selects.
 
-    If the rule balances domains, each domain contributes one row in turn while it has rows. So if `max_rows` grows by
-    one, one domain contributes one row more, and no domain fewer. `ranks` are the candidates' `selection_ranks`,
-    `domains` the numbers of their domains, both with the shape (candidates,).
+    If the rule balances domains, they take turns: each contributes its next row, and a domain without rows left is
+    skipped. The turns end after `max_rows` rows or, without `max_rows`, when the smallest domain has no rows left. So
+    if `max_rows` grows by one, at most one row is added, and none is removed. `ranks` are the candidates'
+    `selection_ranks`, `domains` the numbers of their domains, both with the shape (candidates,).
     """
     if rule.max_rows is None and not rule.balance:
         return np.ones(len(ranks), bool)

@@ -48,9 +48,9 @@ Rows = list[tuple[int, DocumentText]]
 
 
 class OracleMismatchError(Exception):
-    """Error of a document that the fast library and the oracle encode differently.
+    """Error if the fast library and the oracle encode a document differently.
 
-    Then no text that the fast library encoded can be trusted. See `o200k_harmony` for the oracle.
+    After it, no text that the fast library encoded can be trusted. See `o200k_harmony` for the oracle.
     """
 
 

@@ -17,12 +17,12 @@ _WARNING_FRACTION = Fraction(1, 1000)
 
 @dataclass(frozen=True)
 class LossLimit:
-    """Recipe limit to the share of each source's text that a tokenizer loses.
+    """Limit of a recipe on the share of each source's text that a tokenizer loses.
 
     The limit changes no byte of an artifact. If a source exceeds the limit, downstream artifacts are not built.
 
     Attributes:
-        fraction: Largest allowed share, a decimal.
+        fraction: Largest allowed share, as a decimal string.
     """
 
     fraction: str = MAX_UNKNOWN_FRACTION
