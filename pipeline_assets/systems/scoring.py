@@ -48,10 +48,13 @@ def score_targets(
     raw files.
     """
     model = MODEL.target(recipe, section.model.pinned_content(), external_inputs=section.model.folder())
-    limit, scores = LossLimit(section.max_unknown_fraction), list[Target]()
-    for name, rows in pools.items():
-        content = section.recipe_content(name.partition("/")[2])
-        scores.append(NLL_SCORES.target(recipe, content, [rows, model], partition=name, count_limit=limit))
+    limit = LossLimit(section.max_unknown_fraction)
+    scores = [
+        NLL_SCORES.target(
+            recipe, section.recipe_content(name.partition("/")[2]), [rows, model], partition=name, count_limit=limit
+        )
+        for name, rows in pools.items()
+    ]
     return [*scores, *score_outputs(recipe, scores, subsets)]
 
 

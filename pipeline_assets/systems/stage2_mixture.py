@@ -170,8 +170,15 @@ def shards_folder(mixture: str, corpus: str) -> Path:
 
 def existing_shards(mixture: str, corpus: str) -> Target:
     """Return the target of a corpus's token shards that another recipe built."""
-    options: dict[str, Any] = {"folder": shards_folder(mixture, corpus), "name": f"{mixture}/{corpus}"}
-    return TOKEN_SHARDS.target(mixture, {}, partition=corpus, is_external=True, export_as=None, **options)
+    return TOKEN_SHARDS.target(
+        mixture,
+        {},
+        partition=corpus,
+        folder=shards_folder(mixture, corpus),
+        name=f"{mixture}/{corpus}",
+        is_external=True,
+        export_as=None,
+    )
 
 
 RAW = replace(stage_a.RAW, name="stage2/raw")

@@ -168,8 +168,10 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[
     }
     for store in dedup.seen:
         samples.update(_seen_samples(store, [group.kept for group in groups]))
-    members = (tuple(samples[number] for number in group.members) for group in groups)
-    rows = [Group(group.dropped, samples[group.kept], own) for group, own in zip(groups, members, strict=True)]
+    rows = [
+        Group(group.dropped, samples[group.kept], tuple(samples[number] for number in group.members))
+        for group in groups
+    ]
     with DurableFile(dedup.staging.path(GROUPS_FILE)) as file:
         file.write(msgspec.json.encode(rows))
     return OutputFile.plain(GROUPS_FILE, len(rows), file)

@@ -166,11 +166,12 @@ def _pool_rows(
     """
     import polars as pl
 
-    columns = {*recipe.columns, "id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens"}
+    own_columns = ("id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens")
+    columns = sorted({*recipe.columns, *own_columns})
     with open_parquet(path) as file:
         for group in range(file.num_row_groups):
             table = select_columns(file.read_row_group(group, use_threads=False))
-            frame = pl.DataFrame(pl.from_arrow(table.select(sorted(columns))))
+            frame = pl.DataFrame(pl.from_arrow(table.select(columns)))
             is_allowed = _has_allowed_licence(frame, recipe)
             chosen = _pool_membership(frame, pools, recipe, is_allowed, counts)
             is_in_any = np.asarray(chosen.any(axis=1))

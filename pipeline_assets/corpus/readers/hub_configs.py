@@ -121,12 +121,10 @@ def find_split_files(
     rows = [path for path in inside if detect_format(path) == "parquet"]
     if not rows:  # an uncompressed .json that no card names is a metadata file, such as dataset_infos.json
         rows = [path for path in inside if detect_format(path) == "lines" and not path.endswith(".json")]
-    if (
-        config is not None
-        or split != "train"
-        or any(_names_split(path, name) for path in rows for name in _SPLIT_WORDS)
-    ):
-        rows = [path for path in rows if _names_split(path, split)]
+    known = [_split_pattern(name) for name in _SPLIT_WORDS]
+    is_unlabelled = not any(pattern.search(path) for path in rows for pattern in known)
+    if not (is_unlabelled and split == "train" and config is None):
+        rows = list(filter(_split_pattern(split).search, rows))
     if not rows:
         return [], []
     parent = posixpath.commonpath([posixpath.dirname(path) for path in rows])
@@ -134,10 +132,10 @@ def find_split_files(
     return [posixpath.join(parent, f"**/*{ending}") for ending in sorted(endings)], rows
 
 
-def _names_split(path: str, split: str) -> bool:
-    """Check whether a folder or file name of a path contains a word for a split."""
+def _split_pattern(split: str) -> re.Pattern[str]:
+    """Return the pattern of paths whose folder or file names contain a split's word."""
     words = _SPLIT_WORDS.get(split, re.escape(split))
-    return re.search(rf"(?:^|[-._ 0-9/])(?:{words})(?:[-._ 0-9/]|$)", path) is not None
+    return re.compile(rf"(?:^|[-._ 0-9/])(?:{words})(?:[-._ 0-9/]|$)")
 
 
 def _parse_config(entry: dict[str, Any]) -> Config:

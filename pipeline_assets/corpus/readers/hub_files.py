@@ -216,8 +216,9 @@ class HubFiles:
             raise httpx2.ReadError("the body ended early")
 
     def call_with_retries(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
-        settings = (self.client().address, self.tries, self.wait_s, writes, self.repo_type)
-        return hub_http.with_retries(call, hub_http.HubCall(dataset, revision, *settings))
+        address = self.client().address
+        request = hub_http.HubCall(dataset, revision, address, self.tries, self.wait_s, writes, self.repo_type)
+        return hub_http.with_retries(call, request)
 
     def client(self) -> hub_http.HubClient:
         return hub_http.HubClient(self.endpoint, self.token, self.progress_s, self.traffic)
