@@ -59,6 +59,25 @@ class Job:
         return {target.partition or target.name: artifact for target, artifact in chosen}
 
 
+@dataclass(frozen=True)
+class Planner:
+    """Numbers of a build that are known before it starts.
+
+    Attributes:
+        list_files: Lists the external files that a build needs; by default none, as for builds from artifacts.
+        plan_tokens: Returns the planned number of tokens of a recipe, or None if the recipe sets no number.
+    """
+
+    list_files: Callable[[Target, Run], Listing] = lambda target, run: Listing()
+    plan_tokens: Callable[[Mapping[str, Any]], Forecast | None] = lambda recipe: None
+
+    def figures(self, target: Target, listed: Inputs) -> dict[str, Forecast]:
+        """Return the known figures, from a target's recipe and its external files."""
+        read, tokens = input_figures(() if target.upstream else listed), self.plan_tokens(target.recipe)
+        figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}
+        return figures if tokens is None else figures | {"tokens": tokens}
+
+
 Rows = list[dict[str, str]]
 
 
@@ -77,8 +96,7 @@ class Kind:
         rows: Class that reads and traces its rows; None if it has no rows.
         preview: Returns the preview table of the UI; if the field is None, the first rows are shown.
         after_build: Writes files outside the artifact, also if the artifact was up to date.
-        listing: Lists, before a build starts, the external files that it needs; None if it needs only artifacts.
-        tokens: Returns the planned number of tokens of a recipe, or None if the recipe sets no number.
+        planner: Plans a build from its recipe and its external files.
         pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
     """
 
@@ -93,8 +111,7 @@ class Kind:
     rows: "type[RowStore] | None" = None
     preview: Callable[[Artifact], Rows] | None = None
     after_build: Callable[[Artifact], object] | None = None
-    listing: Callable[[Target, Run], Listing] | None = None
-    tokens: Callable[[Mapping[str, Any]], Forecast | None] = lambda recipe: None
+    planner: Planner = Planner()
     pool: str = "cpu"
 
     @property
@@ -223,13 +240,7 @@ def _has_downstream(folder: Path, root: Path) -> bool:
 
 def add_plan(content: BuildResult, target: Target) -> BuildResult:
     """Return a build result with the target's planned figures in its provenance."""
-    planned = {name: vars(figure) for name, figure in planned_figures(target, content.external_inputs).items()}
+    figures = target.kind.planner.figures(target, content.external_inputs)
+    planned = {name: vars(figure) for name, figure in figures.items()}
     provenance = {**content.provenance, "planned": planned | content.provenance.get("planned", {})}
     return replace(content, provenance=provenance)
-
-
-def planned_figures(target: Target, listed: Inputs) -> dict[str, Forecast]:
-    """Return the figures known before a build, from its recipe and external files."""
-    read, tokens = input_figures(() if target.upstream else listed), target.kind.tokens(target.recipe)
-    figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}
-    return figures if tokens is None else figures | {"tokens": tokens}

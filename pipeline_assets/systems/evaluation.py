@@ -5,7 +5,7 @@ Compiled kernels are imported where they are used, because most commands build n
 
 from pathlib import Path
 
-from pipeline_assets.build.kind import Job, Kind, input_builder
+from pipeline_assets.build.kind import Job, Kind, Planner, input_builder
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.pins.source_pin import list_inputs, pin_inputs
 from pipeline_assets.build.target import Target
@@ -37,7 +37,7 @@ EVALUATION = Kind(
     formats=frozenset({"file"}),
     external_inputs=input_folder,
     preview=preview_inputs,
-    listing=list_inputs,
+    planner=Planner(list_inputs),
 )
 
 

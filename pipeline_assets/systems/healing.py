@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check
-from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
+from pipeline_assets.build.kind import Job, Kind, Planner, file_builder, input_builder
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.documents import SnapshotRows
 from pipeline_assets.build.rows.splits import SplitRows
@@ -109,7 +109,7 @@ FINEWEB_EDU_SNAPSHOT = Kind(
     formats=frozenset({"huggingface", "jsonl"}),
     checks=(FILES, LEDGER),
     rows=SnapshotRows,
-    listing=_list_snapshot,
+    planner=Planner(_list_snapshot),
 )
 
 
@@ -159,7 +159,7 @@ MEGATRON_SPLIT = Kind(
     "Megatron token files of one split: o200k Harmony ids, one sequence per document, cut at the token budget.",
     formats=frozenset({"megatron"}),
     rows=SplitRows,
-    tokens=_budget,
+    planner=Planner(plan_tokens=_budget),
     checks=(
         FILES,
         LEDGER,

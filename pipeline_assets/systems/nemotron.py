@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
-from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
+from pipeline_assets.build.kind import Job, Kind, Planner, file_builder, input_builder
 from pipeline_assets.build.pins import split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection
 from pipeline_assets.build.pins.raw_pin import preview_inputs
@@ -192,7 +192,7 @@ RAW = Kind(
     formats=frozenset({"huggingface", "file"}),
     external_inputs=split_pin.split_folder,
     preview=preview_inputs,
-    listing=split_pin.list_split,
+    planner=Planner(split_pin.list_split),
 )
 
 
@@ -212,7 +212,7 @@ INVENTORY = Kind(
     Counts all rows or a sample, as JSON and as a page. Unusable rows are stored as rejects with their reasons.""",
     checks=(FILES, LEDGER),
     preview=row_checks.preview_columns,
-    listing=split_pin.list_fetched,
+    planner=Planner(split_pin.list_fetched),
 )
 
 
@@ -242,7 +242,7 @@ NORMALIZED_SHARDS = Kind(
     Each row has its file, row and commit. Rows without a text are stored as rejects with their reasons.""",
     formats=frozenset({"parquet"}),
     rows=conversations.ConversationRows,
-    listing=split_pin.list_fetched,
+    planner=Planner(split_pin.list_fetched),
     checks=(
         FILES,
         LEDGER,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
-from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
+from pipeline_assets.build.kind import Job, Kind, Planner, file_builder, input_builder
 from pipeline_assets.build.pins import raw_pin
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.pair_rows import EncodedPairs, PairRows
@@ -113,7 +113,7 @@ RAW = Kind(
     formats=frozenset({"huggingface", "file"}),
     external_inputs=input_folder,
     preview=raw_pin.preview_inputs,
-    listing=_list,
+    planner=Planner(_list),
 )
 
 
@@ -175,7 +175,7 @@ SAMPLE = Kind(
     Each pair names its input file and row.""",
     formats=frozenset({"jsonl"}),
     labels=(sampling.MANIFEST_META,),
-    listing=_list_fetched,
+    planner=Planner(_list_fetched),
     rows=PairRows,
     checks=(FILES, LEDGER, artifact_check(no_text_in_two_splits)),
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
-from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
+from pipeline_assets.build.kind import Job, Kind, Planner, file_builder, input_builder
 from pipeline_assets.build.pins import model_pin, raw_pin, split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection
 from pipeline_assets.build.pins.raw_pin import preview_inputs
@@ -78,7 +78,7 @@ MODEL = Kind(
     formats=frozenset({"huggingface", "file"}),
     external_inputs=model_pin.read_model_folder,
     preview=preview_inputs,
-    listing=model_pin.list_model,
+    planner=Planner(model_pin.list_model),
 )
 
 
@@ -166,7 +166,7 @@ NLL_SCORES = Kind(
         artifact_check(scores_are_stable, is_blocking=False),
     ),
     preview=preview_rows,
-    listing=_list_fetched,
+    planner=Planner(_list_fetched),
     pool="scoring",
 )
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
-from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
+from pipeline_assets.build.kind import Job, Kind, Planner, file_builder, input_builder
 from pipeline_assets.build.pins import source_pin
 from pipeline_assets.build.pins.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.build.recipe import Recipe
@@ -197,7 +197,7 @@ RAW = Kind(
     formats=frozenset({"huggingface", "file"}),
     external_inputs=input_folder,
     preview=preview_inputs,
-    listing=source_pin.list_inputs,
+    planner=Planner(source_pin.list_inputs),
 )
 
 
@@ -351,7 +351,7 @@ PACKED = Kind(
     formats=frozenset({"numpy"}),
     rows=PackedRows,
     preview=preview_packed,
-    tokens=_packed_tokens,
+    planner=Planner(plan_tokens=_packed_tokens),
     external_inputs=packing.tokenizer_path,
     labels=(META,),
     checks=(

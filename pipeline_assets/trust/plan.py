@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.inventory import ArtifactStatus
-from pipeline_assets.build.kind import planned_figures
 from pipeline_assets.build.run import Run
-from pipeline_assets.corpus.readers.listing import Forecast, Listing
+from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.usage import folder_bytes
@@ -138,9 +137,9 @@ def _plan_artifact(status: ArtifactStatus, run: Run, missing: dict[str, int]) ->
             raise UsageError("no artifact is sealed here", upstream.folder, "build it first, or correct the recipe")
     if status.matches_recipe:
         return ArtifactPlan(status)
-    list_files = target.kind.listing
-    listing = Listing() if list_files is None else list_files(target, run)
-    figures = planned_figures(target, listing.inputs)
+    planner = target.kind.planner
+    listing = planner.list_files(target, run)
+    figures = planner.figures(target, listing.inputs)
     if listing.missing_bytes is not None:
         more = {name: count for name, count in listing.missing_bytes.items() if name not in missing}
         missing |= more

@@ -17,7 +17,7 @@ from refusals import refusal
 from safetensors.numpy import load_file
 
 from pipeline_assets.build import drive
-from pipeline_assets.build.kind import Job, Kind, file_builder
+from pipeline_assets.build.kind import Job, Kind, Planner, file_builder
 from pipeline_assets.build.pins.files_check import check_hub_cache
 from pipeline_assets.build.pins.model_pin import ModelSection, list_fetched, list_model, model_folder, read_model_folder
 from pipeline_assets.build.recipe import Recipe
@@ -88,7 +88,9 @@ def meddle(folder: Path) -> None:
     """What a test does while the model is used."""
 
 
-LOOK = Kind("lm/look", StageVersion("look", 1), file_builder(look_at), "What is seen of it.", listing=list_fetched)
+LOOK = Kind(
+    "lm/look", StageVersion("look", 1), file_builder(look_at), "What is seen of it.", planner=Planner(list_fetched)
+)
 KINDS = (LOOK,)
 
 
