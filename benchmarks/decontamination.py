@@ -26,7 +26,8 @@ import msgspec
 from corpus import link_shards, write_shards
 from measure import Measured, machine_line, measure
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document import RAW_DECODER, encode_with_text
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
@@ -103,7 +104,7 @@ def plant(folder: Path, lines: Sequence[bytes], items: Mapping[str, list[list[st
     (folder / "items").mkdir(parents=True)
     (folder / "items" / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
     target = Target(unknown_kind("made/documents", StageVersion("made", 1)), "documents", Path("corpora/documents"), {})
-    target.build(folder, lambda building: _write(building, planted), False, {})
+    build_target(target, folder, lambda building: _write(building, planted), False, {})
     return Planted(sum(map(len, planted)) / 1e6, leaks)
 
 

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from nemotron_input import Row, Split, real_splits, row_texts
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
@@ -52,7 +53,7 @@ def corpusmill(kind: str, folder: Path, workers: int, splits: list[Split]) -> No
             settings=RunSettings(workers),
         )
         target = Target(unknown_kind("made/rows", NORMALISE_STAGE), "benchmark", Path(split.name), {})
-        counts = target.build(root, normalise, False, {}).manifest.identity.counts
+        counts = build_target(target, root, normalise, False, {}).manifest.identity.counts
         rows, tokens = rows + counts["documents"], tokens + counts["tokens"]
     print(rows, tokens)
 

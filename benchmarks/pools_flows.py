@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pages import write_pages
 
 from pipeline_assets.build import drive
+from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe, capability_pool
@@ -59,7 +60,7 @@ def write_rows(folder: Path, rows: int, characters: int, file_bytes: int = 128 <
             outputs.append(output.output(name))
         return BuildResult(outputs, {"documents": rows}, {})
 
-    SPLIT.build(folder, write, True, {})
+    build_target(SPLIT, folder, write, True, {})
 
 
 def _row(corpus: str, seeded: random.Random, number: int, characters: int) -> dict[str, object]:

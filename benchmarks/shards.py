@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 from measure import machine_line
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE
@@ -47,7 +48,7 @@ def seal_rows(root: Path, name: str, rows: int, seed: int) -> Path:
         return BuildResult(files, {}, decisions | {"tokenizer_sha256": "0" * 64})
 
     target = Target(unknown_kind("made/token_shards", SHARDS_STAGE), name, Path(name), {"rows": rows})
-    return target.build(root, make, False, {}).folder
+    return build_target(target, root, make, False, {}).folder
 
 
 def prove(reader: MixtureReader) -> None:

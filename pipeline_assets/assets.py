@@ -14,10 +14,11 @@ import dagster as dg
 
 from pipeline_assets import events
 from pipeline_assets.build import drive
-from pipeline_assets.build.kind import Kind
+from pipeline_assets.build.build_target import REPLACE
+from pipeline_assets.build.checks import run_checks
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import REPLACE, Target
+from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.disk_errors import os_errors_explained
@@ -129,7 +130,7 @@ def build_asset(
                 return
             chosen = targets if partition is None else [find_target(partition, run)[0]]
             sealed = [target for target in chosen if target.state(root)[0] != "missing"]
-            yield from _check_results(kind, key, {target.partition: kind.run_checks(target, root) for target in sealed})
+            yield from _check_results(kind, key, {target.partition: run_checks(target, root) for target in sealed})
 
     return asset
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import dagster as dg
 
-from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.markdown import escape
 from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import Artifact, CheckResult

@@ -12,13 +12,12 @@ import dagster as dg
 
 from pipeline_assets.assets import as_failure, dagster_name
 from pipeline_assets.build.checks import FILES
-from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe, recipe_names_by_folder
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_versions import Period, delete_old_artifacts, version_for
-from pipeline_assets.build.run import Run
+from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.compat import SCHEDULED_TIME_TAG
 from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_versions
 from pipeline_assets.spine.artifact import CheckResult, open_artifact, require_manifest
@@ -78,8 +77,8 @@ def repin(
         recipe, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
     )
     context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved, no recipe written")
-    before = None if version.previous is None else SYSTEMS.read_recipe(version.previous)
-    built = yield from _build(context, replace(run, previous_recipe=before), SYSTEMS.read_recipe(version.path))
+    before = None if version.previous is None else SYSTEMS.read_recipe(version.previous).folder
+    built = yield from _build(context, replace(run, previous_folder=before), SYSTEMS.read_recipe(version.path))
     if failures := [*version.unreachable, *built]:
         raise combine_errors(failures)
     if store.keep_versions is not None:
@@ -102,7 +101,7 @@ def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generato
                 context.log.error("FAILED %s: %s", target.role, outcome.failure)
                 failures.append(outcome.failure)
             else:
-                context.log.info("%s: %s", target.role, _describe_change(target, run.previous_recipe, run.root))
+                context.log.info("%s: %s", target.role, _describe_change(target, run.previous_folder, run.root))
     except InputError:  # the last artifact failed; if only its check failed, it is sealed
         for target, view in waiting.values():
             yield from _new_events(context, target, view, newest, run.root)
@@ -167,13 +166,13 @@ def _views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
     return asset_views(recipe, root, recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root))
 
 
-def _describe_change(target: Target, previous: Recipe | None, root: Path) -> str:
-    """Format an artifact's digest, with changes of its counts since recipe `previous`."""
+def _describe_change(target: Target, previous_folder: FolderByRole | None, root: Path) -> str:
+    """Format an artifact's digest, with changes of its counts since an earlier recipe."""
     manifest = open_artifact(root / target.folder).manifest
     old = None
-    if previous is not None:
+    if previous_folder is not None:
         with contextlib.suppress(LookupError, InputError):
-            old = require_manifest(root / previous.target(target.kind.name, target.partition).folder)
+            old = require_manifest(root / previous_folder(target.role))
     if old is None or old.digest == manifest.digest:
         return manifest.digest + ", unchanged" * (old is not None)
     counts, old_counts = manifest.identity.counts, old.identity.counts

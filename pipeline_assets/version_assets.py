@@ -11,11 +11,10 @@ import dagster as dg
 
 from pipeline_assets import versions
 from pipeline_assets.assets import build_asset, partition_mapping
-from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_versions import earlier_version
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.events import RecipeByFolder, targets_by_kind
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
@@ -53,7 +52,7 @@ def _asset(
             target = SYSTEMS.read_recipe(path).target(kind.name, source)
         except LookupError as error:
             raise UsageError(str(error), path, "choose a source that this version has") from None
-        return target, replace(run, previous_recipe=SYSTEMS.read_recipe(earlier_version(name, date, root)))
+        return target, replace(run, previous_folder=SYSTEMS.read_recipe(earlier_version(name, date, root)).folder)
 
     return build_asset(
         versions.Version(name, "").key(kind.name),

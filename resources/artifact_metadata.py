@@ -6,9 +6,9 @@ import dagster as dg
 from pyarrow.types import is_struct
 
 from pipeline_assets.build.figures import figure_outcomes
-from pipeline_assets.build.kind import Kinds
 from pipeline_assets.build.rows.row_stores import preview, row_store_for
 from pipeline_assets.build.rows.store import RowStore
+from pipeline_assets.build.target import Kinds
 from pipeline_assets.corpus.markdown import escape, markdown_table
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.tokens.losses import read_losses

@@ -44,7 +44,7 @@ class Versions:
         with LoopbackHub(self.hub) as hub:
             recipe = recipe_with(root, hub.commits(), changed, name)
             files = HubFiles(root / CACHE_FOLDER, hub.endpoint)
-            return recipe, build(recipe, root, files, previous_recipe=earlier)
+            return recipe, build(recipe, root, files, previous_folder=None if earlier is None else earlier.folder)
 
     def fresh(self, name: str, change: Callable[[dict[str, Any]], None] = lambda content: None) -> dict[str, Artifact]:
         return self.build(name, None, change, self.folder / "fresh")[1]

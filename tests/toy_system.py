@@ -6,13 +6,13 @@ from typing import Literal
 
 import msgspec
 
+from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES, LEDGER
-from pipeline_assets.build.kind import Job, Kind, file_builder, input_builder
 from pipeline_assets.build.pins.source_pin import pin_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.build.rows.store import DisplayNames
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, input_folder, listed_files
 from pipeline_assets.spine.build_result import BuildResult
@@ -89,6 +89,7 @@ RAW = Kind(
     StageVersion("toy_raw", 1),
     input_builder(pin_inputs),
     "Text files, by hash.",
+    checks=(FILES,),
     external_inputs=input_folder,
 )
 LOUD_STAGE, CHECKS = StageVersion("loud", 1), (FILES, LEDGER)

@@ -2,29 +2,20 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.build.target import Target
-from pipeline_assets.spine.artifact import Artifact, Damage, Verdict, verify
+from pipeline_assets.build.target import Check, CheckFunction, Target
+from pipeline_assets.spine.artifact import (
+    Artifact,
+    CheckResult,
+    Damage,
+    Verdict,
+    open_artifact,
+    verify,
+    write_check_results,
+)
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.pinned_folder import forbid_replacement
-
-CheckFunction = Callable[[Artifact, Target, Path], Verdict]
-
-
-@dataclass(frozen=True)
-class Check:
-    """Check of an artifact after its build.
-
-    Attributes:
-        question: The verified condition, as a sentence for the UI.
-        is_blocking: Whether a failure stops downstream builds; otherwise it is a warning.
-    """
-
-    name: str
-    question: str
-    evaluate: CheckFunction
-    is_blocking: bool = True
 
 
 def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
@@ -75,3 +66,26 @@ def ledger_adds_up(artifact: Artifact) -> Verdict:
 
 FILES = context_check(files_match_manifest)
 LEDGER = artifact_check(ledger_adds_up)
+
+
+def run_checks(target: Target, root: Path) -> list[CheckResult]:
+    """Run the checks of a sealed artifact, and store their results next to it.
+
+    If the first check fails, the others are skipped. All results are stored in one write, so after a crash all
+    checks run again. If the artifact cannot be opened, only that failure is returned, and nothing is stored.
+    """
+    try:
+        artifact = open_artifact(root / target.folder)
+    except InputError as damaged:
+        return [CheckResult(FILES.name, False, FILES.is_blocking, str(damaged))]
+    results: list[CheckResult] = []
+    for check in target.kind.checks:
+        if results and not results[0].passed:
+            break
+        try:
+            verdict = check.evaluate(artifact, target, root)
+        except InputError as error:  # an unreadable file fails the check, not the run
+            verdict = Verdict(False, str(error))
+        results.append(CheckResult.from_verdict(check.name, check.is_blocking, verdict))
+    write_check_results(artifact.folder, artifact.manifest.digest, results)
+    return results

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline_assets.build.checks import run_checks
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
@@ -41,7 +42,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
         copy_manifest(artifact, run.root / MANIFEST_COPIES / target.export_as)
     if kind.after_build is not None:
         kind.after_build(artifact)
-    checks = [] if target.is_up_to_date(run.root) and not rerun_checks else kind.run_checks(target, run.root)
+    checks = [] if target.is_up_to_date(run.root) and not rerun_checks else run_checks(target, run.root)
     return BuildReport(artifact, was_current, checks)
 
 

@@ -43,6 +43,13 @@ class Recipe(RecipeSection):
                 return target
         raise LookupError(f"{self.name} requests no {kind}")
 
+    def folder(self, role: str) -> Path:
+        """Return the folder of the target with a role; LookupError if none matches."""
+        for target in self.targets():
+            if target.role == role:
+                return target.folder
+        raise LookupError(f"{self.name} requests no {role}")
+
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
         """Yield contradictions between sections and, if `root` is set, missing folders.

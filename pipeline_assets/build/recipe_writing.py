@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import yaml
 
+from pipeline_assets.build.build_target import raise_if_occupied
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
@@ -33,7 +34,7 @@ def write_new_recipe(
     recipe = kind.from_mapping(content, path)
     for target in recipe.targets():
         if target.external_inputs is None:
-            target.raise_if_occupied(root, replace)
+            raise_if_occupied(target, root, replace)
     text = _with_edit_mark(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
     if path.exists():
         if RECIPE_FILE.read_raw(path) == text.encode():

@@ -3,7 +3,7 @@
 They never change the content of an artifact. Each comes from an option, otherwise from a CORPUSMILL_* variable.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
@@ -14,7 +14,6 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.start_method import StartMethod, default_start_method
 
 if TYPE_CHECKING:
-    from pipeline_assets.build.recipe import Recipe
     from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # which loads more than most runs need
 
 _UNLIMITED = 2**31
@@ -58,6 +57,9 @@ def _start_method(variables: Mapping[str, str]) -> StartMethod:
     return cast(StartMethod, method)
 
 
+FolderByRole = Callable[[str], Path]
+"""Returns an artifact's folder, relative to the data root, by its role; LookupError if none matches."""
+
 _INLINE_BYTES = 6 << 20  # of compressed shards: half a second of work, and workers take as long to start
 
 
@@ -73,7 +75,7 @@ class Run:
         wait_s: Seconds to wait while another process builds the same artifact; 0 raises BuilderBusy immediately.
         publishes: Whether publications are uploaded to the hub; False in a rebuild.
         remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
-        previous_recipe: Earlier recipe whose artifacts are linked instead of built if they match; None links none.
+        previous_folder: Finds artifacts of an earlier recipe, which are linked instead of built if they match; or None.
     """
 
     root: Path
@@ -83,7 +85,7 @@ class Run:
     wait_s: float = 0
     publishes: bool = True
     remote_launcher: "RemoteLauncherFactory | None" = None
-    previous_recipe: "Recipe | None" = None
+    previous_folder: FolderByRole | None = None
 
     @classmethod
     def from_settings(

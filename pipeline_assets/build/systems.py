@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from pipeline_assets.build.kind import Kind, Kinds
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import read_named_recipe, recipe_paths
+from pipeline_assets.build.target import Kind, Kinds
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.recipe_yaml import read_yaml

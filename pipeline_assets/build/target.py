@@ -1,11 +1,12 @@
-"""Targets: artifacts that a recipe requests, built or not."""
+"""Targets, the artifacts that recipes request, each of a kind."""
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.readers.listing import Forecast, Inputs, Listing, input_figures
 from pipeline_assets.spine.artifact import (
     Artifact,
     CheckResult,
@@ -13,22 +14,14 @@ from pipeline_assets.spine.artifact import (
     open_artifact,
     read_check_results,
     read_manifest,
-    try_read_manifest,
 )
-from pipeline_assets.spine.build_result import BuildFunction, BuildResult
 from pipeline_assets.spine.changed_keys import changed_keys
-from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
-from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
-from pipeline_assets.spine.provenance import Stopwatch
-from pipeline_assets.spine.usage import folder_bytes, peak_memory_bytes
-from pipeline_assets.spine.verified_reads import verify_reads
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.manifest import Manifest, StageVersion
 
 if TYPE_CHECKING:
-    from pipeline_assets.build.kind import Kind  # whose functions take targets
+    from pipeline_assets.build.rows.store import RowStore  # which loads NumPy and Arrow
 
-REPLACE = "--replace"  # the run setting in messages
-_REPLACE_HINT = f"run with {REPLACE}"
 State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
@@ -52,6 +45,118 @@ class CountLimit(Protocol):
         """Evaluate the limit for a sealed artifact."""
 
 
+CheckFunction = Callable[[Artifact, "Target", Path], Verdict]
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check of an artifact after its build.
+
+    Attributes:
+        question: The verified condition, as a sentence for the UI.
+        is_blocking: Whether a failure stops downstream builds; otherwise it is a warning.
+    """
+
+    name: str
+    question: str
+    evaluate: CheckFunction
+    is_blocking: bool = True
+
+
+Build = Callable[["Target", Run], Artifact]
+"""Builds the artifact of a target in the data root of a run, unless it matches its recipe."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Numbers of a build that are known before it starts.
+
+    Attributes:
+        list_files: Lists the external files that a build needs; by default none, as for builds from artifacts.
+        plan_tokens: Returns the planned number of tokens of a recipe, or None if the recipe sets no number.
+    """
+
+    list_files: Callable[["Target", Run], Listing] = lambda target, run: Listing()
+    plan_tokens: Callable[[Mapping[str, Any]], Forecast | None] = lambda recipe: None
+
+    def figures(self, target: "Target", listed: Inputs) -> dict[str, Forecast]:
+        """Return the known figures, from a target's recipe and its external files."""
+        read, tokens = input_figures(() if target.upstream else listed), self.plan_tokens(target.recipe)
+        figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}
+        return figures if tokens is None else figures | {"tokens": tokens}
+
+
+Rows = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Kind of artifact: its build, its checks and its views.
+
+    Attributes:
+        name: `system/artifact`.
+        build: Function that builds a target. It needs no recipe, so `rebuild` can pass a target read from a manifest.
+        description: Markdown for the UI; the first line is a summary.
+        checks: Checks of every artifact. The first compares the files; if it fails, the others do not run.
+        formats: Formats of its files, as shown in the UI.
+        external_inputs: Returns the local files outside the data root that a sealed artifact was built from, or None.
+        labels: Names of files that no digest covers, because they contain a time or a path.
+        rows: Class that reads and traces its rows; None if it has no rows.
+        preview: Returns the preview table of the UI; if the field is None, the first rows are shown.
+        after_build: Writes files outside the artifact, also if the artifact was up to date.
+        planner: Plans a build from its recipe and its external files.
+        pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
+    """
+
+    name: str
+    stage: StageVersion
+    build: Build
+    description: str
+    checks: tuple[Check, ...]
+    formats: frozenset[str] = frozenset()
+    external_inputs: Callable[[Manifest, Path], ExternalInputs | None] = lambda manifest, root: None
+    labels: tuple[str, ...] = ()
+    rows: "type[RowStore] | None" = None
+    preview: Callable[[Artifact], Rows] | None = None
+    after_build: Callable[[Artifact], object] | None = None
+    planner: Planner = Planner()
+    pool: str = "cpu"
+
+    @property
+    def step(self) -> str:
+        """Name without the system."""
+        return self.name.partition("/")[2]
+
+    def target(
+        self,
+        recipe: str,
+        content: Mapping[str, Any],
+        upstream: Sequence["Target"] = (),
+        *,
+        partition: str | None = None,
+        **more: Any,
+    ) -> "Target":
+        """Return the target of this kind in the folder `system/recipe/artifact/partition`.
+
+        `recipe` is the recipe's name; `content` are its values that the bytes depend on; `more` are further attributes
+        of the target, which override the defaults.
+        """
+        system, step = self.name.partition("/")[0], self.step
+        parts = [] if partition is None else [partition]
+        file = "_".join([recipe, *(part.replace("/", "_") for part in parts), step])
+        named: dict[str, Any] = {
+            "name": "/".join([recipe, *parts]),
+            "export_as": f"{file}.json",
+            "partition": partition,
+            "folder": Path(system, recipe, step, *parts),
+        }
+        return Target(kind=self, recipe=content, upstream=tuple(upstream), **named | more)
+
+
+Kinds = Mapping[str, Kind]
+"""Kinds by the name that manifests contain."""
+
+
 @dataclass(frozen=True)
 class Target:
     """Artifact that a recipe requests.
@@ -70,7 +175,7 @@ class Target:
         is_external: Whether another recipe builds it; if so, whatever is sealed in the folder matches.
     """
 
-    kind: "Kind"
+    kind: Kind
     name: str
     folder: Path
     recipe: Mapping[str, Any]
@@ -193,109 +298,3 @@ class Target:
         state, reason = self.state(root)
         if state == "failed":
             raise InputError(reason, root / self.folder, "downstream artifacts are not built until that check passes")
-
-    def build(self, root: Path, make: BuildFunction, replace: bool, run_settings: Mapping[str, Any]) -> Artifact:
-        """Build the artifact unless it matches its recipe.
-
-        `make` writes the files into the staging directory and describes them. Nothing is sealed if a file that `make`
-        read does not match its pinned hash.
-
-        Raises:
-            UsageError: The folder has another artifact, and `replace` is not set, or its kind differs.
-            InputError: The folder has a damaged artifact, and `replace` is not set; a check blocks an input; an input
-                was replaced during the build; or another process is building.
-        """
-        recover(root / self.folder)
-        if self.matches_recipe(root):
-            return open_artifact(root / self.folder)
-        self.raise_if_occupied(root, replace)
-        self._raise_if_upstream_failed(root)
-        folder, plan, stopwatch = root / self.folder, self.plan(root), Stopwatch()
-        with open_staging_dir(folder, plan) as staging:
-            if self.matches_recipe(root):
-                staging.discard()
-                return open_artifact(folder)
-            self.raise_if_occupied(root, replace)
-            adopted = staging.finished_shards()
-            try:
-                with verify_reads():
-                    content = make(staging)
-            except InputError:
-                staging.discard_if_unstarted()
-                raise
-            if self.plan(root) != plan:
-                what = "an input was replaced during the build"
-                raise RetryableError(what, folder, "run the same command again")
-            provenance = {
-                **stopwatch.provenance(run_settings),
-                "peak_disk_bytes": folder_bytes(staging.folder),
-                "peak_memory_bytes": peak_memory_bytes(),
-                "adopted_shards": adopted,
-                **content.provenance,
-                **({} if self.intended_use is None else {"made_for": self.intended_use}),
-            }
-            identity = self._build_identity(content, plan["inputs"])
-            labels = list(content.labels)
-            if content.page is not None:
-                labels.append(content.page(staging, Manifest(self.kind.name, self.name, identity, [], provenance)))
-            stored = [file.stored for file in (*content.files, *labels)]
-            return staging.seal(self.kind.name, self.name, identity, stored, provenance)
-
-    def seal_manifest(
-        self, root: Path, content: BuildResult, run_settings: Mapping[str, Any], since: Stopwatch, replace: bool
-    ) -> Artifact:
-        """Seal an artifact without files: its manifest lists members or external files.
-
-        A sealed manifest with other content is replaced only if `replace` is set, because artifacts that were built
-        from it would lose their input.
-        """
-        member_folders = {member.folder for member in self.members}
-        inputs = [
-            entry | {"member": target.folder.name} if target.folder in member_folders else entry
-            for entry, target in zip(self.inputs(root), self.upstream, strict=True)
-        ]
-        if self.matches_recipe(root):
-            return open_artifact(root / self.folder)
-        self._raise_if_upstream_failed(root)
-        identity = self._build_identity(content, inputs)
-        sealed = try_read_manifest(root / self.folder)
-        if sealed is None or sealed.digest != identity.digest:
-            self.raise_if_occupied(root, replace)
-        provenance = {**since.provenance(run_settings), **content.provenance}
-        is_sealed = functools.partial(self.matches_recipe, root)
-        return seal_in_place(root / self.folder, self.kind.name, self.name, identity, provenance, is_sealed)
-
-    def _raise_if_upstream_failed(self, root: Path) -> None:
-        for target in self.upstream:
-            target.raise_if_failed(root)
-
-    def raise_if_occupied(self, root: Path, replace: bool) -> None:
-        """Raise an error if the folder has an artifact that must not be replaced.
-
-        Raises:
-            UsageError: The artifact does not match and `replace` is not set, or its kind differs.
-            InputError: The artifact is damaged, and `replace` is not set.
-        """
-        state, reason = self.state(root)
-        sealed = read_manifest(root / self.folder) if state == "stale" else None
-        if sealed is not None and sealed.kind != self.kind.name:
-            what = f"expected a {self.kind.name}, got a {sealed.kind}"
-            raise UsageError(what, root / self.folder, "choose another output folder")
-        if replace or state in ("missing", "current", "failed"):
-            return
-        if state == "damaged":
-            what, fix = f"the artifact is damaged ({reason})", f"{_REPLACE_HINT} to build it again"
-            raise InputError(what, root / self.folder, fix)
-        fix = f"set another `{self.name_key}` in the recipe, or {_REPLACE_HINT}"
-        raise UsageError(f"another version is sealed here: {reason}", root / self.folder, fix)
-
-    def _build_identity(self, content: BuildResult, inputs: Sequence[Mapping[str, Any]]) -> Identity:
-        return Identity(
-            stage=self.stage,
-            recipe=self.recipe,
-            inputs=[*inputs, *content.external_inputs],
-            tokenizer=self.tokenizer,
-            decisions=content.decisions,
-            counts=content.counts,
-            files=[file.content for file in content.files],
-        )

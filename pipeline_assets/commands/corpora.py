@@ -12,10 +12,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipeline_assets.build.kind import Kind
 from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.commands.build import Flags, Lines, build_targets, free_folder
 from pipeline_assets.commands.inputs import (
     SealedInputs,

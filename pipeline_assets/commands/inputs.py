@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.build.kind import Kind
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.commands.options import Content
 from pipeline_assets.commands.terminal import echo
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table

@@ -150,7 +150,7 @@ def train(
         raise UsageError("the recipe does not train a tokenizer", path, fix)
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
-        run = replace(run, previous_recipe=recipe)
+        run = replace(run, previous_folder=recipe.folder)
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{vocab_size}", changes, build)
     with name_recipe_keys(path):
         tokenizer = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, build.strict)
@@ -201,7 +201,7 @@ def process(
             "end_of_document": END_OF_DOCUMENT,
         }
         load_tokenizer(TokenizerFile(ExternalTokenizer.from_mapping(section, tokenizer_path).file(), tokenizer_path))
-        run = replace(run, previous_recipe=recipe)
+        run = replace(run, previous_folder=recipe.folder)
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{sha256[:8]}", section, build)
     build_recipe(recipe, path, run, strict=build.strict)
     _write_statistics(log_file, mixture_statistics(run.root / "stage2" / recipe.name))

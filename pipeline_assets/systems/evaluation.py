@@ -5,10 +5,11 @@ Compiled kernels are imported where they are used, because most commands build n
 
 from pathlib import Path
 
-from pipeline_assets.build.kind import Job, Kind, Planner, input_builder
+from pipeline_assets.build.builders import Job, input_builder
+from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.pins.source_pin import list_inputs, pin_inputs
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder
 from pipeline_assets.spine.artifact import open_artifact
@@ -38,6 +39,7 @@ EVALUATION = Kind(
     external_inputs=input_folder,
     preview=preview_inputs,
     planner=Planner(list_inputs),
+    checks=(FILES,),
 )
 
 

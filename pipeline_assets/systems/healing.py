@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check
-from pipeline_assets.build.kind import Job, Kind, Planner, file_builder, input_builder
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.documents import SnapshotRows
 from pipeline_assets.build.rows.splits import SplitRows
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus import megatron_checks as checks
 from pipeline_assets.corpus import megatron_split as splits
 from pipeline_assets.corpus import sampling
@@ -124,6 +124,7 @@ HEALING_TEXT_MANIFEST = Kind(
     file_builder(_select),
     "Selection of the snapshot's shards that the healing set uses, each hashed again, with their totals.",
     preview=sampling.preview_selection,
+    checks=(FILES,),
 )
 
 

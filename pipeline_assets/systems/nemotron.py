@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
-from pipeline_assets.build.kind import Job, Kind, Planner, file_builder, input_builder
 from pipeline_assets.build.pins import split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows import conversations
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
@@ -193,6 +193,7 @@ RAW = Kind(
     external_inputs=split_pin.split_folder,
     preview=preview_inputs,
     planner=Planner(split_pin.list_split),
+    checks=(FILES,),
 )
 
 
@@ -352,6 +353,7 @@ POOL_REPORT = Kind(
     "Sizes, shared rows and contents of the pools of all datasets. Requires all datasets.",
     labels=(REPORT_HTML,),
     preview=preview_pools,
+    checks=(FILES,),
 )
 
 
@@ -370,6 +372,7 @@ PUBLISHED_POOLS = Kind(
     The token is the user's HF_TOKEN. An interrupted publication continues in the next run.""",
     formats=frozenset({"huggingface"}),
     preview=preview_publication,
+    checks=(FILES,),
 )
 
 
@@ -389,6 +392,7 @@ HF_LAYOUT = Kind(
     formats=frozenset({"parquet"}),
     labels=(CARD,),
     rows=conversations.LayoutRows,
+    checks=(FILES,),
 )
 RECIPE = NemotronRecipe
 KINDS = (

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
-from pipeline_assets.build.kind import Job, Kind, Planner, file_builder, input_builder
 from pipeline_assets.build.pins import raw_pin
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.pair_rows import EncodedPairs, PairRows
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.parallel_text import sample as sampling
 from pipeline_assets.corpus.parallel_text.encode_recipe import ENCODE_STAGE, EncodeRecipe, EncodeSection
@@ -114,6 +114,7 @@ RAW = Kind(
     external_inputs=input_folder,
     preview=raw_pin.preview_inputs,
     planner=Planner(_list),
+    checks=(FILES,),
 )
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
-from pipeline_assets.build.kind import Job, Kind, Planner, file_builder, input_builder
 from pipeline_assets.build.pins import model_pin, raw_pin, split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.rows.conversations import SubsetRows
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.nemotron.pools import pooled_split
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.listing import Listing
@@ -79,6 +79,7 @@ MODEL = Kind(
     external_inputs=model_pin.read_model_folder,
     preview=preview_inputs,
     planner=Planner(model_pin.list_model),
+    checks=(FILES,),
 )
 
 
@@ -199,6 +200,7 @@ SCORE_REPORT = Kind(
     "Distribution of the scores of all splits by domain, correctness and length. Requires all splits.",
     labels=(REPORT_HTML,),
     preview=preview_scores,
+    checks=(FILES,),
 )
 
 

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
-from pipeline_assets.build.kind import Job, Kind, file_builder
 from pipeline_assets.build.pins import source_pin
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.build.rows.token_rows import TokenShardRows
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document_sizes import no_document_is_outsized
@@ -274,19 +274,19 @@ def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: Tokenizer
     """Link the previous recipe's token shards; None if newly built ones may differ."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
-    if job.run.previous_recipe is None:
+    find_folder, root, name = job.run.previous_folder, job.run.root, job.recipe["source"]
+    if find_folder is None:
         return None
-    root, name = job.run.root, job.recipe["source"]
     try:
-        target = job.run.previous_recipe.target(TOKEN_SHARDS.name, job.target.partition)
-        sealed, corpus = open_artifact(root / target.folder), target.upstream[0]
+        sealed = open_artifact(root / find_folder(job.target.role))
         identity = sealed.manifest.identity
         if (identity.stage, identity.recipe) != (job.target.stage, job.target.recipe):
             return None
-        documents = open_artifact(root / corpus.folder, identity.upstream[0]["digest"])
+        corpus = identity.upstream[0]
+        documents = open_artifact(root / find_folder(corpus["name"]), corpus["digest"])
     except (LookupError, InputError):
         return None
-    earlier = [shard for shard in corpus_shards({corpus.partition or corpus.name: documents}) if shard.source == name]
+    earlier = [shard for shard in corpus_shards({name: documents}) if shard.source == name]
     current = open_artifact(root / job.target.upstream[0].folder)
     return adopt_shards(job.staging, sealed, ((documents, earlier), (current, shards)), tokenizer)
 
@@ -321,6 +321,7 @@ INVENTORY = Kind(
     Requires all token shards.""",
     preview=mixture_figures.preview_inventory,
     after_build=mixture_figures.write_mixture_figures,
+    checks=(FILES,),
 )
 
 
@@ -336,6 +337,7 @@ SEGMENTS = Kind(
     file_builder(_cut),
     "Segments of a continual training, in order: each takes the next rows of every corpus, so no row is in two.",
     preview=mixture_figures.preview_segments,
+    checks=(FILES,),
 )
 RECIPE = Stage2Recipe
 KINDS = (RAW, RAW_CORPUS, FILTERED, DEDUPLICATED, TOKENIZER, TOKEN_SHARDS, INVENTORY, SEGMENTS)

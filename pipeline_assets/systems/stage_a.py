@@ -11,15 +11,15 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
-from pipeline_assets.build.kind import Job, Kind, Planner, file_builder, input_builder
 from pipeline_assets.build.pins import source_pin
 from pipeline_assets.build.pins.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows
 from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.build.rows.token_rows import PackedRows
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, preview_report, write_corpus_report
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
@@ -198,6 +198,7 @@ RAW = Kind(
     external_inputs=input_folder,
     preview=preview_inputs,
     planner=Planner(source_pin.list_inputs),
+    checks=(FILES,),
 )
 
 
@@ -296,6 +297,7 @@ SIGNATURES = Kind(
     file_builder(_sign),
     "Signatures of the kept documents, against which later corpora are deduplicated: hashes, bands and shingle sets.",
     formats=frozenset({"parquet"}),
+    checks=(FILES,),
 )
 
 
@@ -390,6 +392,7 @@ REPORT = Kind(
     Requires all other artifacts of the recipe.""",
     labels=(REPORT_HTML,),
     preview=preview_report,
+    checks=(FILES,),
 )
 RECIPE = StageARecipe
 KINDS = (RAW, NORMALIZED, FILTERED, DEDUPLICATED, SIGNATURES, EVALUATION, DECONTAMINATED, PACKED, REPORT)

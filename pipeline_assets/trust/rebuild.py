@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.drive import build_without_checks
-from pipeline_assets.build.kind import Kind, Kinds, unknown_kind
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Kinds, Target
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest, require_manifest
 from pipeline_assets.spine.errors import InputError, UsageError

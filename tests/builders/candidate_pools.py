@@ -5,7 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
@@ -38,13 +39,13 @@ def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.S
             written.append(write_table(building.path(path), path, [table], schema))
         return BuildResult(written, {}, {})
 
-    return Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}).build(root, make, True, {})
+    return build_target(Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}), root, make, True, {})
 
 
 def pools_of(root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None) -> Artifact:
     target = Target(unknown_kind("nemotron/candidate_pools", STAGE), "pools", Path("pools"), {})
     asked = recipe or PoolsRecipe()
-    return target.build(root, lambda building: build_pools(building, splits, asked, RunSettings()), True, {})
+    return build_target(target, root, lambda building: build_pools(building, splits, asked, RunSettings()), True, {})
 
 
 MIXED = [

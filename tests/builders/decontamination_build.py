@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from document_corpus import lines_of, seal_corpus
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target, seal_manifest
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.pins.raw_pin import pin_folder_files
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
@@ -68,8 +69,8 @@ def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
         {"files": list(own.files)},
         external_inputs=source,
     )
-    listing = target.seal_manifest(
-        folder, pin_folder_files(source, folder, RunSettings()), {}, Stopwatch(), replace=True
+    listing = seal_manifest(
+        target, folder, pin_folder_files(source, folder, RunSettings()), {}, Stopwatch(), replace=True
     )
     return EvaluationSet(own, listing.manifest, source)
 
@@ -97,7 +98,7 @@ def decontaminate(
     sources = {"notes": corpus} if isinstance(corpus, Artifact) else corpus
     target = Target(unknown_kind("made/clean", DECONTAMINATION_STAGE), "notes", Path("clean"), rules.content())
     settings = engine or RunSettings()
-    return target.build(folder, lambda b: decontaminate_corpus(b, sources, sets, rules, settings), False, {})
+    return build_target(target, folder, lambda b: decontaminate_corpus(b, sources, sets, rules, settings), False, {})
 
 
 def texts_of(corpus: Artifact) -> dict[str, str]:

@@ -9,7 +9,8 @@ from document_corpus import seal_corpus
 from hypothesis import strategies as st
 from plain_dedup import PlainDecision, PlainDocument, decide
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
@@ -71,14 +72,18 @@ def deduplicate(
     """The sealed result; `seen` are signature stores."""
     content = {"dedup": rules.content(), "sources": list(sources)}
     target = Target(unknown_kind("made/deduplicated", DEDUP_STAGE), "result", Path("result"), content)
-    return target.build(folder, lambda building: dedup_corpus(building, sources, rules, settings, seen), False, {})
+    return build_target(
+        target, folder, lambda building: dedup_corpus(building, sources, rules, settings, seen), False, {}
+    )
 
 
 def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: RunSettings = INLINE) -> Artifact:
     """The sealed signature store of a result."""
     content = {"signatures": rules.signature_keys()}
     target = Target(unknown_kind("made/signatures", SIGNATURES_STAGE), "store", Path("store"), content)
-    return target.build(folder, lambda building: sign_corpus(building, deduplicated, rules, settings), False, {})
+    return build_target(
+        target, folder, lambda building: sign_corpus(building, deduplicated, rules, settings), False, {}
+    )
 
 
 def decisions_of(result: Artifact) -> list[Decision]:

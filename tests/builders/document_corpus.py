@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import shard_rows
@@ -39,7 +40,7 @@ def seal_corpus(folder: Path, source: str, documents: Sequence[Document], shard_
     target = Target(
         unknown_kind("made/documents", StageVersion("made", 1)), source, Path(source), {"of": shard_documents}
     )
-    return target.build(folder, make, False, {})
+    return build_target(target, folder, make, False, {})
 
 
 def lines_of(corpus: Artifact) -> list[bytes]:

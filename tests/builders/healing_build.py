@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.megatron_split import build_split
@@ -91,7 +92,8 @@ def build_megatron(
     selection = build_selection(recipe, root)
     corpus = open_artifact(root / recipe.fineweb_edu_snapshot().folder)
     shards = selected_shards(selection.manifest)
-    return recipe.megatron_split(split).build(
+    return build_target(
+        recipe.megatron_split(split),
         root,
         lambda building: build_split(building, corpus, shards, recipe.megatron, split, engine, driver),
         replace,

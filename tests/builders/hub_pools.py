@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import yaml
 from faulty_hub import FaultyHub
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools
@@ -84,7 +85,7 @@ def pools(root: Path, splits: dict[str, Sequence[Row]], name: str = "mine/chats"
     asked = PoolsRecipe.model_validate(recipe)
     shards = {name: _shards(root, name, rows) for name, rows in splits.items()}
     target = Target(unknown_kind("nemotron/candidate_pools", STAGE), name, Path("pools"), {"pools": asked.content()})
-    return target.build(root, lambda building: build_pools(building, shards, asked, RunSettings(0)), True, {})
+    return build_target(target, root, lambda building: build_pools(building, shards, asked, RunSettings(0)), True, {})
 
 
 def _shards(root: Path, name: str, rows: Sequence[Row]) -> Artifact:
@@ -95,7 +96,7 @@ def _shards(root: Path, name: str, rows: Sequence[Row]) -> Artifact:
         ]
         return BuildResult(written, {}, {})
 
-    return Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}).build(root, make, True, {})
+    return build_target(Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}), root, make, True, {})
 
 
 def card_of(folder: Path) -> tuple[str, str]:

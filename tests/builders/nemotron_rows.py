@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
@@ -76,7 +77,9 @@ def split_of(
 ) -> Artifact:
     """The normalised rows of a split, sealed below a data root."""
     target = Target(unknown_kind("nemotron/normalized_shards", NORMALISE_STAGE), "rows", Path("rows"), {})
-    return target.build(root, lambda building: normalise_split(building, files, ORIGIN, rules, engine), False, {})
+    return build_target(
+        target, root, lambda building: normalise_split(building, files, ORIGIN, rules, engine), False, {}
+    )
 
 
 def row_of(row: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> dict[str, object]:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 from word_tokenizer import write_tokenizer
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
@@ -103,8 +104,8 @@ def pack(
     """The sealed set."""
     target = Target(unknown_kind("made/packed", PACK_STAGE), "packed", Path("packed"), {"pack": rules.content()})
     own = settings or RunSettings()
-    return target.build(
-        folder, lambda building: pack_corpus(building, shards, rules, own, NOON, tokenizer, driver), False, {}
+    return build_target(
+        target, folder, lambda building: pack_corpus(building, shards, rules, own, NOON, tokenizer, driver), False, {}
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from nemotron_rows import ANSWER, ORIGIN, QUESTION, settings_of
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
@@ -65,7 +66,7 @@ def normalise(root: Path, split: str, rows: Sequence[object], shard_bytes: int) 
     origin = replace(ORIGIN, split=split)
     target = Target(unknown_kind("made/rows", NORMALISE_STAGE), "rows", Path("rows", split), {})
     make = lambda building: normalise_split(building, files, origin, rules, RunSettings())  # noqa: E731
-    return target.build(root, make, False, {})
+    return build_target(target, root, make, False, {})
 
 
 def publish(folder: Path, splits: Sequence[Artifact], card: str) -> Path:

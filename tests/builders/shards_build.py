@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pack_build import Made, write_shards
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
 from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
@@ -48,8 +49,8 @@ def shard_documents(
     recipe = ShardsRecipe.model_validate({"seq_len": 16, "rows_per_shard": 5} | changes)
     shards = write_shards(folder / "corpus", documents, shard_size)
     own = settings or RunSettings()
-    return target(recipe).build(
-        folder, lambda building: shard_corpus(building, shards, recipe, tokenizer, own), False, {}
+    return build_target(
+        target(recipe), folder, lambda building: shard_corpus(building, shards, recipe, tokenizer, own), False, {}
     )
 
 
@@ -81,7 +82,7 @@ def seal_rows(root: Path, name: str, rows: NDArray[Any], rows_per_shard: int = 5
         licences = {"license_tokens": {"cc0-1.0": rows.size}, "remainder_tokens": 0}
         return BuildResult(files, made | licences, decisions)
 
-    return target(recipe, name).build(root, make, True, {})
+    return build_target(target(recipe, name), root, make, True, {})
 
 
 def copy_of(folder: Path, root: Path) -> Path:

@@ -1,9 +1,10 @@
 """System with one Kind: token shards of a stage A corpus."""
 
-from pipeline_assets.build.kind import Kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
 from pipeline_assets.corpus.shards.mixture_figures import preview_token_shards
@@ -26,11 +27,17 @@ def _build(target: Target, run: Run) -> Artifact:
         made.provenance[TOKENIZER_FILE] = MODEL
         return made
 
-    return target.build(run.root, make, False, {})
+    return build_target(target, run.root, make, False, {})
 
 
 SHARDS = Kind(
-    "made/token_shards", SHARDS_STAGE, _build, "Token shards.", rows=TokenShardRows, preview=preview_token_shards
+    "made/token_shards",
+    SHARDS_STAGE,
+    _build,
+    "Token shards.",
+    (FILES,),
+    rows=TokenShardRows,
+    preview=preview_token_shards,
 )
 RECIPE = None
 KINDS = (SHARDS,)

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from nemotron_rows import called, encoder, normalised
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
@@ -80,7 +81,7 @@ def subsets_of(
         unknown_kind("nemotron/training_subsets", SUBSETS_STAGE), "mine", Path("subsets"), {"subsets": asked.content()}
     )
     settings = RunSettings(workers)
-    return target.build(root, lambda made: choose_subsets(made, splits, asked, encoder(), settings), True, {})
+    return build_target(target, root, lambda made: choose_subsets(made, splits, asked, encoder(), settings), True, {})
 
 
 def rows_in(subsets: Artifact, rule: str) -> list[Row]:

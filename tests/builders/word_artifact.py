@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
@@ -77,7 +78,7 @@ def build_words(
         receipts = list(run_stage("write", work, SHARDS[language], building, settings))
         return BuildResult([receipt.files[0] for receipt in receipts], total_counts(receipts), {})
 
-    return target_of(language).build(root, make, replace=True, run_settings={"workers": workers})
+    return build_target(target_of(language), root, make, replace=True, run_settings={"workers": workers})
 
 
 def words_in(folder: Path) -> list[str]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from word_artifact import ENGLISH, target_of, write_words
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -34,4 +35,4 @@ def never(building: StagingDir) -> BuildResult:
 def build(
     target: Target, root: Path, make: Callable[[StagingDir], BuildResult] = nothing, replace: bool = False
 ) -> Artifact:
-    return target.build(root, make, replace, {"workers": 1})
+    return build_target(target, root, make, replace, {"workers": 1})

@@ -26,6 +26,7 @@ from stage2_build import write_local_mixture
 from stage_a_build import write_stage_a
 from word_artifact import build_words, target_of, write_words
 
+from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
@@ -128,7 +129,7 @@ def _recover(sources: Sources, root: Path, engine: RunSettings) -> None:
         raise _Recovered
 
     try:
-        target_of("french").build(root, stop, replace=True, run_settings={})
+        build_target(target_of("french"), root, stop, replace=True, run_settings={})
     except _Recovered:
         return
 

@@ -11,7 +11,8 @@ from nemotron_build import build, offline
 from nemotron_hub import is_science_line
 from rows_contract import hold_contract
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.rows.conversations import CandidateRows, SubsetRows
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.store import Source, UpstreamRow
@@ -66,7 +67,7 @@ def scores_of(root: Path, split: str, files: dict[str, list[str]], upstream: Tar
     target = Target(
         unknown_kind("nemotron/nll_scores", STAGE), split, folder, {}, (upstream,), partition=f"{DATASET}/{split}"
     )
-    target.build(root, make, True, {})
+    build_target(target, root, make, True, {})
     return target
 
 
@@ -78,7 +79,7 @@ def subsets_of(root: Path, name: str, scores: list[Target], pools: list[Target],
     )
     encoder = load_encoder(VOCABULARY_SHA256)
     make = functools.partial(choose_subsets, splits=splits, recipe=recipe, tokenizer=encoder, settings=RunSettings())
-    return target.build(root, make, True, {})
+    return build_target(target, root, make, True, {})
 
 
 @pytest.fixture(scope="module")

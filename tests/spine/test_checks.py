@@ -10,6 +10,7 @@ from refusals import refusal
 from word_artifact import build_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing
 
+from pipeline_assets.build.build_target import seal_manifest
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.spine.artifact import CheckResult, Verdict, read_check_results, write_check_results
 from pipeline_assets.spine.build_result import BuildResult
@@ -113,7 +114,7 @@ def test_a_failed_one_is_not_built_again(tmp_path: Path, digest: str, is_replaci
     say(tmp_path, digest, FAILED)
 
     there = build(ENGLISH_WORDS, tmp_path, never, is_replacing)
-    members = ENGLISH_WORDS.seal_manifest(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)
+    members = seal_manifest(ENGLISH_WORDS, tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)
 
     assert there.manifest.digest == members.manifest.digest == digest
 
@@ -123,7 +124,7 @@ def test_nothing_is_made_of_a_failed_one_and_the_line_names_the_check(tmp_path: 
 
     told = {
         refusal(lambda: build(COUNT, tmp_path, never)),
-        refusal(lambda: COUNT.seal_manifest(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)),
+        refusal(lambda: seal_manifest(COUNT, tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)),
     }
 
     why = "words_are_english failed: 3 of 4 are not; downstream artifacts are not built until that check passes"

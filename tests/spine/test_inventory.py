@@ -11,8 +11,9 @@ import pytest
 from forgery import overwrite
 from word_artifact import build_words, refuse_five, target_of
 
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.inventory import Size, artifact_statuses, orphans
-from pipeline_assets.build.kind import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
@@ -72,7 +73,7 @@ def test_an_edited_manifest_is_damage(tmp_path: Path) -> None:
 def test_what_is_made_from_something_stale_is_stale_too(tmp_path: Path) -> None:
     build_words(tmp_path, "english")
     index = made_from_words()
-    index.build(tmp_path, lambda building: BuildResult([], {}, {}), False, {})
+    build_target(index, tmp_path, lambda building: BuildResult([], {}, {}), False, {})
     french = replace(index, upstream=(target_of("french"),))
 
     as_asked = artifact_statuses(tmp_path, [target_of("english"), index])

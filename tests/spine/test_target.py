@@ -12,7 +12,8 @@ from refusals import refusal
 from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import seal_manifest
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact, verify
@@ -180,9 +181,9 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
     )
     sealed = [build(member, tmp_path, one_file) for member in members]
 
-    artifact = dataset.seal_manifest(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
+    artifact = seal_manifest(dataset, tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
     steps_of_again = steps_of(
-        lambda: dataset.seal_manifest(tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
+        lambda: seal_manifest(dataset, tmp_path, BuildResult([], {"documents": 4}, {}), {}, Stopwatch(), replace=True)
     )
 
     assert artifact.manifest.identity.inputs == [
@@ -198,15 +199,13 @@ def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path
     member = replace(ENGLISH_WORDS, folder=Path("all", "en"), name="en")
     dataset = Target(unknown_kind("words/all", StageVersion("join", 1)), "all", Path("all"), {}, upstream=(member,))
     build(member, tmp_path, one_file)
-    before = dataset.seal_manifest(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True).manifest.digest
+    before = seal_manifest(dataset, tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True).manifest.digest
 
     changed = replace(member, recipe={"language": "french"})
     build(changed, tmp_path, nothing, replace=True)
-    after = (
-        replace(dataset, upstream=(changed,))
-        .seal_manifest(tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True)
-        .manifest.digest
-    )
+    after = seal_manifest(
+        replace(dataset, upstream=(changed,)), tmp_path, BuildResult([], {}, {}), {}, Stopwatch(), replace=True
+    ).manifest.digest
 
     assert after != before
     assert open_artifact(tmp_path / "all").manifest.digest == after

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.build.kind import Kinds
 from pipeline_assets.build.rows.row_stores import row_store_for
 from pipeline_assets.build.rows.store import RowStore
+from pipeline_assets.build.target import Kinds
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, member_digests, open_artifact
 from pipeline_assets.spine.changed_keys import changed_keys

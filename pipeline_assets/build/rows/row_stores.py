@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.build.kind import Kinds
 from pipeline_assets.build.rows.store import Row, RowStore
+from pipeline_assets.build.target import Kinds
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage, find_data_root

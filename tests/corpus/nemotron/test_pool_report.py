@@ -14,7 +14,8 @@ import pytest
 from candidate_pools import MIXED, STAGE, Row, pools_of, row, rows_artifact
 from real_samples import some
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools import build_pools
@@ -30,7 +31,7 @@ RECIPE = PoolsRecipe(rules=SOLVED, refuse_licences=("cc-by-sa-4.0",))
 
 def report_of(root: Path, datasets: dict[str, Artifact]) -> Artifact:
     target = Target(unknown_kind("nemotron/pool_report", STAGE), "report", Path("report"), {})
-    return target.build(root, lambda building: report_on_pools(building, datasets, RunSettings()), True, {})
+    return build_target(target, root, lambda building: report_on_pools(building, datasets, RunSettings()), True, {})
 
 
 def numbers(report: Artifact) -> dict[str, Any]:

@@ -17,12 +17,13 @@ from refusals import refusal
 from safetensors.numpy import load_file
 
 from pipeline_assets.build import drive
-from pipeline_assets.build.kind import Job, Kind, Planner, file_builder
+from pipeline_assets.build.builders import Job, file_builder
+from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.pins.files_check import check_hub_cache
 from pipeline_assets.build.pins.model_pin import ModelSection, list_fetched, list_model, model_folder, read_model_folder
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -89,7 +90,12 @@ def meddle(folder: Path) -> None:
 
 
 LOOK = Kind(
-    "lm/look", StageVersion("look", 1), file_builder(look_at), "What is seen of it.", planner=Planner(list_fetched)
+    "lm/look",
+    StageVersion("look", 1),
+    file_builder(look_at),
+    "What is seen of it.",
+    (FILES,),
+    planner=Planner(list_fetched),
 )
 KINDS = (LOOK,)
 

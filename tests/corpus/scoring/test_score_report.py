@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from score_files import POOL, Row, drawn_rows, scored_row, write_scores
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
@@ -23,7 +24,7 @@ MODEL = {"name": "maker/model", "dtype": "float32", "device": "cpu", "attention"
 
 def report_of(root: Path, splits: list[ScoredSplit]) -> Artifact:
     target = Target(unknown_kind("nemotron/score_report", SCORE_REPORT_STAGE), "report", Path("report"), {})
-    return target.build(root, lambda building: report_on_scores(building, splits, RunSettings()), True, {})
+    return build_target(target, root, lambda building: report_on_scores(building, splits, RunSettings()), True, {})
 
 
 def numbers(report: Artifact) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from tiny_scoring import (
 )
 from tiny_tokenizer import save_tokenizer
 
+from pipeline_assets.build.checks import run_checks
 from pipeline_assets.corpus.scoring import score_split
 from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine.artifact import open_artifact
@@ -146,11 +147,7 @@ def test_text_that_the_models_own_tokenizer_loses_fails_above_the_limit(model: P
             scoring_recipe(pool, lossy, tokenizer="model", max_unknown_fraction=limit), "the test"
         )
         target = recipe.target(SCORES, "mine/train")
-        [check] = [
-            one
-            for one in SYSTEMS.kinds[SCORES].run_checks(target, tmp_path)
-            if one.name == "unknown_tokens_within_limit"
-        ]
+        [check] = [one for one in run_checks(target, tmp_path) if one.name == "unknown_tokens_within_limit"]
         assert (check.passed, check.is_blocking_failure) == (False, blocks)
 
 

@@ -10,7 +10,8 @@ import pytest
 from refusals import refusal
 from shards_build import by_model, copy_of, manual, numbered_rows, seal_rows, shard_documents
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.inventory import build_inventory, take_inventory
 from pipeline_assets.corpus.shards.recipe import INVENTORY_STAGE
@@ -114,7 +115,7 @@ def test_a_folder_without_a_set_is_refused(tmp_path: Path) -> None:
 def seal_inventory(root: Path, corpora: dict[str, Artifact], workers: int = 0) -> Artifact:
     target = Target(unknown_kind("stage_a/inventory", INVENTORY_STAGE), "inventory", Path("inventory"), {})
     settings = RunSettings(workers)
-    return target.build(root, lambda building: build_inventory(building, corpora, settings), False, {})
+    return build_target(target, root, lambda building: build_inventory(building, corpora, settings), False, {})
 
 
 def test_an_inventory_is_sealed_alike_wherever_the_corpora_lie(sealed: Artifact, copy: Path, tmp_path: Path) -> None:

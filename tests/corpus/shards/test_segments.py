@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from refusals import refusal
 from shards_build import numbered_rows, seal_rows
 
-from pipeline_assets.build.kind import unknown_kind
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.recipe import SEGMENTS_STAGE, SegmentsRecipe
 from pipeline_assets.corpus.shards.segments import build_segments, open_segments
@@ -37,7 +38,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 def seal(root: Path, corpora: dict[str, Artifact], segments: list[dict[str, Any]], name: str = "plan") -> Artifact:
     recipe = SegmentsRecipe.model_validate({"segments": segments})
     target = Target(unknown_kind("stage_a/segments", SEGMENTS_STAGE), name, Path("stage_a", name), recipe.content())
-    return target.build(root, lambda building: build_segments(building, corpora, recipe), True, {})
+    return build_target(target, root, lambda building: build_segments(building, corpora, recipe), True, {})
 
 
 def test_segments_take_the_next_rows_of_each_corpus(corpora: dict[str, Artifact], tmp_path: Path) -> None:

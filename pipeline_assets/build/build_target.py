@@ -1,0 +1,132 @@
+"""Builds of targets: their artifacts are written to a staging directory and sealed."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.build.target import Target
+from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
+from pipeline_assets.spine.build_result import BuildFunction, BuildResult
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.manifest import Identity, Manifest
+from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
+from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.usage import folder_bytes, peak_memory_bytes
+from pipeline_assets.spine.verified_reads import verify_reads
+
+REPLACE = "--replace"  # the run setting in messages
+_REPLACE_HINT = f"run with {REPLACE}"
+
+
+def build_target(
+    target: Target, root: Path, make: BuildFunction, replace: bool, run_settings: Mapping[str, Any]
+) -> Artifact:
+    """Build the artifact unless it matches its recipe.
+
+    `make` writes the files into the staging directory and describes them. Nothing is sealed if a file that `make`
+    read does not match its pinned hash.
+
+    Raises:
+        UsageError: The folder has another artifact, and `replace` is not set, or its kind differs.
+        InputError: The folder has a damaged artifact, and `replace` is not set; a check blocks an input; an input
+            was replaced during the build; or another process is building.
+    """
+    recover(root / target.folder)
+    if target.matches_recipe(root):
+        return open_artifact(root / target.folder)
+    raise_if_occupied(target, root, replace)
+    _raise_if_upstream_failed(target, root)
+    folder, plan, stopwatch = root / target.folder, target.plan(root), Stopwatch()
+    with open_staging_dir(folder, plan) as staging:
+        if target.matches_recipe(root):
+            staging.discard()
+            return open_artifact(folder)
+        raise_if_occupied(target, root, replace)
+        adopted = staging.finished_shards()
+        try:
+            with verify_reads():
+                content = make(staging)
+        except InputError:
+            staging.discard_if_unstarted()
+            raise
+        if target.plan(root) != plan:
+            what = "an input was replaced during the build"
+            raise RetryableError(what, folder, "run the same command again")
+        provenance = {
+            **stopwatch.provenance(run_settings),
+            "peak_disk_bytes": folder_bytes(staging.folder),
+            "peak_memory_bytes": peak_memory_bytes(),
+            "adopted_shards": adopted,
+            **content.provenance,
+            **({} if target.intended_use is None else {"made_for": target.intended_use}),
+        }
+        identity = _build_identity(target, content, plan["inputs"])
+        labels = list(content.labels)
+        if content.page is not None:
+            labels.append(content.page(staging, Manifest(target.kind.name, target.name, identity, [], provenance)))
+        stored = [file.stored for file in (*content.files, *labels)]
+        return staging.seal(target.kind.name, target.name, identity, stored, provenance)
+
+
+def seal_manifest(
+    target: Target, root: Path, content: BuildResult, run_settings: Mapping[str, Any], since: Stopwatch, replace: bool
+) -> Artifact:
+    """Seal an artifact without files: its manifest lists members or external files.
+
+    A sealed manifest with other content is replaced only if `replace` is set, because artifacts that were built
+    from it would lose their input.
+    """
+    member_folders = {member.folder for member in target.members}
+    inputs = [
+        entry | {"member": upstream.folder.name} if upstream.folder in member_folders else entry
+        for entry, upstream in zip(target.inputs(root), target.upstream, strict=True)
+    ]
+    if target.matches_recipe(root):
+        return open_artifact(root / target.folder)
+    _raise_if_upstream_failed(target, root)
+    identity = _build_identity(target, content, inputs)
+    sealed = try_read_manifest(root / target.folder)
+    if sealed is None or sealed.digest != identity.digest:
+        raise_if_occupied(target, root, replace)
+    provenance = {**since.provenance(run_settings), **content.provenance}
+    is_sealed = functools.partial(target.matches_recipe, root)
+    return seal_in_place(root / target.folder, target.kind.name, target.name, identity, provenance, is_sealed)
+
+
+def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
+    """Raise an error if the folder has an artifact that must not be replaced.
+
+    Raises:
+        UsageError: The artifact does not match and `replace` is not set, or its kind differs.
+        InputError: The artifact is damaged, and `replace` is not set.
+    """
+    state, reason = target.state(root)
+    sealed = read_manifest(root / target.folder) if state == "stale" else None
+    if sealed is not None and sealed.kind != target.kind.name:
+        what = f"expected a {target.kind.name}, got a {sealed.kind}"
+        raise UsageError(what, root / target.folder, "choose another output folder")
+    if replace or state in ("missing", "current", "failed"):
+        return
+    if state == "damaged":
+        what, fix = f"the artifact is damaged ({reason})", f"{_REPLACE_HINT} to build it again"
+        raise InputError(what, root / target.folder, fix)
+    fix = f"set another `{target.name_key}` in the recipe, or {_REPLACE_HINT}"
+    raise UsageError(f"another version is sealed here: {reason}", root / target.folder, fix)
+
+
+def _raise_if_upstream_failed(target: Target, root: Path) -> None:
+    for upstream in target.upstream:
+        upstream.raise_if_failed(root)
+
+
+def _build_identity(target: Target, content: BuildResult, inputs: Sequence[Mapping[str, Any]]) -> Identity:
+    return Identity(
+        stage=target.stage,
+        recipe=target.recipe,
+        inputs=[*inputs, *content.external_inputs],
+        tokenizer=target.tokenizer,
+        decisions=content.decisions,
+        counts=content.counts,
+        files=[file.content for file in content.files],
+    )

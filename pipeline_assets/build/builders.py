@@ -1,0 +1,120 @@
+"""Builders of kinds, for artifacts with files or with only a manifest of inputs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.build.build_target import build_target, seal_manifest
+from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.run import FolderByRole, Run
+from pipeline_assets.build.target import Build, Kind, Target
+from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.reuse import link_content
+from pipeline_assets.spine.staging import StagingDir
+from pipeline_assets.spine.verified_reads import verify_reads
+
+
+@dataclass(frozen=True)
+class Job:
+    """Build of one artifact: its staging directory, target and run."""
+
+    staging: StagingDir
+    target: Target
+    run: Run
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        return self.target.recipe
+
+    @property
+    def upstream(self) -> list[Artifact]:
+        """Opened input artifacts, in the order of `target.upstream`."""
+        return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
+
+    def upstream_by_name(self, *kinds: Kind) -> dict[str, Artifact]:
+        """Open inputs of `kinds` (default: all); keys are partitions, or else names."""
+        names = {kind.name for kind in kinds}
+        opened = zip(self.target.upstream, self.upstream, strict=True)
+        chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
+        return {target.partition or target.name: artifact for target, artifact in chosen}
+
+
+def unknown_kind(name: str, stage: StageVersion) -> Kind:
+    """Return a kind that cannot be built, for a manifest whose kind is unknown."""
+
+    def build(target: Target, run: Run) -> Artifact:
+        raise LookupError(f"this program has no kind {name}")
+
+    return Kind(name, stage, build, "An artifact of a kind that this program does not know.", (FILES,))
+
+
+def file_builder(make: Callable[[Job], BuildResult]) -> Build:
+    """Return a `build` that links files of the previous recipe or else calls `make`."""
+
+    def build(target: Target, run: Run) -> Artifact:
+        labelled = run.for_partition(target.partition)
+
+        def write(staging: StagingDir) -> BuildResult:
+            find = run.previous_folder
+            reused = None if find is None else _reuse_earlier(staging, target, run.root, find)
+            return add_plan(make(Job(staging, target, labelled)), target) if reused is None else reused
+
+        return build_target(target, run.root, write, run.replace, run.provenance())
+
+    return build
+
+
+def _reuse_earlier(staging: StagingDir, target: Target, root: Path, find_folder: FolderByRole) -> BuildResult | None:
+    """Link the files of an earlier recipe's artifact; None unless it matches `target`."""
+    try:
+        artifact = open_artifact(root / find_folder(target.role))
+    except (LookupError, InputError):
+        return None
+    if target.staleness_reason(root, artifact.manifest) is not None:
+        return None
+    linked = link_content(staging, artifact)
+    return replace(linked, provenance={**artifact.manifest.provenance, **linked.provenance})
+
+
+def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
+    """Return the `build` of a kind that writes only a manifest of inputs.
+
+    `describe` lists the inputs. It may hash all of them, so it is not called if the sealed artifact matches its recipe.
+    """
+
+    def build(target: Target, run: Run) -> Artifact:
+        if target.matches_recipe(run.root):
+            return open_artifact(run.root / target.folder)
+        stopwatch = Stopwatch()
+        with verify_reads():
+            content = add_plan(describe(target, run.for_partition(target.partition)), target)
+        replace = run.replace or not _has_downstream(run.root / target.folder, run.root)
+        return seal_manifest(target, run.root, content, run.provenance(), stopwatch, replace)
+
+    return build
+
+
+def _has_downstream(folder: Path, root: Path) -> bool:
+    """Check whether other artifacts were derived from the artifact in a folder.
+
+    Without such artifacts, its manifest can be replaced without `--replace`. If it is unreadable, return True.
+    """
+    try:
+        sealed = read_manifest(folder)
+    except InputError:
+        return True
+    return sealed is not None and bool(Lineage(root).downstream(sealed.digest))
+
+
+def add_plan(content: BuildResult, target: Target) -> BuildResult:
+    """Return a build result with the target's planned figures in its provenance."""
+    figures = target.kind.planner.figures(target, content.external_inputs)
+    planned = {name: vars(figure) for name, figure in figures.items()}
+    provenance = {**content.provenance, "planned": planned | content.provenance.get("planned", {})}
+    return replace(content, provenance=provenance)
