@@ -225,8 +225,11 @@ def _busy_error(target: Path, owner: Builder) -> BuilderBusy:
 
 
 def _read(descriptor: int) -> Builder:
+    content = os.pread(descriptor, _FILE.max_bytes, 0)
+    if not content:  # a new file
+        return Builder()
     try:
-        return _FILE.parse(os.pread(descriptor, _FILE.max_bytes, 0), Path())
+        return _FILE.parse(content, Path())
     except InputError:
         return Builder()
 
