@@ -2,9 +2,7 @@
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Iterator
-from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -12,14 +10,11 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.converted_shards import NORMALISATION, ShardWriter, read_rejects
 from pipeline_assets.corpus.document import DeriveId, derive_doc_id
-from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed_rule
+from pipeline_assets.corpus.filters.column_rules import first_failed_rule
 from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (
-    WITHOUT_VALUES,
     ConvertedSource,
-    columns_without_values,
-    convert_shards,
     count_column_values,
     finish_source,
     write_outcomes,
@@ -30,19 +25,17 @@ from pipeline_assets.corpus.readers.columns import Fault, check_columns, convert
 from pipeline_assets.corpus.readers.hub_cache import delete_spans
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
-from pipeline_assets.corpus.readers.json_lines import parse_row
-from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, SnapshotShard, fetch_pieces, fetch_snapshot, plan_shards
-from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
-from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_json_lines, plan_snapshot
+from pipeline_assets.corpus.snapshot.convert_lines import convert_lines
+from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, SnapshotShard, fetch_snapshot, plan_shards
+from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_json_lines
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers, run_stage
-from pipeline_assets.spine.errors import InputError, UsageError, one_line
+from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects, dropped_key
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 
 SNAPSHOT_STAGE = StageVersion("snapshot", 3)
 _BATCH_ROWS = 1024
@@ -76,33 +69,6 @@ def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, se
     return dataclasses.replace(content, external_inputs=hub_inputs(recipe, plan), provenance=provenance)
 
 
-def convert_hub_rows(
-    staging: StagingDir,
-    raw: Artifact,
-    hub: HubFiles,
-    recipe: SnapshotRecipe,
-    columns: LicensedColumns,
-    settings: RunSettings,
-) -> ConvertedSource:
-    """Convert the rows that the pin `raw` lists; fetch uncached row groups.
-
-    If the hub has other files or row groups than the pin, InputError is raised.
-    """
-    log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
-    plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
-    if hub_inputs(recipe, plan) != pinned:
-        raise InputError("files or row groups differ from those on the hub", raw.folder, "build this artifact again")
-    pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
-    work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
-    shards = plan_shards(pieces, recipe.shard_text_bytes)
-    settings = limit_workers(staging, settings, [shard.text_bytes // COMPRESSION_RATIO for shard in shards])
-    named = convert_shards(staging, work, shards, settings)
-    has_language = recipe.language is not None and plan.has_language_column
-    decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
-    missing = columns_without_values(columns, total_counts(named.values())) if is_json_lines(plan.listing[0]) else []
-    return ConvertedSource(named, id_deriver(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))
-
-
 def id_deriver(recipe: SnapshotRecipe) -> DeriveId:
     """Return the function that derives a document's id from its text."""
     return functools.partial(derive_doc_id, recipe.dataset, recipe.config, recipe.split)
@@ -128,48 +94,13 @@ def convert_shard(
             file = local.piece.group.file
             rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id, fields_with_values=fields)
             if is_json_lines(file):
-                outcomes = _convert_lines(local, window, first_row, recipe, rows, writer)
+                outcomes = convert_lines(local, window, first_row, recipe, rows, writer)
             else:
                 outcomes = _convert_parquet(local, window, first_row, recipe, rows, columns, writer)
             write_outcomes(outcomes, writer, derive_id, licences)
             first_row += local.piece.rows
         count_column_values(fields, writer)
     return writer.receipt()
-
-
-def _convert_lines(
-    local: FetchedPiece, window: Window, first_row: int, recipe: SnapshotRecipe, rows: RowMap, writer: ShardWriter
-) -> Iterator[DocumentOrReject]:
-    """Yield the Documents and rejects of a piece of JSON lines; count dropped rows."""
-    path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
-    with closing(SpanStream(local.spans)) as source:
-        lines = enumerate(itertools.islice(row_lines(source, recipe.where(path)), local.piece.rows))
-        stop = None if window.stop is None else max(window.stop - first_row, 0)
-        for number, line in itertools.islice(lines, max(window.start - first_row, 0), stop):
-            writer.count("rows")
-            if first_row + number in window.poison_rows:
-                yield Reject(path, number, KILLED_WORKER)
-                continue
-            row = parse_row(line)
-            if isinstance(row, Fault):
-                yield row.to_reject(path, number)
-                continue
-            failure = _find_failed_rule(with_language if "language" in row else rules, row)
-            if isinstance(failure, ColumnRule):
-                writer.count(dropped_key(failure.text))
-            else:
-                yield rows.to_document(row, number) if failure is None else Reject(path, number, *failure)
-
-
-def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
-    """Return the first failed rule, a reject's reason and detail, or None if all pass."""
-    for rule in rules:
-        try:
-            if rule.measure({rule.column: row.get(rule.column)}).is_failed:
-                return rule
-        except UsageError as error:  # a bad row, not a bad recipe: each row of JSON lines has its own columns
-            return "wrong_type", error.what
-    return None
 
 
 def _convert_parquet(

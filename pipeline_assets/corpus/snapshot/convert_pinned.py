@@ -1,0 +1,47 @@
+"""Conversion of the rows that the pin of a hub dataset lists."""
+
+import functools
+
+from pipeline_assets.corpus.normalize.converted import (
+    WITHOUT_VALUES,
+    ConvertedSource,
+    columns_without_values,
+    convert_shards,
+)
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.snapshot.convert import convert_shard, id_deriver
+from pipeline_assets.corpus.snapshot.fetch import fetch_pieces, plan_shards
+from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_json_lines, plan_snapshot
+from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.staging import StagingDir, total_counts
+
+
+def convert_hub_rows(
+    staging: StagingDir,
+    raw: Artifact,
+    hub: HubFiles,
+    recipe: SnapshotRecipe,
+    columns: LicensedColumns,
+    settings: RunSettings,
+) -> ConvertedSource:
+    """Convert the rows that the pin `raw` lists; fetch uncached row groups.
+
+    If the hub has other files or row groups than the pin, InputError is raised.
+    """
+    log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
+    plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
+    if hub_inputs(recipe, plan) != pinned:
+        raise InputError("files or row groups differ from those on the hub", raw.folder, "build this artifact again")
+    pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
+    work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
+    shards = plan_shards(pieces, recipe.shard_text_bytes)
+    settings = limit_workers(staging, settings, [shard.text_bytes // COMPRESSION_RATIO for shard in shards])
+    named = convert_shards(staging, work, shards, settings)
+    has_language = recipe.language is not None and plan.has_language_column
+    decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
+    missing = columns_without_values(columns, total_counts(named.values())) if is_json_lines(plan.listing[0]) else []
+    return ConvertedSource(named, id_deriver(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))
