@@ -16,7 +16,7 @@ from pipeline_assets.corpus import megatron_split as splits
 from pipeline_assets.corpus import sampling
 from pipeline_assets.corpus.readers.listing import Forecast, Listing
 from pipeline_assets.corpus.snapshot.convert import SNAPSHOT_STAGE, take_snapshot
-from pipeline_assets.corpus.snapshot.fetch import list_snapshot
+from pipeline_assets.corpus.snapshot.listing import list_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, require_py7zr
-from pipeline_assets.corpus.snapshot.fetch import list_snapshot, pin_sample
+from pipeline_assets.corpus.snapshot.listing import list_snapshot, pin_sample
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.build_result import BuildResult
 

@@ -10,20 +10,11 @@ from typing import Any
 
 from pipeline_assets.corpus.readers.hub_cache import Span, check_file_hash
 from pipeline_assets.corpus.readers.hub_files import HubFiles, map_in_order
-from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_entry
-from pipeline_assets.corpus.readers.listing import Listing
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.snapshot.draw import Piece
 from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges
-from pipeline_assets.corpus.snapshot.plan import (
-    SnapshotPlan,
-    Tail,
-    hub_inputs,
-    is_json_lines,
-    list_data_files,
-    plan_snapshot,
-)
+from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, Tail, is_json_lines, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.stage import group_by_size
 
@@ -139,26 +130,6 @@ def plan_shards(pieces: Sequence[FetchedPiece], shard_text_bytes: int) -> list[S
     """Group consecutive pieces into shards that reach the size, except the last one."""
     groups = group_by_size(pieces, lambda local: local.piece.group.text_bytes, shard_text_bytes)
     return [SnapshotShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
-
-
-def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
-    """Fetch a sample, and return a pin with its files and row groups as inputs."""
-    plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
-    counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
-    inputs = hub_inputs(recipe, plan)
-    return BuildResult([], counts, {"dumps": plan.dumps()}, external_inputs=inputs, provenance=fetched)
-
-
-def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
-    """List a snapshot's files and the bytes to fetch; for JSON lines, an upper limit."""
-    listing = list_data_files(hub, recipe)
-    source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
-    if is_json_lines(listing[0]):
-        blocks = ((file, block) for file in listing for block in block_ranges(file.size))
-        missing = sum(hub.count_missing_bytes(recipe.dataset, file, *block) for file, block in blocks)
-        return Listing(tuple(hub_entry(recipe.dataset, recipe.revision, file) for file in listing), {source: missing})
-    plan = plan_snapshot(hub, recipe, threads, log_every_s)
-    return Listing(tuple(hub_inputs(recipe, plan)), {source: bytes_to_fetch(hub, recipe, plan)})
 
 
 def fetch_snapshot(

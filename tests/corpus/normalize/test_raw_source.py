@@ -16,7 +16,7 @@ from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, open_source
-from pipeline_assets.corpus.snapshot.fetch import pin_sample
+from pipeline_assets.corpus.snapshot.listing import pin_sample
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 

@@ -20,8 +20,9 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.snapshot import line_prefixes
 from pipeline_assets.corpus.snapshot.convert import convert_shard
-from pipeline_assets.corpus.snapshot.fetch import fetch_pieces, pin_sample, plan_shards
+from pipeline_assets.corpus.snapshot.fetch import fetch_pieces, plan_shards
 from pipeline_assets.corpus.snapshot.line_prefixes import Prefix, block_ranges, draw_prefixes
+from pipeline_assets.corpus.snapshot.listing import pin_sample
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
