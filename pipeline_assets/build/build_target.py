@@ -1,4 +1,4 @@
-"""Builds of targets: their artifacts are written to a staging directory and sealed."""
+"""Builds of targets, written to a staging directory and then sealed."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _REPLACE_HINT = f"run with {REPLACE}"
 def build_target(
     target: Target, root: Path, make: BuildFunction, replace: bool, run_settings: Mapping[str, Any]
 ) -> Artifact:
-    """Build the artifact unless it matches its recipe.
+    """Build the artifact of a target unless it matches its recipe.
 
     `make` writes the files into the staging directory and describes them. Nothing is sealed if a file that `make`
     read does not match its pinned hash.
