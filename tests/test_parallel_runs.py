@@ -1,8 +1,13 @@
 """Runs of one recipe on one data root at the same time.
 
-One of them builds. The others end in one clear line, or wait.
+One of them builds, and the others end in one clear line, or wait. With `--join` they share the artifacts.
 """
 
+import itertools
+import json
+import os
+import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -66,3 +71,62 @@ def test_a_run_waits_for_a_busy_artifact_and_then_goes_on(
 
     assert finished(process) == (0, [])
     assert (target / "manifest.json").is_file()
+
+
+def test_a_joined_run_reports_what_it_built_and_what_others_did(corpusmill: Corpusmill, demo_root: Path) -> None:
+    result = corpusmill("run", "healing_text_v1", "--data", demo_root, "--join")
+
+    assert result.returncode == 0
+    assert result.stderr.endswith("5 artifacts: this process built 0, other processes 0, and 5 existed before\n")
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["current"] * 5
+
+
+@pytest.mark.slow
+def test_of_three_joined_runs_one_is_killed_and_the_others_finish_its_work(
+    started: Started, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    sources = [f"s{number}" for number in range(12)]
+    for root in ("data", "alone"):
+        write_sources(tmp_path / root, sources)
+    words = ("run", "many", "--data", tmp_path / "data", "--join", "--workers", 0)
+    victim, *others = [started(*words) for _ in range(3)]
+    assert victim.stderr is not None
+    next(line for line in victim.stderr if "normalize" in line or "filter" in line)
+    os.killpg(victim.pid, signal.SIGKILL)
+
+    results = [process.communicate(timeout=300)[1] for process in others]
+
+    assert [process.returncode for process in others] == [0, 0], results
+    last = re.compile(r"39 artifacts: this process built (\d+), other processes (\d+), and (\d+) existed before\n\Z")
+    counts = [[int(count) for count in found.groups()] for found in map(last.search, results) if found]
+    assert [sum(own) for own in counts] == [39, 39]
+    assert all(built > 0 for built, _, _ in counts)
+    assert sum(built for built, _, _ in counts) < 39  # the killed one sealed at least a pin and a corpus
+    alone = corpusmill("run", "many", "--data", tmp_path / "alone", "--workers", 2)
+    assert alone.returncode == 0, alone.stderr
+    assert digests(tmp_path / "data") == digests(tmp_path / "alone")
+    verified = corpusmill("verify", tmp_path / "data" / "stage_a" / "many" / "report" / "many", "--upstream")
+    assert verified.returncode == 0, verified.stderr
+
+
+def write_sources(root: Path, sources: list[str]) -> None:
+    """Twelve sources of other words each, deduplicated and packed together."""
+    vocabulary = ["".join(letters) for letters in itertools.product("bdfgkl", "aeiou", "mnprst")]
+    sections = []
+    for number, source in enumerate(sources):
+        path = root / "sources" / source / "pages.jsonl"
+        path.parent.mkdir(parents=True)
+        texts = (" ".join(vocabulary[(number + page * step) % 180] for step in range(300)) for page in range(1, 300))
+        path.write_text(
+            "".join(json.dumps({"id": f"{source}-{page}", "text": text}) + "\n" for page, text in enumerate(texts))
+        )
+        folder = {"path": str(path.parent.relative_to(root)), "files": ["*.jsonl"]}
+        sections.append({"kind": "local", "source": source, **folder, "domain": "web", "license_tag": "cc0-1.0"})
+    recipe = {"system": "stage_a", "name": "many", "sources": sections, "dedup": {}, "pack": {"seq_len": 512}}
+    (root / "recipes").mkdir()
+    (root / "recipes" / "many.yaml").write_text(json.dumps(recipe))
+
+
+def digests(root: Path) -> dict[str, str]:
+    paths = (root / "stage_a").rglob("manifest.json")
+    return {str(path.relative_to(root)): json.loads(path.read_text())["digest"] for path in paths}

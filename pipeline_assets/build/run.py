@@ -142,3 +142,12 @@ class Run:
 def open_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
     """Return access to the hub, with its cache in a data root."""
     return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.read(variables))
+
+
+def open_hub_briefly(root: Path, variables: Mapping[str, str]) -> HubFiles:
+    """Return access to the hub for a person who waits: without an answer, one retry.
+
+    If the user configured a number of tries, this number and the patience of a build apply.
+    """
+    hub = open_hub(root, variables)
+    return hub if variables.get(HUB_TRIES.variable) else replace(hub, tries=2, timeout_s=10.0)

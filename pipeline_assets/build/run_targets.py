@@ -48,15 +48,12 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     for number, target in enumerate(targets):
         if _depends_on(failed, target):
             continue
-        if _lacks_input(target, targets, root):
+        if lacks_input(target, targets, root):
             yield TargetOutcome(target, None, False)
             continue
-        was_current, is_up_to_date = target.matches_recipe(root), target.is_up_to_date(root)
+        was_current = target.matches_recipe(root)
         try:
-            if not is_up_to_date:
-                with label_bars(number + 1, len(targets)):
-                    build(target, run)
-            target.raise_if_failed(root)
+            outcome = build_and_check(target, run, number + 1, len(targets))
         except InputError as failure:
             failed.add(target.role)
             remaining = [other for other in targets[number + 1 :] if not _depends_on(failed, other)]
@@ -66,16 +63,30 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
                 raise
             yield TargetOutcome(target, None, was_current, failure=failure)
         else:
-            manifest = read_manifest(root / target.folder)
-            checks = () if is_up_to_date or manifest is None else target.results(root, manifest)
-            yield TargetOutcome(target, manifest, was_current, checks)
+            yield outcome
+
+
+def build_and_check(target: Target, run: Run, number: int, total: int) -> TargetOutcome:
+    """Build and check a target unless it is up to date.
+
+    `number` of `total` is its number on bars. Raise InputError if the build or a blocking check failed.
+    """
+    root = run.root
+    was_current, is_up_to_date = target.matches_recipe(root), target.is_up_to_date(root)
+    if not is_up_to_date:
+        with label_bars(number, total):
+            build(target, run)
+    target.raise_if_failed(root)
+    manifest = read_manifest(root / target.folder)
+    checks = () if is_up_to_date or manifest is None else target.results(root, manifest)
+    return TargetOutcome(target, manifest, was_current, checks)
 
 
 def _depends_on(roles: Collection[str], target: Target) -> bool:
     return any(upstream.role in roles or _depends_on(roles, upstream) for upstream in target.upstream)
 
 
-def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
+def lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
     """Check if a target without partition needs an unbuilt input outside `targets`."""
     roles = {other.role for other in targets}
     return target.partition is None and any(

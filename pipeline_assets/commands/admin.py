@@ -1,6 +1,7 @@
 """The commands `init`, `recipes`, `pin`, `tokenizer check` and `manifests export`."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,10 +11,10 @@ import typer
 import yaml
 
 from pipeline_assets.build.recipe_paths import recipe_path, recipe_paths
+from pipeline_assets.build.run import HUB_TRIES, open_hub_briefly
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, slugify
 from pipeline_assets.commands.status import KnownRecipe
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, echo, log_to_stderr, pluralize
-from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -53,8 +54,8 @@ def pin(
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: the recipe's, or main.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe to write the commit to.")] = None,
     tries: Annotated[
-        int, typer.Option(min=1, envvar="CORPUSMILL_HUB_TRIES", help="Maximum tries per call to the hub.")
-    ] = 6,
+        int | None, typer.Option(min=1, help="Tries per call to the hub. Default: CORPUSMILL_HUB_TRIES, or 2.")
+    ] = None,
     data: Root = Path("data"),
     as_json: AsJson = False,
 ) -> None:
@@ -70,7 +71,7 @@ def pin(
     path = None if recipe is None else recipe_path(recipe, data)
     before = None if path is None else revision_in(path, dataset, SYSTEMS)
     revision = revision or (before if before and not is_commit(before) else "main")
-    hub = HubFiles(data / "hub_cache", tries=tries)
+    hub = open_hub_briefly(data, os.environ if tries is None else {HUB_TRIES.variable: str(tries)})
     commit = (hub.for_models() if model else hub).resolve(dataset, revision)
     if path is not None:
         pin_recipe(path, dataset, commit, SYSTEMS)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 import typer
 
+from pipeline_assets.build.join import join_targets
 from pipeline_assets.build.recipe import Recipe, upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_writing import write_new_recipe
@@ -107,6 +108,7 @@ def run(
     replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of another recipe.")] = False,
     strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for another process's build of an artifact.")] = False,
+    join: Annotated[bool, typer.Option("--join", help="Share the artifacts with other runs, on any machine.")] = False,
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> None:
@@ -117,7 +119,8 @@ def run(
     wait_s, remote = math.inf if wait else 0, remote_launcher_factory(os.environ)
     settings = Run.from_settings(data, os.environ, replace=replace, wait_s=wait_s, remote_launcher=remote)
     path = recipe_path(recipe, data)
-    build_recipe(SYSTEMS.read_recipe(path, data), path, settings, partition=partition, strict=strict, as_json=as_json)
+    parsed = SYSTEMS.read_recipe(path, data)
+    build_recipe(parsed, path, settings, partition=partition, strict=strict, as_json=as_json, join=join)
 
 
 def build_recipe(
@@ -130,13 +133,14 @@ def build_recipe(
     strict: bool = False,
     as_json: bool = False,
     lines: Lines | None = None,
+    join: bool = False,
 ) -> None:
     """Build the artifacts of a recipe, and print a line or `lines` for each artifact.
 
     `partition` selects the artifacts that have this partition or no partition; `kinds` selects artifacts by kind.
     Without `lines`, one line per artifact is printed at the end. With `lines`, the lines of an artifact are printed as
     soon as it is up to date, and errors name options instead of keys in the recipe file. If `strict`, warnings of
-    checks end the command with status 1.
+    checks end the command with status 1. If `join`, other processes may build some artifacts, see `join_targets`.
     """
     terminal.print_lines(recipe.warnings(), err=True)
     targets, data = recipe.targets(), settings.root
@@ -153,21 +157,33 @@ def build_recipe(
             _build(recipe, requested, path, settings, lines)
             return
         with terminal.name_recipe_keys(path):
-            is_up_to_date = all(target.is_up_to_date(data) for target in requested)
-            built = set() if is_up_to_date else _build(recipe, requested, path, settings)
-        rows = [_artifact_row(target, built, data) for target in requested]
+            earlier = {target.role for target in requested if target.is_up_to_date(data)}
+            is_done = len(earlier) == len(requested)
+            built = set() if is_done else _build(recipe, requested, path, settings, join=join)
+        joined = {target.role for target in requested if join} - built - earlier
+        rows = [_artifact_row(target, built, joined, data) for target in requested]
         terminal.answer(as_json, rows, map(_format_row, rows))
+        if join:
+            counts = f"this process built {len(built):,}, other processes {len(joined):,}"
+            total = terminal.pluralize(len(requested), "artifact")
+            terminal.print_lines([f"{total}: {counts}, and {len(earlier):,} existed before"], err=True)
 
 
 def _build(
-    recipe: Recipe, requested: Sequence[Target], path: Path, settings: Run, lines: Lines | None = None
+    recipe: Recipe,
+    requested: Sequence[Target],
+    path: Path,
+    settings: Run,
+    lines: Lines | None = None,
+    join: bool = False,
 ) -> set[str]:
     """Build artifacts, print failures, and return the roles of the built artifacts."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
     recipe.check_local_files(settings.root)
-    for outcome in run_targets(requested, settings, keep_going=True):
+    outcomes = join_targets(requested, settings) if join else run_targets(requested, settings, keep_going=True)
+    for outcome in outcomes:
         target = outcome.target
         if outcome.failure is not None:
             if lines is None:
@@ -188,7 +204,7 @@ def _build(
     return built
 
 
-def _artifact_row(target: Target, built: Collection[str], root: Path) -> dict[str, Any]:
+def _artifact_row(target: Target, built: Collection[str], joined: Collection[str], root: Path) -> dict[str, Any]:
     manifest, (state, _) = read_manifest(root / target.folder), target.state(root)
     counts = manifest.identity.counts if manifest else {}
     fates = manifest.identity.ledger.other_outcomes() if manifest and "ledger" in counts else ()
@@ -197,6 +213,7 @@ def _artifact_row(target: Target, built: Collection[str], root: Path) -> dict[st
         "partition": target.partition,
         "state": state,
         "was_built": target.role in built and state == "current",
+        "was_built_by_others": target.role in joined and state == "current",
         "digest": manifest.digest if manifest else None,
         "checks": target.results(root, manifest) if manifest else [],
         "counts": {name: counts[name] for name in ("documents", "tokens") if name in counts},
@@ -211,7 +228,7 @@ def _format_row(row: Mapping[str, Any]) -> str:
     lost_rows = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
     counts += f"; other rows: {lost_rows}" if lost_rows else ""
     counts += f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
-    word = "built" if row["was_built"] else row["state"]
+    word = "built" if row["was_built"] else "others" if row["was_built_by_others"] else row["state"]
     digest = f"  {row['digest'] or 'not built'}" if os.environ.get(terminal.VERBOSE) else ""
     return f"{word:8} {row['folder']}{digest}  {counts}".rstrip()
 

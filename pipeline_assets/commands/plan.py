@@ -13,7 +13,7 @@ from typing import Any
 from pipeline_assets.build.figures import FigureOutcome, figure_outcomes
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.build.run import Run
+from pipeline_assets.build.run import Run, open_hub_briefly
 from pipeline_assets.commands import terminal
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, plan_recipe
@@ -35,7 +35,8 @@ def plan(
     """
     terminal.log_to_stderr()
     path = recipe_path(recipe, data)
-    run = Run.from_settings(data.absolute(), os.environ)
+    root = data.absolute()
+    run = Run.from_settings(root, os.environ, hub=open_hub_briefly(root, os.environ))
     parsed = SYSTEMS.read_recipe(path, run.root)
     terminal.print_lines(parsed.warnings(), err=True)
     with terminal.name_recipe_keys(path):

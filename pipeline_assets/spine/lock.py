@@ -27,6 +27,7 @@ import msgspec
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError
+from pipeline_assets.spine.lock_reach import no_locks_error, raise_if_not_exclusive
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.temporary_names import is_dead_process
 
@@ -102,7 +103,7 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
 
     Raises:
         BuilderBusy: Another builder has the lock; the message has its process, host and age.
-        RetryableError: The path is not a lock file, or it belongs to another user.
+        RetryableError: The path is not a lock file, it belongs to another user, or its file system has no locks.
     """
     durable.make_folder(target.parent)
     path = _lock_path(target)
@@ -113,6 +114,7 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
     try:
         owner = {"fence": fence, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         _write(descriptor, path, owner)
+        raise_if_not_exclusive(descriptor, path)
         yield lock
     finally:
         _own_locks.discard(lock)
@@ -169,6 +171,9 @@ def _open_locked(path: Path, target: Path) -> int:
                 time.sleep(_POLL_S)
                 continue
             raise _busy_error(target, owner) from None
+        except OSError as error:
+            os.close(descriptor)
+            raise no_locks_error(path, error) from None
         if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             return descriptor
         os.close(descriptor)

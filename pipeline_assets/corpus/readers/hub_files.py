@@ -6,6 +6,7 @@ path only if it is a hash.
 """
 
 import logging
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -61,6 +62,7 @@ class HubFiles:
         tries: Maximum number of attempts per call.
         wait_s: Seconds before the second attempt, doubled each time up to 60 s unless the hub specifies the wait.
         progress_s: Seconds after which a response that delivered less than `hub_session.MIN_BYTES` is aborted.
+        timeout_s: Seconds without any byte after which an attempt fails, if fewer than `hub_session.TIMEOUT_S`.
         traffic: Counter of received bytes.
         repo_type: Type of the repositories; for models, every parameter `dataset` is the name of a model.
     """
@@ -71,6 +73,7 @@ class HubFiles:
     tries: int = 6
     wait_s: float = 1.0
     progress_s: float = hub_http.PROGRESS_S
+    timeout_s: float = math.inf
     traffic: hub_http.Traffic = field(default_factory=hub_http.Traffic, compare=False, repr=False)
     repo_type: hub_http.RepoType = "dataset"
 
@@ -221,7 +224,7 @@ class HubFiles:
         return hub_http.with_retries(call, request)
 
     def client(self) -> hub_http.HubClient:
-        return hub_http.HubClient(self.endpoint, self.token, self.progress_s, self.traffic)
+        return hub_http.HubClient(self.endpoint, self.token, self.progress_s, self.timeout_s, self.traffic)
 
     def listing_path(self, dataset: str, commit: str) -> Path:
         """Return the cache path of the listing of a dataset at a commit."""

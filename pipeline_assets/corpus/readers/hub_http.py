@@ -58,19 +58,21 @@ class FileLocation:
 class HubClient:
     """Client that makes the requests of a `HubFiles`, and counts received bytes."""
 
-    def __init__(self, endpoint: str | None, token: str | None, progress_s: float, traffic: Traffic) -> None:
+    def __init__(
+        self, endpoint: str | None, token: str | None, progress_s: float, timeout_s: float, traffic: Traffic
+    ) -> None:
         from huggingface_hub import constants
 
         self.address = endpoint or constants.ENDPOINT
         self._headers = hub_headers(token)
-        self._progress_s = progress_s
+        self._progress_s, self._timeout_s = progress_s, timeout_s
         self._traffic = traffic
 
     @property
     def _session(self) -> "LimitedClient":
         from pipeline_assets.corpus.readers.hub_session import limited_client
 
-        return limited_client(self.address, self._progress_s)
+        return limited_client(self.address, self._progress_s, self._timeout_s)
 
     def fetch_page(self, url: str) -> tuple[Any, str | None]:
         """Fetch a JSON page; return its content and the address of the next page, if any."""

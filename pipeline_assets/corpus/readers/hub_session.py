@@ -37,19 +37,19 @@ class LimitedClient(httpx2.Client):
 
     Only this hub receives credentials. A body may be as long as the requested byte range, or MAX_JSON_BYTES without a
     range. In `progress_s` seconds of waiting, at least MIN_BYTES must arrive or be sent. A connection without any bytes
-    times out after the shorter of `progress_s` and TIMEOUT_S.
+    times out after the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
     """
 
     _decodes_refusals = False
 
-    def __init__(self, address: str, progress_s: float) -> None:
+    def __init__(self, address: str, progress_s: float, timeout_s: float = TIMEOUT_S) -> None:
         self._origin = httpx2.URL(address).origin
         self._progress_s = progress_s
         hooks: dict[str, list[Callable[..., Any]]] = {
             "request": [hub_request_hook(), self._restrict_headers],
             "response": [self._limit_body],
         }
-        timeout, tls = min(TIMEOUT_S, progress_s), _trusted_authorities()
+        timeout, tls = min(TIMEOUT_S, timeout_s, progress_s), _trusted_authorities()
         super().__init__(event_hooks=hooks, follow_redirects=True, timeout=timeout, max_redirects=5, verify=tls)
 
     def _restrict_headers(self, request: httpx2.Request) -> None:

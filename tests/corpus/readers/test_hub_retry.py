@@ -14,10 +14,11 @@ from faulty_hub import FaultyHub
 from hub_dataset import CARD, DATASET, LARGE, NOWHERE, Published
 from refusals import refusal
 
+from pipeline_assets.build.run import open_hub, open_hub_briefly
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.demo.loopback_http import json_answer
-from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 
 
 def test_a_commit_or_a_file_that_the_hub_does_not_have_says_so(
@@ -160,3 +161,21 @@ def test_without_network_the_address_is_named_and_the_token_is_not(
     assert error.value.fix == "check the network and HF_ENDPOINT, then run the same command again"
     assert caplog.text.count("; attempt 2 of 2 in 0.0 s") == 1
     assert "hf_secret" not in caplog.text + str(error.value)
+
+
+def test_a_silent_hub_is_given_up_after_two_short_attempts(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        hub = HubFiles(tmp_path / "cache", endpoint, tries=2, wait_s=0.01, timeout_s=0.1)
+
+        with pytest.raises(TransientError, match="ReadTimeout: timed out"):
+            hub.resolve(DATASET)
+
+
+def test_a_person_waits_for_two_attempts_unless_a_number_is_configured(tmp_path: Path) -> None:
+    hub, configured = (open_hub_briefly(tmp_path, settings) for settings in ({}, {"CORPUSMILL_HUB_TRIES": "6"}))
+
+    assert (hub.tries, hub.timeout_s) == (2, 10.0)
+    assert configured == open_hub(tmp_path, {}) == HubFiles(tmp_path / "hub_cache", tries=6)

@@ -1,0 +1,49 @@
+"""Reach of a file system's locks: no process, one machine or all machines."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from pipeline_assets.spine.errors import RetryableError
+
+_FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"
+_MOUNTS = Path("/proc/self/mountinfo")
+# Mount options of NFS and Lustre by which locks exclude only processes of the same machine.
+_LOCAL_OPTIONS = ("nolock", "local_lock=flock", "local_lock=all", "localflock")
+_LOCK_AGAIN = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+_probed_disks: set[int] = set()
+
+
+def raise_if_not_exclusive(descriptor: int, path: Path) -> None:
+    """Raise RetryableError if a child process can lock a file that is already locked.
+
+    `descriptor` is open on the locked file. Only the first file of each disk is probed, which takes about 20 ms.
+    """
+    disk = os.fstat(descriptor).st_dev
+    if disk in _probed_disks:
+        return
+    child = subprocess.run([sys.executable, "-I", "-S", "-c", _LOCK_AGAIN, path], stderr=subprocess.DEVNULL)
+    if child.returncode == 0:
+        raise RetryableError("locks have no effect on this file system: two processes got the same one", path, _FIX)
+    _probed_disks.add(disk)
+
+
+def no_locks_error(path: Path, error: OSError) -> RetryableError:
+    """Return the error for a file system that refuses locks."""
+    return RetryableError(f"this file system has no locks ({error.strerror})", path, _FIX)
+
+
+def raise_if_locks_are_local(root: Path, mounts: Path = _MOUNTS) -> None:
+    """Raise RetryableError if a mount option keeps the locks of `root` local.
+
+    Without /proc, nothing is checked. The servers of other file systems decide on their own, which no client can see.
+    """
+    disk = os.stat(next(folder for folder in (root, *root.parents) if folder.exists())).st_dev
+    number = f"{os.major(disk)}:{os.minor(disk)}"
+    lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines() if mounts.exists() else []
+    for fields in map(str.split, lines):  # id, parent, major:minor, root, mount point, …, type, device, options
+        local = next((option for option in _LOCAL_OPTIONS if option in fields[-1].split(",")), None)
+        if fields[2] == number and local is not None:
+            what = f"locks exclude only processes of this machine, because of the mount option {local}"
+            raise RetryableError(what, root, "mount it without that option, or run without --join")
