@@ -3,10 +3,8 @@
 import contextlib
 import functools
 import hashlib
-import importlib.util
 import inspect
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from pipeline_assets.build.checks import run_checks
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Target
+from pipeline_assets.code_references import code_references
 from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.disk_errors import os_errors_explained
@@ -103,7 +102,7 @@ def build_asset(
         group_name=dagster_name(group),
         kinds=set(kind.formats),
         code_version=code_version,
-        metadata={"dagster/code_references": _page_url(key.path[0])},
+        metadata={"dagster/code_references": code_references(kind)},
         skippable=True,
     )
     checks = [
@@ -149,15 +148,6 @@ def _build(
         data_version=dg.DataVersion(built.artifact.manifest.digest),
     )
     yield from _check_results(target.kind, key, {target.partition: built.checks})
-
-
-def _page_url(system: str) -> dg.CodeReferencesMetadataValue:
-    page = importlib.util.find_spec(SYSTEMS.pages[system])
-    assert page is not None and page.origin is not None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)  # only the UI's link depends on the beta feature
-        reference = dg.LocalFileCodeReference(file_path=page.origin, line_number=1)
-        return dg.CodeReferencesMetadataValue(code_references=[reference])
 
 
 def _deps(recipe: Recipe, targets: Sequence[Target], recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetDep]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 SCHEDULED_TIME_TAG = ".dagster/scheduled_execution_time"
 """Tag of a run that a schedule started: the time at which it was due, in UTC and ISO format."""
 
+PARTITION_TAG = "dagster/partition"
+"""Tag of a run of one partition."""
+
 
 def instance_with_overrides(home: str, overrides: Mapping[str, Any]) -> "dg.DagsterInstance":
     """Open the Dagster instance of a home folder.

@@ -126,8 +126,8 @@ def materialization(
     return dg.AssetMaterialization(view.key, partition=view.partition, metadata=metadata, tags=tags)
 
 
-def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, tuple[str, str]]:
-    """Map each partition of an asset to its newest data version and code version."""
+def newest_materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.EventLogEntry]:
+    """Return the newest materialization of an asset, then those of its partitions."""
     latest = instance.event_log_storage.get_latest_storage_id_by_partition(
         key, dg.DagsterEventType.ASSET_MATERIALIZATION
     )
@@ -138,9 +138,14 @@ def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str 
             dg.AssetRecordsFilter(asset_key=key, storage_ids=ids), limit=len(ids)
         ).records
         events += [record.event_log_entry for record in records]
+    return [event for event in events if event is not None]
+
+
+def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, tuple[str, str]]:
+    """Map each partition of an asset to its newest data version and code version."""
     newest: dict[str | None, tuple[str, str]] = {}
-    for event in events:
-        materialized = event.asset_materialization if event is not None else None
+    for event in newest_materializations(instance, key):
+        materialized = event.asset_materialization
         if materialized is not None:
             tags = materialized.tags or {}
             newest.setdefault(materialized.partition, (tags.get(_DATA_VERSION, ""), tags.get(_CODE_VERSION, "")))

@@ -27,8 +27,10 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder, modified_
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.section import UNPINNED
 from resources.store import Hub
 
+GROUP, INVALID = "sources", "recipes_left_out"
 _SHORT = 12  # characters of a commit or a digest in a key
 _EVERY_S = 600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
@@ -54,7 +56,7 @@ class ExternalAsset:
 
     def spec(self) -> dg.AssetSpec:
         return dg.AssetSpec(
-            self.key, description=self.description, group_name="sources", kinds={self.kind}, metadata=self.pinned
+            self.key, description=self.description, group_name=GROUP, kinds={self.kind}, metadata=self.pinned
         )
 
 
@@ -69,6 +71,8 @@ def _externals(target: Target, root: Path) -> Iterable[ExternalAsset]:
         yield _folder(target.external_inputs, root)
     elif isinstance(target.external_inputs, SplitFolder | ModelFolder):
         yield _folder(SourceFolder(target.external_inputs.path, ("**/*",)), root)
+    elif commit == UNPINNED:
+        pass  # no node until a commit is pinned
     elif not target.upstream and isinstance(dataset, str) and isinstance(commit, str):
         yield _on_hub("dataset", dataset, commit)
     elif target.stage == MODEL_STAGE:
@@ -126,9 +130,9 @@ def invalid_recipe_asset(error: InputError) -> dg.AssetSpec:
     """Return an asset that shows an invalid recipe, with the error as its description."""
     name = Path(str(error.where).partition(".yaml:")[0]).stem
     return dg.AssetSpec(
-        ["recipes_left_out", name],
+        [INVALID, name],
         description="\n\n".join(map(str, (error, *error.others))),
-        group_name="recipes_left_out",
+        group_name=INVALID,
         kinds={"yaml"},
     )
 

@@ -37,7 +37,8 @@ from resources.webhook import WEBHOOK, webhook_address
 FILE = "schedules.yaml"
 _TIMEOUT_S = 10.0
 _MAX_CRON_LENGTH = 200
-SENSORS = frozenset({"alert", "external_sources", "freshness", "sealed_artifacts"})  # reserved names
+_AUTOMATION = "default_automation_condition_sensor"  # Dagster's own
+SENSORS = frozenset({"alert", "external_sources", "freshness", "old_runs", "sealed_artifacts", _AUTOMATION})  # reserved
 
 
 class ScheduleSection(RecipeSection):

@@ -1,7 +1,8 @@
 """The sensor that reports artifacts which were built without Dagster.
 
 They were built by a command or on another machine. If the Dagster instance was lost, the sensor gives the new instance
-the newest content of each artifact and its check results.
+the newest content of each artifact and its check results. A current artifact whose last run failed, such as by a
+time-out, is reported again, so that the UI does not show it as failed.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import dagster as dg
 
 from pipeline_assets.build.recipe import Recipe, recipe_names_by_folder
 from pipeline_assets.build.target import Target
+from pipeline_assets.compat import PARTITION_TAG
 from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_versions
 from pipeline_assets.spine.artifact import CheckResult, check_record_path, open_artifact, read_check_results
 from pipeline_assets.spine.errors import InputError
@@ -26,6 +28,7 @@ from pipeline_assets.versions import asset_partition
 _OUTDATED = "outdated"  # equals no code version, so that Dagster shows the artifact as stale
 _EVERY_S = 15
 _POLLING_SHARE = 0.05
+_MAX_FAILED_RUNS = 1000
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 
 
@@ -45,7 +48,7 @@ def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
         if (began := time.monotonic()) < paused_until:
             return dg.SkipReason("pausing, because the last scan was slow")
         sealed = _list_sealed(requested, root, names)
-        fingerprint = _fingerprint(sealed)
+        fingerprint = _fingerprint(sealed, _failed_runs(context.instance, 1))
         paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
         if fingerprint == context.cursor:
             return dg.SkipReason("nothing was built since the last scan")
@@ -112,9 +115,9 @@ def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> l
     return artifacts
 
 
-def _fingerprint(sealed: Sequence[_SealedAsset]) -> str:
+def _fingerprint(sealed: Sequence[_SealedAsset], failed: Sequence[dg.RunRecord]) -> str:
     """Hash what events depend on, such as digests, code versions and times of checks."""
-    lines = []
+    lines = [record.dagster_run.run_id for record in failed]
     for entry in sealed:
         checked_at, view = 0, entry.view
         with contextlib.suppress(FileNotFoundError):
@@ -132,6 +135,10 @@ def _report(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInst
     deadline, count, log, stale = time.monotonic() + _MAX_TICK_S, 0, instance.event_log_storage, dict[int, bool]()
     kinds = {entry.view.key: entry.kind for entry in sealed}
     reported = {key: newest_versions(instance, key) for key in kinds}
+    failed_at: dict[tuple[dg.AssetKey, str | None], float] = {}
+    for failure in reversed(_failed_runs(instance, _MAX_FAILED_RUNS)):
+        run, ended = failure.dagster_run, failure.end_time or 0.0
+        failed_at |= {(key, run.tags.get(PARTITION_TAG)): ended for key in run.asset_selection or ()}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
     # An asset has all versions of a recipe's artifact; its checks are those of the newest one.
     newest_dates = dict(sorted((entry.view.key, entry.view.version.date) for entry in sealed if entry.view.version))
@@ -141,7 +148,9 @@ def _report(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInst
             results[view.key][view.partition] = read_check_results(entry.folder, entry.digest) or ()
         digest, code = reported[view.key].get(view.partition, ("", ""))
         is_stale = entry.target is not None and _is_stale(entry.target, root, stale)
-        if digest == entry.digest and is_stale == (code != view.code):
+        is_known = digest == entry.digest and is_stale == (code != view.code)
+        ended = failed_at.get((view.key, view.partition), 0.0)
+        if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
             continue
         if time.monotonic() > deadline:
             return None
@@ -166,6 +175,20 @@ def _report(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInst
     return count
 
 
+def _failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg.RunRecord]:
+    failures = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])
+    return instance.get_run_records(failures, limit=limit, order_by="update_timestamp")
+
+
+def _looks_failed(entry: _SealedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
+    """Check whether an artifact is current, but its last event is older than a failed run."""
+    partitions = None if entry.view.partition is None else [entry.view.partition]
+    chosen = dg.AssetRecordsFilter(entry.view.key, asset_partitions=partitions)
+    events = instance.fetch_materializations(chosen, limit=1).records
+    is_current = entry.target is not None and entry.target.state(root)[0] == "current"
+    return is_current and all(event.timestamp < failed_at for event in events)
+
+
 def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
     """Check whether an artifact is stale, or one upstream is stale, damaged or failed.
 
@@ -181,9 +204,9 @@ def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
     return known[id(target)]
 
 
-def _must_report(known: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:
+def _must_report(known: object, event: dg.AssetCheckEvaluation) -> bool:
     """Check whether `event` is news; a known failure that a sample found is kept."""
-    if known is None:
+    if not isinstance(known, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True
     if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):
         return False

@@ -6,6 +6,7 @@ import dagster as dg
 from pyarrow.types import is_struct
 
 from pipeline_assets.build.figures import figure_outcomes
+from pipeline_assets.build.inventory import sealed_at
 from pipeline_assets.build.rows.row_stores import preview, row_store_for
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.target import Kinds
@@ -42,6 +43,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
         "built": dg.MetadataValue.bool(not was_current),
         "bytes": dg.MetadataValue.int(size),
         "seconds": dg.MetadataValue.float(seconds),
+        **({"built_at": dg.MetadataValue.timestamp(at)} if (at := sealed_at(provenance)) else {}),
         "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),
     }
     for name in _COUNTS:

@@ -30,6 +30,10 @@ def test_it_loads_no_library_before_one_is_needed() -> None:
     assert {"dagster", "huggingface_hub", "httpx2", "httpcore2", "numba", "numpy"}.isdisjoint(loaded)
 
 
+def test_runs_of_a_partition_have_its_tag() -> None:
+    assert compat.PARTITION_TAG == tags.PARTITION_NAME_TAG
+
+
 def test_scheduled_runs_have_the_tag_of_their_due_time() -> None:
     assert compat.SCHEDULED_TIME_TAG == tags.SCHEDULED_EXECUTION_TIME_TAG
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetNode
 
+from pipeline_assets.attributes import OWNERS, TAGS
 from pipeline_assets.definitions import build_definitions
-from pipeline_assets.owners import OWNERS, TAGS
 from pipeline_assets.systems.registry import SYSTEMS
 
 PROJECT = Path(__file__).parents[1]
@@ -67,14 +69,104 @@ def test_the_definitions_are_those_of_the_snapshot(defs: dg.Definitions) -> None
     )
 
 
-def test_every_asset_leads_to_the_page_that_describes_it(defs: dg.Definitions) -> None:
+def linked_functions(node: BaseAssetNode) -> list[str]:
+    """Path and definition that each link of an asset opens."""
+    functions = []
+    for link in node.metadata["dagster/code_references"].code_references:
+        line = Path(link.file_path).read_text().splitlines()[link.line_number - 1].strip()
+        functions.append(f"{Path(link.file_path).relative_to(PROJECT / 'pipeline_assets')} {line.partition('(')[0]}")
+    return functions
+
+
+def test_every_asset_leads_to_its_kernels_and_to_the_function_that_calls_them(defs: dg.Definitions) -> None:
     graph = defs.resolve_asset_graph()
 
-    for key in graph.get_all_asset_keys():
-        if graph.get(key).is_external:
-            continue
-        [page] = graph.get(key).metadata["dagster/code_references"].code_references
-        assert Path(page.file_path).stem == SYSTEMS.pages[key.path[0]].rpartition(".")[2]
+    links = {
+        key: linked_functions(graph.get(key)) for key in graph.get_all_asset_keys() if key.path[0] in SYSTEMS.pages
+    }
+    functions = [function for asset in links.values() for function in asset]
+    assert [function for function in functions if " def " not in function and "file_builder" not in function] == []
+    assert links[dg.AssetKey(["stage_a", "stage_a_v1", "normalized"])] == [
+        "corpus/snapshot/convert.py def convert_hub_rows",
+        "corpus/normalize/files.py def convert_files",
+        "corpus/normalize/converted.py def finish_source",
+        "systems/stage_a.py def normalise",
+    ]
+    assert links[dg.AssetKey(["healing", "healing_text_v1", "megatron_split"])] == [
+        "corpus/megatron_split.py def build_split",
+        "systems/healing.py def _encode",
+    ]
+    without_kernel = {"/".join(key.path[::2]) for key, asset in links.items() if "corpus/" not in asset[0]}
+    assert without_kernel <= {  # pins, and choices that the page itself makes
+        *("stage_a/raw", "stage_a/evaluation", "stage2/raw", "nemotron/raw", "nemotron/model", "parallel_text/raw"),
+        *("healing/healing_text_manifest", "healing/megatron_dataset", "healing/versions", "nemotron/versions"),
+        *("stage_a/versions", "stage2/versions"),
+    }
+
+
+def groups_of(root: Path) -> dict[str, str | None]:
+    graph = build_definitions(root).resolve_asset_graph()
+    return {key.to_user_string(): graph.get(key).group_name for key in graph.get_all_asset_keys()}
+
+
+def test_shipped_recipes_are_one_group_until_the_root_builds_or_copies_them(tmp_path: Path) -> None:
+    before = groups_of(tmp_path)
+    recipe = tmp_path / "recipes" / "wmt14_fr_en.yaml"
+    recipe.parent.mkdir()
+    recipe.write_bytes((PROJECT / "manifests" / "recipes" / recipe.name).read_bytes())
+
+    after = groups_of(tmp_path)
+
+    assert {before[key] for key in before if key.partition("/")[0] in SYSTEMS.pages} == {"never_built"}
+    changed = {key: group for key, group in after.items() if group != before[key]}
+    assert set(changed.values()) == {"wmt14_fr_en"}
+    assert "hub/b199e406369e/wmt/wmt14" in changed and "parallel_text/wmt14_fr_en/sample" in changed
+
+
+def test_an_input_of_several_recipes_of_the_root_is_a_shared_source(notes_root: Path) -> None:
+    recipe = notes_root / "recipes" / "mixed.yaml"
+    alone = groups_of(notes_root)
+    recipe.with_name("other.yaml").write_text(recipe.read_text().replace("name: mixed", "name: other"))
+
+    both = groups_of(notes_root)
+
+    [folder] = [key for key in alone if key.startswith("files/") and alone[key] == "mixed"]
+    assert both[folder] == "sources"
+
+
+def test_a_dataset_without_a_pinned_commit_is_not_drawn(defs: dg.Definitions) -> None:
+    keys = [key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()]
+
+    assert any(key.startswith("hub/") for key in keys)
+    assert [key for key in keys if "000000000000" in key] == []
+
+
+def test_a_scheduled_recipe_is_built_when_its_inputs_change_if_its_sensor_is_on(notes_root: Path) -> None:
+    entry = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "action": "run"}
+    (notes_root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [entry]}))
+    raw, normalized = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifact in ("raw", "normalized"))
+    definitions = build_definitions(notes_root)
+    graph, [sensor] = (
+        definitions.resolve_asset_graph(),
+        [sensor for sensor in definitions.get_repository_def().sensor_defs if "automation" in sensor.name],
+    )
+    [partition] = graph.get(raw).partitions_def.get_partition_keys()
+
+    def requested(cursor: object) -> dg.EvaluateAutomationConditionsResult:
+        return dg.evaluate_automation_conditions(
+            definitions, instance, dg.AssetSelection.assets(normalized), cursor=cursor
+        )
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        for key in (raw, normalized):
+            instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=partition))
+        first = requested(None)
+        instance.report_runless_asset_event(dg.AssetMaterialization(raw, partition=partition))
+        second = requested(first.cursor)
+
+    conditions = {key.path[1] for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None}
+    assert (conditions, sensor.default_status) == ({"mixed"}, dg.DefaultSensorStatus.STOPPED)
+    assert (first.total_requested, second.get_requested_partitions(normalized)) == (0, {partition})
 
 
 def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) -> None:
@@ -85,6 +177,12 @@ def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) ->
 
     said = graph.get(dg.AssetKey(["recipes_left_out", "mine"])).description
     assert said is not None and "mine.yaml:4: unknown key `dedupe`; did you mean `dedup`?" in said
+
+
+def test_every_asset_has_an_owner(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+
+    assert {tuple(graph.get(key).owners) for key in graph.get_all_asset_keys()} == {("team:corpusmill",)}
 
 
 def test_every_asset_has_the_owners_and_tags_that_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +205,6 @@ def test_what_dagster_does_not_take_is_left_out_and_said(
 
     graph = build_definitions(tmp_path).resolve_asset_graph()
 
-    assert {tuple(graph.get(key).owners) for key in graph.get_all_asset_keys()} == {()}
+    assert {tuple(graph.get(key).owners) for key in graph.get_all_asset_keys()} == {("team:corpusmill",)}
     [record] = [record for record in caplog.records if variable in record.getMessage()]
     assert "are ignored" in record.getMessage()

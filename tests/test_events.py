@@ -1,15 +1,18 @@
 """What is built, the UI shows: as its checks said, and fresh where `status` says current."""
 
+import asyncio
 import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import dagster as dg
 import pytest
 import yaml
 from command_results import Corpusmill
+from dagster._core.definitions.asset_health.asset_materialization_health import AssetMaterializationHealthState
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
@@ -131,6 +134,64 @@ def test_what_one_command_built_is_one_group(
     assert result.returncode == 0
     assert len({one.tags[COMMAND] for one in said}) == 1
     assert {one.metadata["command"].value for one in said} == {f"corpusmill run mixed --data {root} --workers 0"}
+
+
+def test_its_event_has_the_time_of_the_build(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
+    look()
+
+    provenance = require_manifest(root / "stage_a/mixed/filtered/notes").provenance
+    sealed_at = datetime.fromisoformat(provenance["started_at_utc"]).timestamp() + provenance["seconds"]
+    assert materialized(instance, FILTERED).metadata["built_at"].value == pytest.approx(sealed_at)
+
+
+def failed_run(root: Path, instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None) -> None:
+    """Record a run of an asset that failed before it began, as by a time-out of the code server."""
+    job = build_definitions(root).resolve_implicit_global_asset_job_def().get_subset(asset_selection={key})
+    tags = {} if partition is None else {"dagster/partition": partition}
+    run = instance.create_run_for_job(job, tags=tags, asset_selection=frozenset({key}))
+    instance.report_run_failed(run, "the code server did not answer in 60 s")
+
+
+def is_failed(instance: dg.DagsterInstance, root: Path, key: dg.AssetKey) -> bool:
+    """As the UI shows an asset or one of its partitions."""
+    graph = build_definitions(root).resolve_asset_graph()
+    compute = AssetMaterializationHealthState.compute_for_asset
+    state = asyncio.run(compute(key, graph.get(key).partitions_def, LoadingContextForTest(instance)))
+    return not state.failed_subset.is_empty
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"), [(FILTERED, "notes"), pytest.param(REPORT, None, marks=pytest.mark.slow)]
+)
+def test_a_failed_run_of_a_current_artifact_is_not_shown_as_failed(
+    key: dg.AssetKey, partition: str | None, look: Look, instance: dg.DagsterInstance, root: Path
+) -> None:
+    look()
+    failed_run(root, instance, key, partition)
+    failed = is_failed(instance, root, key)
+
+    reported = look(), look()
+    failed_run(root, instance, RAW, "notes")  # of another asset: nothing more is reported of this one
+    look()
+
+    assert (failed, is_failed(instance, root, key)) == (True, False)
+    assert reported[1] == "nothing was built since the last scan"
+    assert materializations(instance, key) == 2
+
+
+@pytest.mark.slow
+def test_a_failed_run_of_a_stale_artifact_remains_shown_as_failed(
+    look: Look, instance: dg.DagsterInstance, root: Path
+) -> None:
+    look()
+    with (root / "sources" / "notes" / "rows.jsonl").open("a") as file:
+        file.write("{}\n")
+    look()
+    failed_run(root, instance, FILTERED, "notes")
+
+    look()
+
+    assert is_failed(instance, root, FILTERED)
 
 
 def test_it_is_shown_with_its_figures_and_what_its_checks_said(

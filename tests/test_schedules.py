@@ -83,9 +83,9 @@ def test_a_wrong_schedule_is_left_out_and_said_and_the_others_stay(
     definitions = build_definitions(notes_root)
     names = [one.name for one in definitions.schedules or []]
 
-    definitions.get_repository_def()
+    repository = definitions.get_repository_def()
     assert "nightly" in names and not {"of-nothing", "never", "of_nothing", "no", *SENSORS} & set(names)
-    assert {sensor.name for sensor in definitions.sensors or []} == SENSORS
+    assert {sensor.name for sensor in repository.sensor_defs} == SENSORS
     said = " ".join(record.getMessage() for record in caplog.records)
     assert "schedule of-nothing: recipe nothing not found" in said
     assert "schedule never" in said

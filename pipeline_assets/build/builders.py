@@ -1,5 +1,6 @@
 """Builders of kinds, for artifacts with files or with only a manifest of inputs."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,7 +68,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
         return build_target(target, run.root, write, run.replace, run.provenance())
 
-    return build
+    return functools.update_wrapper(build, make)
 
 
 def _reuse_earlier(staging: StagingDir, target: Target, root: Path, find_folder: FolderByRole) -> BuildResult | None:
@@ -97,7 +98,7 @@ def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
         replace = run.replace or not _has_downstream(run.root / target.folder, run.root)
         return seal_manifest(target, run.root, content, run.provenance(), stopwatch, replace)
 
-    return build
+    return functools.update_wrapper(build, describe)
 
 
 def _has_downstream(folder: Path, root: Path) -> bool:

@@ -115,8 +115,8 @@ def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
     orphaned = [Orphan(folder, damage=error.what) for folder, error in unreadable]
     for folder, manifest in lineage.sealed.items():
         if folder not in requested:
-            sealed_at, size = _sealed_at(manifest.provenance), _size(folder, manifest)
-            orphaned.append(Orphan(folder, manifest.name, manifest.digest, sealed_at, size))
+            at, size = sealed_at(manifest.provenance), _size(folder, manifest)
+            orphaned.append(Orphan(folder, manifest.name, manifest.digest, at, size))
     return sorted(orphaned, key=lambda orphan: orphan.folder.parts)
 
 
@@ -141,7 +141,7 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], has_lefto
         reason=reason,
         manifest=manifest,
         size=_size(place, manifest),
-        sealed_at=_sealed_at(manifest.provenance) if manifest is not None else None,
+        sealed_at=sealed_at(manifest.provenance) if manifest is not None else None,
         unfinished=unfinished,
         checks=target.results(root, manifest) if manifest is not None else (),
     )
@@ -177,7 +177,7 @@ def _last_write(folder: Path) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(max(times), datetime.UTC)
 
 
-def _sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
+def sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
     """Return the end time of a build; None if its provenance lacks the time."""
     try:
         started = datetime.datetime.fromisoformat(provenance["started_at_utc"]).astimezone(datetime.UTC)

@@ -1,0 +1,67 @@
+"""Attributes of assets: owners, tags, groups, and conditions of scheduled recipes.
+
+Owners and tags are those of CORPUSMILL_OWNERS (default `team:corpusmill`) and CORPUSMILL_TAGS.
+"""
+
+import logging
+from collections.abc import Collection, Sequence
+
+import dagster as dg
+
+from pipeline_assets.assets import dagster_name
+from pipeline_assets.external import GROUP as SOURCES
+from pipeline_assets.external import INVALID
+from pipeline_assets.spine.errors import one_line
+
+OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
+_DEFAULT_OWNER = "team:corpusmill"
+_NEVER_BUILT = "never_built"
+Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
+
+
+def add_attributes(assets: Assets, used: Collection[str], scheduled: Collection[str]) -> Assets:
+    """Add owners, tags, groups and conditions to assets.
+
+    Groups that are not in `used` become one group. An external input is in the group of the only recipe that reads it.
+    An asset of a `scheduled` recipe is built when an input artifact was, if its sensor is switched on in the UI.
+    """
+    specs = [spec for asset in assets for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])]
+    owned, readers = _owners_and_tags(), dict[dg.AssetKey, set[str | None]]()
+    kept, automated = {*map(dagster_name, used), INVALID}, set(map(dagster_name, scheduled))
+    external = dg.AssetSelection.assets(*(spec.key for spec in specs if spec.group_name == SOURCES))
+    condition = dg.AutomationCondition.eager().ignore(external)
+    for spec in specs:
+        for dep in spec.deps:
+            readers.setdefault(dep.asset_key, set()).add(spec.group_name if spec.group_name in kept else _NEVER_BUILT)
+
+    def find_group(spec: dg.AssetSpec) -> str | None:
+        if spec.group_name != SOURCES:
+            return spec.group_name if spec.group_name in kept else _NEVER_BUILT
+        groups = readers.get(spec.key, set())
+        groups = groups - {_NEVER_BUILT} or groups
+        return groups.pop() if len(groups) == 1 else SOURCES
+
+    def add(spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.replace_attributes(
+            owners=owned.owners,
+            tags={**spec.tags, **owned.tags},
+            group_name=find_group(spec),
+            automation_condition=condition if spec.group_name in automated else None,
+        )
+
+    return dg.map_asset_specs(add, assets)
+
+
+def _owners_and_tags() -> dg.AssetSpec:
+    """Return an asset with the owners and tags; if Dagster rejects one, log a warning."""
+    owners = _split_list(OWNERS) or [_DEFAULT_OWNER]
+    tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _split_list(TAGS))}
+    try:
+        return dg.AssetSpec("any", owners=owners, tags=tags)
+    except dg.DagsterInvalidDefinitionError as error:
+        logging.getLogger("corpusmill").warning("%s and %s are ignored: %s", OWNERS, TAGS, one_line(error))
+        return dg.AssetSpec("any", owners=[_DEFAULT_OWNER])
+
+
+def _split_list(variable: str) -> list[str]:
+    return [entry.strip() for entry in (dg.EnvVar(variable).get_value() or "").split(",") if entry.strip()]

@@ -1,0 +1,63 @@
+"""Links of assets to source code: the kernels of a kind, and the function that calls them."""
+
+import ast
+import functools
+import inspect
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+
+from pipeline_assets.build.target import Kind
+
+_PROJECT = Path(__file__).parents[1]
+
+
+def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
+    """Return links to the kernels of a kind, then to the function that calls them.
+
+    Kernels are functions of `corpus` whose first argument is the staging directory. The links import no module.
+    """
+    build = inspect.unwrap(kind.build)
+    places = dict.fromkeys(_kernels(build.__module__, build.__code__.co_firstlineno))
+    places[_file(build.__module__), build.__code__.co_firstlineno] = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # only the UI's links depend on the beta feature
+        references: list[dg.LocalFileCodeReference | dg.UrlCodeReference]
+        references = [dg.LocalFileCodeReference(file_path=str(path), line_number=line) for path, line in places]
+        return dg.CodeReferencesMetadataValue(code_references=references)
+
+
+def _kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
+    """Yield the kernels that a function calls; functions that receive the job are followed."""
+    functions, imports = _parse(module)
+    calls = [node for node in ast.walk(functions[line]) if isinstance(node, ast.Call) and node.args]
+    for call in sorted(calls, key=lambda call: call.lineno):
+        argument, (package, _, name) = ast.unparse(call.args[0]), ast.unparse(call.func).rpartition(".")
+        if argument in ("job", "job.staging"):
+            callee = imports.get(package or name, module)  # the function's module, or the module with its own name
+            callee = callee if package else callee.removesuffix(f".{name}")
+            found = re.search(rf"^def {name}\(", _file(callee).read_text(encoding="utf-8"), re.MULTILINE)
+            target = found.string.count("\n", 0, found.start()) + 1 if found else 0
+            if argument == "job" and target:
+                yield from _kernels(callee, target)
+            elif target and callee.startswith("pipeline_assets.corpus."):
+                yield _file(callee), target
+
+
+@functools.cache
+def _parse(module: str) -> tuple[dict[int, ast.stmt | ast.expr], dict[str, str]]:
+    """Return the functions of a module by line, and what it imports: full names by alias."""
+    nodes = list(ast.walk(ast.parse(_file(module).read_text(encoding="utf-8"))))
+    imports = [(f"{node.module}.", alias) for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
+    functions: dict[int, ast.stmt | ast.expr]
+    functions = {node.lineno: node for node in nodes if isinstance(node, ast.FunctionDef | ast.Lambda)}
+    return functions, {alias.asname or alias.name: package + alias.name for package, alias in imports}
+
+
+def _file(module: str) -> Path:
+    path = getattr(sys.modules.get(module), "__file__", None)
+    return Path(path) if path else _PROJECT.joinpath(*module.split(".")).with_suffix(".py")

@@ -1,0 +1,74 @@
+"""Retention of finished runs, with their events and logs.
+
+A run is kept longer if the UI shows its results: the newest materialization of a partition, the newest result of a
+check, or a job's last success. Ticks have their own limits in `dagster.yaml`.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+
+from pipeline_assets.build.run import NumberSetting
+from pipeline_assets.events import newest_materializations
+
+KEEP_RUNS_DAYS = NumberSetting("CORPUSMILL_KEEP_RUNS_DAYS", 90, minimum=0, maximum=36_500)  # 0 keeps all runs
+_EVERY_S = 3600
+_MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
+_FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+
+
+def run_retention() -> dg.SensorDefinition:
+    """Return the sensor that deletes old runs."""
+
+    @dg.sensor(
+        name="old_runs",
+        description=f"Deletes runs older than {KEEP_RUNS_DAYS.variable} days, with their events and logs",
+        minimum_interval_seconds=_EVERY_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def old_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        days = KEEP_RUNS_DAYS.read({KEEP_RUNS_DAYS.variable: dg.EnvVar(KEEP_RUNS_DAYS.variable).get_value() or ""})
+        if days == 0 or context.repository_def is None:
+            return dg.SkipReason("all runs are kept")
+        before = datetime.now(UTC) - timedelta(days=days)
+        deleted = delete_runs(context.instance, context.repository_def, before)
+        return dg.SkipReason(f"deleted {deleted} runs older than {days} days")
+
+    return old_runs
+
+
+def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, before: datetime) -> int:
+    """Delete runs that were created and ended before a time; return their number.
+
+    Runs whose results the UI shows are kept. The work stops after 30 seconds.
+    """
+    deadline, deleted = time.monotonic() + _MAX_TICK_S, 0
+    old = instance.get_run_ids(dg.RunsFilter(statuses=_FINISHED, updated_before=before, created_before=before))
+    kept = set(_shown_runs(instance, repository)) if old else set()
+    for run_id in reversed(old):  # the oldest first
+        if run_id in kept:
+            continue
+        if time.monotonic() > deadline:
+            break
+        instance.delete_run(run_id)
+        instance.compute_log_manager.delete_logs(prefix=[run_id])
+        for name in (f"{run_id}.db", f"{run_id}.db-wal", f"{run_id}.db-shm"):  # SQLite has a file for each run
+            with contextlib.suppress(FileNotFoundError):
+                Path(instance.root_directory, "history", "runs", name).unlink()
+        deleted += 1
+    return deleted
+
+
+def _shown_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition) -> Iterator[str]:
+    for key in instance.all_asset_keys():
+        yield from (event.run_id for event in newest_materializations(instance, key))
+    checks = list(repository.asset_graph.asset_check_keys)
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
+    yield from (record.run_id for record in records.values())
+    for job in repository.job_names:
+        successes = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.SUCCESS])
+        yield from (record.dagster_run.run_id for record in instance.get_run_records(successes, limit=1))

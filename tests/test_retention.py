@@ -1,0 +1,109 @@
+"""Old runs are deleted with their events and logs; what the UI shows remains."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from pipeline_assets.instance import instance_home
+from pipeline_assets.retention import KEEP_RUNS_DAYS, delete_runs, run_retention
+
+PARTS = dg.StaticPartitionsDefinition(["a", "b"])
+
+
+@dg.multi_asset_check(specs=[dg.AssetCheckSpec("is_whole", asset="corpus")])
+def whole() -> Iterator[dg.AssetCheckResult]:
+    yield dg.AssetCheckResult(passed=True, asset_key=dg.AssetKey("corpus"), check_name="is_whole")
+
+
+@dg.asset(partitions_def=PARTS)
+def corpus() -> None:
+    print("read by the compute log")
+
+
+@dg.op
+def fail() -> None:
+    raise dg.Failure("no")
+
+
+@dg.job
+def failing() -> None:
+    fail()
+
+
+DEFINITIONS = dg.Definitions(
+    assets=[corpus],
+    asset_checks=[whole],
+    jobs=[failing, dg.define_asset_job("build", [corpus], partitions_def=PARTS)],
+    sensors=[run_retention()],
+    executor=dg.in_process_executor,
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """The SQLite instance of a data root, which has a file for each run."""
+    with dg.DagsterInstance.from_config(str(instance_home(tmp_path))) as instance:
+        yield instance
+
+
+def run(instance: dg.DagsterInstance, job: str, partition: str | None = None) -> str:
+    definition = DEFINITIONS.resolve_job_def(job)
+    return definition.execute_in_process(instance=instance, partition_key=partition, raise_on_error=False).run_id
+
+
+def check_run(instance: dg.DagsterInstance) -> str:
+    selection = dg.AssetSelection.checks(whole)
+    return dg.materialize([corpus, whole], instance=instance, selection=selection).run_id
+
+
+def in_a_day() -> datetime:
+    return datetime.now(UTC) + timedelta(days=1)
+
+
+def files(root: Path, run_id: str) -> list[Path]:
+    return [path for path in root.rglob("*") if run_id in path.name]
+
+
+@pytest.mark.slow
+def test_runs_whose_results_the_ui_shows_are_kept_and_the_others_leave_no_file(
+    home: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    first, newest_a, newest_b = run(home, "build", "a"), run(home, "build", "a"), run(home, "build", "b")
+    failed, earlier_check, newest_check = run(home, "failing"), check_run(home), check_run(home)
+    before = {run_id: files(tmp_path, run_id) for run_id in (first, failed)}
+
+    deleted = delete_runs(home, DEFINITIONS.get_repository_def(), in_a_day())
+
+    assert deleted == 3 and all(before.values())
+    assert {entry.run_id for entry in home.get_runs()} == {newest_a, newest_b, newest_check}
+    assert [files(tmp_path, run_id) for run_id in (first, failed, earlier_check)] == [[], [], []]
+    assert home.get_materialized_partitions(corpus.key) == {"a", "b"}
+    assert len(home.fetch_materializations(corpus.key, limit=9).records) == 2
+
+
+def test_runs_within_the_time_and_runs_that_are_not_finished_are_kept(home: dg.DagsterInstance) -> None:
+    kept, unfinished = run(home, "failing"), home.create_run_for_job(failing).run_id
+
+    recent = delete_runs(home, DEFINITIONS.get_repository_def(), datetime.now(UTC) - timedelta(days=1))
+    deleted = delete_runs(home, DEFINITIONS.get_repository_def(), in_a_day())
+
+    assert (recent, deleted) == (0, 1)
+    assert kept != unfinished and [entry.run_id for entry in home.get_runs()] == [unfinished]
+
+
+def test_the_sensor_reads_the_days_from_the_environment(
+    home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(home, "failing")
+    messages = []
+
+    for days in ("", "7", "0"):
+        monkeypatch.setenv(KEEP_RUNS_DAYS.variable, days)
+        with dg.build_sensor_context(home, definitions=DEFINITIONS) as context:
+            messages.append(run_retention().evaluate_tick(context).skip_message)
+
+    assert messages == ["deleted 0 runs older than 90 days", "deleted 0 runs older than 7 days", "all runs are kept"]
+    assert len(home.get_runs()) == 1
