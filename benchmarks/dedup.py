@@ -2,6 +2,7 @@
 
     python benchmarks/dedup.py --shards FOLDER --documents 50000 --slow-documents 2000
     python benchmarks/dedup.py --shards FOLDER --growth
+    python benchmarks/dedup.py --sizes 200000 3000000
 
 Each flow runs in one process. corpusmill reads shards, also finds exact copies, compares the texts of candidate pairs,
 and writes every edge and a decision for each document durably. datasketch and rensa work on texts in memory and stop at
@@ -13,9 +14,14 @@ that this pair is among the edges.
 
 `--growth` runs corpusmill alone with 600 MiB of memory: on every sixteenth document, and on those with 3 or 15 more
 editions in other words. Beyond the start, time should grow in proportion to the input, and memory not at all.
+
+`--sizes` runs corpusmill alone on generated documents of about 400 bytes, a twentieth of them exact copies and another
+twentieth near duplicates, and merges as many document ids as 10 and 120 sorted runs have. The cost of a document, and
+of an id, should not depend on their number.
 """
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -26,16 +32,24 @@ from fractions import Fraction
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow.parquet as pq
 from corpus import link_shards, write_shards
 from dedup_flows import THRESHOLD, load, shingles
 from measure import Measured, machine_line, measure
 
+from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.staging import StagingDir
 
 FAST, SLOW = ("corpusmill", "corpusmill, 2 workers", "datasketch", "rensa"), ("datatrove",)
 IN_MEMORY = ("datasketch", "rensa")
 _SHARD_DOCUMENTS = 12_500
+_GENERATED_SHARD = 25_000
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -139,6 +153,74 @@ def growth(script: Path, shards: Path | None, mb: int, runs: int) -> None:
     )
 
 
+def write_generated(target: Path, documents: int) -> None:
+    """Seal a corpus of documents of random words at `target`/generated."""
+    meta = Meta.from_mapping("generated", 0, {})
+
+    def write(staging: StagingDir) -> BuildResult:
+        files, before = [], list[str]()
+        for first in range(0, documents, _GENERATED_SHARD):
+            texts = _generated_texts(first, min(_GENERATED_SHARD, documents - first))
+            if before:  # copies of new texts of the shard before, so that groups do not grow with the corpus
+                for row in range(0, len(texts) - 3, 20):
+                    texts[row], texts[row + 2] = before[row + 1], f"{before[row + 3]} and more"
+            rows = [
+                Document(text, "generated", "web", f"generated-{row:09d}", "cc0-1.0", "", meta)
+                for row, text in enumerate(texts, first)
+            ]
+            name, before = f"shards/{len(files):05d}.jsonl.zst", texts
+            with JsonlZstWriter(staging.path(name), 3) as writer:
+                writer.write_lines(msgspec.json.Encoder().encode_lines(rows), len(rows))
+            files.append(writer.output(name))
+        return BuildResult(files, {"documents": documents}, {})
+
+    kind = unknown_kind("benchmark/documents", StageVersion("generated", 1))
+    Target(kind, "generated", Path("generated"), {}).build(target, write, False, {})
+
+
+def _generated_texts(seed: int, count: int) -> list[str]:
+    random = np.random.default_rng(seed)
+    bounds = np.cumsum(random.integers(40, 80, count))
+    # Cubes of evenly distributed numbers are small more often, so some words are much more frequent than others.
+    words = [f"w{word}" for word in (random.random(bounds[-1]) ** 3 * 60_000).astype(np.int64).tolist()]
+    return [" ".join(words[start:stop]) for start, stop in itertools.pairwise([0, *bounds.tolist()])]
+
+
+def sizes(script: Path, counts: Sequence[int], runs: int) -> None:
+    """Print the cost of a document, and of the merge of an id, by their number."""
+    print(f"{machine_line()}; one process, median of {runs}\n")
+    print("| documents | dropped | CPU s | µs per document | peak MiB |")
+    print("|---" * 5 + "|")
+    with tempfile.TemporaryDirectory() as temporary:
+        write_generated(Path(temporary, "start"), 1)
+        start = measure(script, ["whole", str(Path(temporary, "start"))], runs)
+        per_document: dict[int, float] = {}
+        for count in counts:
+            folder = Path(temporary, str(count))
+            write_generated(folder, count)
+            result = measure(script, ["whole", str(folder)], runs)
+            per_document[count] = (result.cpu_s - start.cpu_s) / count * 1e6
+            dropped = int(result.printed.split()[1])
+            print(
+                f"| {count:,} | {dropped:,} | {result.cpu_s:.1f} | {per_document[count]:.1f} | {result.peak_mb:.0f} |",
+                flush=True,
+            )
+            shutil.rmtree(folder)
+        print(f"\n| sorted runs of ids | ids | µs per id | peak MiB |\n{'|---' * 4}|")
+        per_id: dict[int, float] = {}
+        for ids_runs in (10, 120):
+            folder = Path(temporary, f"ids-{ids_runs}")
+            measure(script, ["write ids", str(folder), str(ids_runs)], 1)
+            starts, merged = (measure(script, [name, str(folder)], runs) for name in ("open ids", "merge ids"))
+            ids = int(merged.printed.split()[0])
+            per_id[ids_runs] = (merged.cpu_s - starts.cpu_s) / ids * 1e6
+            print(f"| {ids_runs} | {ids:,} | {per_id[ids_runs]:.2f} | {merged.peak_mb:.0f} |", flush=True)
+    per_document, per_id = (
+        {count: round(cost, 2) for count, cost in costs.items()} for costs in (per_document, per_id)
+    )
+    print(json.dumps({"benchmark": "dedup sizes", "us_per_document": per_document, "us_per_id": per_id}))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Document shards → near duplicates")
     parser.add_argument("--documents", type=int, default=50_000)
@@ -147,10 +229,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="runs of corpusmill; peers run once")
     parser.add_argument("--shards", type=Path, help="folder of Document shards to read instead")
     parser.add_argument("--growth", action="store_true", help="measure corpusmill alone at 1, 4 and 16 times the input")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", metavar="DOCUMENTS", help="measure corpusmill alone on so many generated ones"
+    )
     options = parser.parse_args()
     script = Path(__file__).with_name("dedup_flows.py")
     if options.growth:
         growth(script, options.shards, options.mb, options.runs)
+        return
+    if options.sizes:
+        sizes(script, options.sizes, options.runs)
         return
     with tempfile.TemporaryDirectory() as temporary:
         source, fast, slow, single = (Path(temporary, name) for name in ("source", "fast", "slow", "single"))

@@ -5,8 +5,8 @@ shorter. The runs of all shards are merged in blocks, so memory does not grow wi
 """
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +23,9 @@ _ID_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 _REPEAT_DTYPE = np.dtype([("shard", "<i4"), ("row", "<i8"), ("times", "<u4")])
 _REPEATS = f"{WORK}/repeats"
 _HASH_BYTES = 16
-_BLOCK_IDS = 1 << 15  # per merged block: about 5 MB with the sort's copies
+_BLOCK_IDS = 1 << 16  # per merged block: about 5 MB with the sort's copies
 _WINDOW_ROWS = 1 << 16  # rows of a shard per pass over its repeats
-_MIN_IDS = 1 << 8  # per read of a run, 6 kB: with fewer, opening files takes longer than merging
+_MIN_IDS = 1 << 7  # per read of a run, 3 kB: with fewer, opening files takes longer than merging
 
 
 class IdsWriter(DurableFile):
@@ -154,88 +154,86 @@ def _read_blocks(path: Path | None) -> Iterator[NDArray[np.void]]:
             yield block
 
 
-_MergePosition = tuple[int, int, int]  # order of an id in the merge: both halves of its hash, number of its run
+class _Run(NamedTuple):
+    """Sorted run of ids in a shard's file; `start` is the position of its first id, `ids` their number."""
 
-
-@dataclass
-class _Run:
-    """Sorted run of ids in a shard's file, which is read and merged part by part.
-
-    Attributes:
-        number: Number of the run, in the order of shards and rows.
-        start, stop: Bounds of the unread ids in the file.
-        ids: Ids that are read but not merged.
-    """
-
-    number: int
     shard: int
     path: Path
     start: int
-    stop: int
-    ids: NDArray[np.void] = field(default_factory=lambda: np.empty(0, _ID_DTYPE))
+    ids: int
 
-    @property
-    def has_more(self) -> bool:
-        return self.start < self.stop
-
-    def read(self, max_ids: int) -> None:
-        """Read the next ids if all earlier ids are merged."""
-        if len(self.ids) or not self.has_more:
-            return
-        with open(self.path, "rb", buffering=0) as file:
-            file.seek(self.start * _ID_DTYPE.itemsize)
-            self.ids = np.fromfile(file, _ID_DTYPE, min(max_ids, self.stop - self.start))
-        if not len(self.ids):
-            raise RetryableError(f"the file has fewer than {self.stop:,} ids", self.path, "run the command again")
-        self.start += len(self.ids)
-
-    @property
-    def last_position(self) -> _MergePosition:
-        """Position in the merge of the last id that was read."""
-        high, low, _ = self.ids[-1].tolist()
-        return high, low, self.number
-
-    def consume(self, bound: _MergePosition | None) -> NDArray[np.void]:
-        """Remove and return the ids up to a position, or all if `bound` is None."""
-        count = len(self.ids)
-        if bound is not None and self.last_position > bound:
-            high, low, number = bound
-            # Find the ids with the bound's high half, then the bound's place among their low halves. An id equal to the
-            # bound is before it if its run is before the bound's run.
-            start = np.searchsorted(self.ids["high"], np.uint64(high), "left")
-            stop = np.searchsorted(self.ids["high"], np.uint64(high), "right")
-            lows = self.ids["low"][start:stop]
-            count = int(start + np.searchsorted(lows, np.uint64(low), "right" if self.number < number else "left"))
-        consumed, self.ids = self.ids[:count], self.ids[count:]
-        return consumed
+    def read(self, start: int, stop: int) -> NDArray[np.void]:
+        """Read the ids at positions in the run; raise RetryableError if the file ends before them."""
+        ids = np.fromfile(self.path, _ID_DTYPE, stop - start, offset=(self.start + start) * _ID_DTYPE.itemsize)
+        if len(ids) < stop - start:
+            what = f"the file has fewer than {self.start + stop:,} ids"
+            raise RetryableError(what, self.path, "run the command again")
+        return ids
 
 
-def _merge_runs(paths: Sequence[Path]) -> Iterator[tuple[NDArray[np.void], NDArray[np.int32]]]:
-    """Yield blocks of ids sorted by hash, shard and row, and the shard of each id.
+_Positions = NDArray[np.int32]  # a position in each run, shape (runs,)
+_Block = tuple[NDArray[np.void], NDArray[np.int32]]  # ids sorted by hash, shard and row, and the shard of each
 
-    Each run has a last id that was read, and its unread ids are not lower. So all ids up to the lowest of these last
-    ids are read, and become a block.
+
+def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
+    """Yield all ids, sorted, in blocks.
+
+    Hashes are evenly distributed, so ranges of equal width have about as many ids each, except repeats of an id.
     """
-    runs = _open_runs(paths)
-    max_ids = max(_BLOCK_IDS // max(len(runs), 1), _MIN_IDS)
-    while runs:
-        for run in runs:
-            run.read(max_ids)
-        bound = min((run.last_position for run in runs if run.has_more), default=None)
-        parts = [run.consume(bound) for run in runs]
-        ids = np.concatenate(parts)
-        owners = np.repeat(np.array([run.shard for run in runs], np.int32), list(map(len, parts)))
-        runs = [run for run in runs if len(run.ids) or run.has_more]
-        order = np.lexsort((ids["row"], owners, ids["low"], ids["high"]))
-        yield ids[order], owners[order]
-
-
-def _open_runs(paths: Sequence[Path]) -> list[_Run]:
     runs: list[_Run] = []
     for shard, path in enumerate(paths):
         ids = path.stat().st_size // _ID_DTYPE.itemsize
-        runs += [
-            _Run(number, shard, path, start, min(start + RUN_IDS, ids))
-            for number, start in enumerate(range(0, ids, RUN_IDS), len(runs))
-        ]
-    return runs
+        runs += [_Run(shard, path, start, min(RUN_IDS, ids - start)) for start in range(0, ids, RUN_IDS)]
+    max_ids = max(_BLOCK_IDS, len(runs) * _MIN_IDS)
+    ranges = -(-sum(run.ids for run in runs) // max_ids)  # rounded up
+    bounds = np.array([number * 2**64 // ranges for number in range(ranges)], np.uint64)
+    positions = np.empty((ranges + 1, len(runs)), np.int32)
+    for number, run in enumerate(runs):
+        positions[:-1, number] = np.searchsorted(run.read(0, run.ids)["high"], bounds)
+        positions[-1, number] = run.ids
+    for starts, stops in itertools.pairwise(positions):
+        yield from _merge_range(runs, starts, stops, 2 * max_ids)
+
+
+def _merge_range(runs: Sequence[_Run], starts: _Positions, stops: _Positions, max_ids: int) -> Iterator[_Block]:
+    """Yield the ids of a range in order, in blocks of at most `max_ids`."""
+    sizes = stops - starts
+    if sizes.sum() <= max_ids:
+        if sizes.any():
+            yield _sort_range(runs, starts, stops)
+        return
+    # Some id has many repeats: probably the middle one. They need no sort, because the runs have them in order.
+    longest = int(np.argmax(sizes))
+    middle = int(starts[longest] + stops[longest]) // 2
+    repeated = runs[longest].read(middle, middle + 1)[0]
+    firsts, lasts = np.empty_like(starts), np.empty_like(stops)
+    for number, (run, start, stop) in enumerate(zip(runs, starts.tolist(), stops.tolist(), strict=True)):
+        firsts[number], lasts[number] = (start + place for place in _find_id(run.read(start, stop), repeated))
+    yield from _merge_range(runs, starts, firsts, max_ids)
+    for run, first, last in zip(runs, firsts.tolist(), lasts.tolist(), strict=True):
+        for start in range(first, last, max_ids):
+            repeats = run.read(start, min(start + max_ids, last))
+            yield repeats, np.full(len(repeats), run.shard, np.int32)
+    yield from _merge_range(runs, lasts, stops, max_ids)
+
+
+def _find_id(ids: NDArray[np.void], sought: np.void) -> tuple[int, int]:
+    """Return the position of the first of the sorted `ids` with the sought hash, and of the first above it."""
+    start, stop = (int(np.searchsorted(ids["high"], sought["high"], side)) for side in ("left", "right"))
+    lows = ids["low"][start:stop]
+    first, last = (start + int(np.searchsorted(lows, sought["low"], side)) for side in ("left", "right"))
+    return first, last
+
+
+def _sort_range(runs: Sequence[_Run], starts: _Positions, stops: _Positions) -> _Block:
+    spans = zip(runs, starts.tolist(), stops.tolist(), strict=True)
+    ids = np.concatenate([run.read(start, stop) for run, start, stop in spans if start < stop])
+    shards = np.repeat(np.array([run.shard for run in runs], np.int32), stops - starts)
+    # This sort is not stable, so sort the few ids again whose high half is not unique. Ids with equal hashes are in the
+    # order of shards and rows in `ids`.
+    order = np.argsort(ids["high"])
+    high = ids["high"][order]
+    is_equal = high[1:] == high[:-1]
+    ties = np.flatnonzero(np.append(is_equal, False) | np.append(False, is_equal))
+    order[ties] = order[ties][np.lexsort((order[ties], ids["low"][order[ties]], high[ties]))]
+    return ids[order], shards[order]

@@ -101,7 +101,7 @@ def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeyp
 
     paths[0].write_bytes(b"")
 
-    with pytest.raises(RetryableError, match="the file has fewer than 4 ids; run the command again"):
+    with pytest.raises(RetryableError, match="the file has fewer than 2 ids; run the command again"):
         list(blocks)
 
 
