@@ -69,12 +69,12 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.resolution import write_decisions
     from pipeline_assets.corpus.dedup.sketches import sketch_corpus
-    from pipeline_assets.spine.engine import RunSettings
+    from pipeline_assets.spine.engine import PROCESS_BYTES, RunSettings
     from pipeline_assets.spine.opening import open_staging_dir
 
     recipe = DedupRecipe.model_validate(RECIPE)
     assert recipe.near is not None
-    settings = RunSettings(workers, memory_bytes=_memory_bytes())
+    settings = RunSettings(workers, worker_bytes=(_memory_bytes() - PROCESS_BYTES) // workers)
     shards, first = [], 0
     for path, rows in json.loads((folder / "rows.json").read_text()).items():
         shards.append(CorpusShard(Path(path).name, Path(path).name, Path(path), rows, "manuals", first))

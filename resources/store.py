@@ -3,14 +3,13 @@
 A setting that is missing in the config comes from its CORPUSMILL_* variable, otherwise from its default.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from pipeline_assets.build.run import HUB_TRIES, SETTINGS, Run
+from pipeline_assets.build.run import ENGINE, HUB_TRIES, SETTINGS, Run
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.scoring.modal_settings import VARIABLES
 from pipeline_assets.corpus.tokens.o200k_harmony import (
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # loads more than most runs need
 
 
-def environment() -> Mapping[str, str]:
+def environment() -> dict[str, str]:
     """Return the environment variables of settings, without empty ones."""
     values = {name: dg.EnvVar(name).get_value() for name in (*SETTINGS, *VARIABLES, LAUNCHER, "CORPUSMILL_DATA")}
     return {name: value for name, value in values.items() if value}
@@ -46,6 +45,7 @@ class Store(dg.ConfigurableResource):
     workers: int | None = Field(
         default=None, ge=0, description="Worker processes, 0 uses the run's own process; else CORPUSMILL_WORKERS, 2"
     )
+    engine: str | None = Field(default=None, description="local or ray; else CORPUSMILL_ENGINE, local")
     fetch_threads: int = Field(default=8, ge=1, description="Number of parallel downloads")
     wait_for_builder_s: float = Field(
         default=86_400,
@@ -66,7 +66,7 @@ class Store(dg.ConfigurableResource):
         """
         return Run.from_settings(
             root,
-            environment(),
+            environment() | ({} if self.engine is None else {ENGINE: self.engine}),
             remote_launcher=(launcher or Launcher()).remote(),
             vocabulary=None if tokenizer is None else tokenizer.file(),
             workers=self.workers,

@@ -120,7 +120,7 @@ HOMES = {
     "transformers": ["corpus/scoring", "modal_jobs"],
     "datasets": ["corpus/publishing/load_back"],
     "datasketch": [],
-    "ray": ["spine/engine"],
+    "ray": ["spine/ray_engine"],
     "py3langid": ["corpus/filters/language"],
     "langdetect": ["corpus/filters/language"],
 }

@@ -5,12 +5,14 @@ They never change the content of an artifact. Each comes from an option, otherwi
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.engine import PROCESS_BYTES, Engine, RunSettings
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.start_method import StartMethod, default_start_method
 
 if TYPE_CHECKING:
@@ -41,20 +43,20 @@ class NumberSetting:
 WORKERS = NumberSetting("CORPUSMILL_WORKERS", 2, minimum=0)
 LOG_EVERY = NumberSetting("CORPUSMILL_LOG_EVERY", 10, minimum=1)
 ZSTD_LEVEL = NumberSetting("CORPUSMILL_ZSTD_LEVEL", RunSettings.zstd_level, minimum=1, maximum=22)
-MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", RunSettings.memory_bytes >> 20, minimum=1)
+MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", 2048, minimum=1)
 HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, minimum=1)
 FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, minimum=0)
-START_METHOD = "CORPUSMILL_START_METHOD"
+START_METHOD, ENGINE = "CORPUSMILL_START_METHOD", "CORPUSMILL_ENGINE"
 _NUMBERS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU)
-SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD)
+SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD, ENGINE)
 
 
-def _start_method(variables: Mapping[str, str]) -> StartMethod:
-    """Return the start method of workers; raise UsageError if it is unknown."""
-    method, known = variables.get(START_METHOD) or default_start_method(), get_args(StartMethod)
-    if method not in known:
-        raise UsageError(f"must be {' or '.join(known)}, got {method!r}", START_METHOD, "correct it")
-    return cast(StartMethod, method)
+def _read_choice(variables: Mapping[str, str], name: str, known: tuple[str, ...], default: str) -> str:
+    """Return the value of a variable; raise UsageError if it is unknown."""
+    value = variables.get(name) or default
+    if value not in known:
+        raise UsageError(f"must be {' or '.join(known)}, got {value!r}", name, "correct it")
+    return value
 
 
 FolderByRole = Callable[[str], Path]
@@ -105,14 +107,22 @@ class Run:
 
         The default hub is that of `open_hub`.
         """
+        workers = WORKERS.read(variables) if workers is None else workers
+        method = _read_choice(variables, START_METHOD, get_args(StartMethod), default_start_method())
+        engine = cast(Engine, _read_choice(variables, ENGINE, get_args(Engine), RunSettings.engine))
+        memory = MEMORY_MIB.read(variables) << 20
+        if engine == "ray" and not find_spec("ray"):
+            raise not_installed_error(ModuleNotFoundError(name="ray"), "ray")
         settings = RunSettings(
-            WORKERS.read(variables) if workers is None else workers,
-            _start_method(variables),
+            workers,
+            cast(StartMethod, method),
             LOG_EVERY.read(variables),
             inline_bytes=_INLINE_BYTES,
             zstd_level=ZSTD_LEVEL.read(variables),
             fetch_threads=fetch_threads,
-            memory_bytes=MEMORY_MIB.read(variables) << 20,
+            engine=engine,
+            # Workers of this machine share its memory, together with this process.
+            worker_bytes=memory if engine == "ray" else max(memory - PROCESS_BYTES, 0) // max(workers, 1),
             faiss_gpu=FAISS_GPU.read(variables) if variables.get(FAISS_GPU.variable) else None,
             vocabulary=vocabulary,
         )
@@ -133,6 +143,7 @@ class Run:
         settings = self.settings
         return {
             "workers": settings.workers,
+            "engine": settings.engine,
             "start_method": settings.start_method,
             "zstd_level": settings.zstd_level,
             "fetch_threads": settings.fetch_threads,

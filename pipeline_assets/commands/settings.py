@@ -26,15 +26,14 @@ class Settings:
     workers: Annotated[
         int | None, _setting("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none.")
     ] = None
+    engine: Annotated[Literal["local", "ray"] | None, _setting(help="Workers of this machine, or of Ray.")] = None
     log_every: Annotated[int | None, _setting(min=1, metavar="N", help="Seconds between progress lines.")] = None
     verbose: Annotated[bool, _setting("--verbose", help="Print debug logs, digests and passed checks.")] = False
     memory_mib: Annotated[
         int | None, _setting(min=1, metavar="N", help="Memory for deduplication in MiB; the rest spills to disk.")
     ] = None
     faiss_gpu: Annotated[int | None, _setting(min=0, metavar="N", help="GPU for faiss; default: the first.")] = None
-    launcher: Annotated[
-        Literal["local", "modal"] | None, _setting(help="Machines that score shards: this one, or Modal's.")
-    ] = None
+    launcher: Annotated[Literal["local", "modal"] | None, _setting(help="Score shards here, or on Modal.")] = None
     modal_cost_limit: Annotated[
         float | None, _setting("--cost-limit", min=0, metavar="USD", help="Cost limit per command on Modal.")
     ] = None

@@ -1,6 +1,7 @@
-"""Engine that runs a stage over shards, in this process or in worker processes.
+"""Engine that runs a stage over shards, in this process or in workers.
 
-In both cases the bytes written, the receipts and their order are the same.
+Workers are processes of this machine, or of Ray. In all cases the bytes written, the receipts and their order are the
+same.
 """
 
 import functools
@@ -8,20 +9,24 @@ import logging
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.pool import Pool
 from pipeline_assets.spine.progress import Progress
+from pipeline_assets.spine.ray_engine import run_on_ray
 from pipeline_assets.spine.stage import WHOLE_SHARD, S, WarmUp, Work, no_warm_up, run_shard
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.start_method import StartMethod, default_start_method, starter
 from pipeline_assets.spine.verified_reads import check_hashes
+from pipeline_assets.spine.worker import Worker
 
 logger = logging.getLogger("corpusmill")
 
 COMPRESSION_RATIO = 4  # bytes of text per byte of a compressed shard, roughly
+PROCESS_BYTES = 200 << 20  # memory of a process without data: libraries, compiled code, tables
 _LARGE_SHARD = 16  # multiple of `inline_bytes`
+Engine: TypeAlias = Literal["local", "ray"]
 _SHOWN = ("documents", "tokens", "bytes")  # counts shown in progress lines
 
 
@@ -30,14 +35,16 @@ class RunSettings:
     """Settings for speed, memory and storage that change no byte of content.
 
     Attributes:
-        workers: Number of worker processes; 0 runs shards in this process, where a row that crashes it ends the build.
+        workers: Number of worker processes, on all machines together; 0 runs shards in this process, where a row that
+            crashes it ends the build.
         start_method: How workers start, see `StartMethod`.
         growth_bytes: Memory growth after which a fresh fork replaces a worker. Forking takes milliseconds, and the fork
             shares memory that the old worker had copied. Spawned workers have no limit.
         inline_bytes: Bytes of shards below which no workers are started, by the rule of `limit_workers`.
         subject: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text shards.
-        memory_bytes: Memory limit for all processes of a deduplication together; larger data is spilled to disk.
+        engine: Engine of the workers: processes of this machine, or Ray.
+        worker_bytes: Memory of one worker of a deduplication, which spills larger data to disk; Ray reserves it.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
     """
@@ -50,7 +57,8 @@ class RunSettings:
     subject: str = ""
     zstd_level: int = 3
     fetch_threads: int = 8
-    memory_bytes: int = 2 << 30
+    engine: Engine = "local"
+    worker_bytes: int = 1 << 30
     faiss_gpu: int | None = None
     vocabulary: Path | None = None
 
@@ -100,7 +108,11 @@ def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm
 
     It takes the other arguments of `run_stage`. `work` distinguishes the stages by the types of their shards.
     """
-    run_missing = _run_here(work, warm_up) if settings.workers == 0 else _run_in_workers(work, settings, warm_up)
+    run_missing: StageRunner[S] = _run_here(work, warm_up)
+    if settings.workers > 0 and settings.engine == "ray":
+        run_missing = run_on_ray(work, warm_up, settings.workers, settings.worker_bytes)
+    elif settings.workers > 0:
+        run_missing = _run_in_workers(work, settings, warm_up)
     return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing)
 
 
@@ -117,7 +129,7 @@ def _run_here(work: Work[S], warm_up: WarmUp) -> StageRunner[S]:
 
 def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> StageRunner[S]:
     start = starter(settings.start_method, work, warm_up, settings.growth_bytes)
-    return lambda stage, shards, folder: Pool[S](stage, start, folder, settings.workers).run(shards)
+    return lambda stage, shards, folder: Pool[S](stage, lambda: Worker(start()), folder, settings.workers).run(shards)
 
 
 def adopt_finished_shards(

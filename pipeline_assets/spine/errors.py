@@ -102,6 +102,6 @@ class UsageError(InputError):
     """Wrong option, recipe key or name; the exit status is 2 instead of 1."""
 
 
-def one_line(error: BaseException, characters: int | None = None) -> str:
+def one_line(error: BaseException | None, characters: int | None = None) -> str:
     """Return the message of a library's error on one line, cut to `characters` if set."""
     return in_one_line(" ".join(str(error).split()))[:characters]

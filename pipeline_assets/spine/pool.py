@@ -1,32 +1,48 @@
 """Pool of worker processes for one stage, which isolates rows that crash a worker.
 
 When a worker dies, a fresh worker runs the shard again. If this worker dies too, the pool halves the range of rows
-until it has found the poison row, which crashes the worker. The stage rejects this row. Workers never outlive their
-parent process: the pool stops them when the run ends in any way, and they exit by themselves when their parent ends.
+until it has found the poison row, which crashes the worker. The stage rejects this row. Workers are processes of this
+machine or of an engine of futures; the pool stops them when the run ends in any way.
 """
 
 import logging
-from collections.abc import Generator, Sequence
-from multiprocessing.connection import wait
-from typing import Generic
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, Protocol
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.stage import WHOLE_SHARD, S, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
-from pipeline_assets.spine.worker import Job, Starter, Worker, describe_exit
+from pipeline_assets.spine.worker import Job
 
 logger = logging.getLogger("corpusmill")
 _LOOKAHEAD = 4  # shards per worker that may start before the next receipt in order is yielded
 _MAX_POISON_ROWS = 16  # more in one shard suggest that the worker is broken
 
 
-class Pool(Generic[S]):
-    """Worker processes for one stage."""
+class PoolWorker(Protocol[S]):
+    """Worker as the pool uses it: a process, or a place for calls of an engine."""
 
-    def __init__(self, stage: str, start: Starter, folder: StagingView, size: int) -> None:
+    job: Job[S] | None
+    has_retired: bool
+
+    def send_job(self, job: Job[S]) -> None: ...
+
+    def answer(self) -> Receipt | None: ...
+
+    def describe_end(self) -> str: ...
+
+    def wait_for_any(self, workers: Sequence[Any]) -> Sequence["PoolWorker[S]"]: ...
+
+    def stop(self) -> None: ...
+
+
+class Pool(Generic[S]):
+    """Workers for one stage."""
+
+    def __init__(self, stage: str, start: Callable[[], PoolWorker[S]], folder: StagingView, size: int) -> None:
         self._stage, self._start, self._folder, self._size = stage, start, folder, size
-        self._workers: list[Worker[S]] = []
+        self._workers: list[PoolWorker[S]] = []
 
     def run(self, shards: Sequence[S]) -> Generator[Receipt]:
         """Run the shards, and yield their receipts in order.
@@ -51,7 +67,7 @@ class Pool(Generic[S]):
                     receipt = worker.answer()
                     if receipt is None:
                         self._workers.remove(worker)
-                        logger.warning("shard %s: a worker died (%s)", shard.name, describe_exit(worker.process))
+                        logger.warning("shard %s: a worker died (%s)", shard.name, worker.describe_end())
                         receipt = self._retry(shard)
                     elif worker.has_retired:
                         self._workers.remove(worker)
@@ -61,19 +77,18 @@ class Pool(Generic[S]):
             for worker in self._workers:
                 worker.stop()
 
-    def _idle_workers(self, count: int) -> list[Worker[S]]:
+    def _idle_workers(self, count: int) -> Sequence[PoolWorker[S]]:
         """Return up to `count` idle workers; start new workers while the pool has room."""
         idle = [worker for worker in self._workers if worker.job is None][:count]
         for _ in range(min(count - len(idle), self._size - len(self._workers))):
-            self._workers.append(Worker(self._start()))
+            self._workers.append(self._start())
             idle.append(self._workers[-1])
         return idle
 
-    def _wait_for_answers(self) -> list[Worker[S]]:
+    def _wait_for_answers(self) -> Sequence[PoolWorker[S]]:
         """Wait until at least one busy worker answered or died, and return these workers."""
-        # The pipe of a dead worker is at its end, which also counts as ready.
-        busy = {worker.connection: worker for worker in self._workers if worker.job is not None}
-        return [busy[connection] for connection in wait(list(busy))] if busy else []  # type: ignore[index]
+        busy = [worker for worker in self._workers if worker.job is not None]
+        return busy[0].wait_for_any(busy) if busy else []
 
     def _retry(self, shard: S) -> Receipt:
         """Retry a shard whose worker died: first unchanged, then without its poison rows."""
@@ -110,7 +125,7 @@ class Pool(Generic[S]):
 
     def _run_alone(self, job: Job[S]) -> Receipt | None:
         """Run a job in a new worker; return None if the worker dies."""
-        worker: Worker[S] = Worker(self._start())
+        worker = self._start()
         try:
             worker.send_job(job)
             return worker.answer()

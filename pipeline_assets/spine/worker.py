@@ -8,7 +8,7 @@ import signal
 import threading
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -58,6 +58,12 @@ class Failure:
         except Exception:
             return cls(RuntimeError(f"{type(error).__name__}: {error}"), traceback.format_exc())
         return cls(error, traceback.format_exc())
+
+    def error_in(self, job: "Job | None") -> BaseException:
+        """Return the error; unless it is an InputError, with a note on the shard and the traceback."""
+        if not isinstance(self.error, InputError) and job is not None:
+            self.error.add_note(f"in shard {job.shard.name}, in a worker:\n{self.trace}")
+        return self.error
 
 
 class Process(Protocol):
@@ -111,12 +117,19 @@ class Worker(Generic[S]):
             self.process.join(_STOP_TIMEOUT_S)
             return None
         if isinstance(answer, Failure):
-            if not isinstance(answer.error, InputError) and job is not None:
-                answer.error.add_note(f"in shard {job.shard.name}, in a worker:\n{answer.trace}")
-            raise answer.error
+            raise answer.error_in(job)
         assert isinstance(answer, Answer)
         self.has_retired = answer.is_last
         return answer.receipt
+
+    def describe_end(self) -> str:
+        return describe_exit(self.process)
+
+    def wait_for_any(self, workers: "Sequence[Worker[S]]") -> "Sequence[Worker[S]]":
+        """Wait until at least one of the workers answered or died, and return these workers."""
+        # The pipe of a dead worker is at its end, which also counts as ready.
+        busy = {worker.connection: worker for worker in workers}
+        return [busy[connection] for connection in wait(list(busy))]  # type: ignore[index]
 
     def stop(self) -> None:
         self.process.terminate()
@@ -187,22 +200,25 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             job = connection.recv()
         except (EOFError, ConnectionResetError):
             return
-        try:
-            receipt = run_shard(work, job.shard, job.window, job.folder, job.stage)
-            has_grown = growth_bytes is not None and at_start > 0 and resident_bytes() > at_start + growth_bytes
-            answer: Answer | Failure = Answer(receipt, has_grown)
-        except OSError as error:
-            answer = Failure.from_exception(
-                explain_os_error(error, Path(os.fsdecode(error.filename or job.folder.folder)))
-            )
-        except Exception as error:
-            answer = Failure.from_exception(error)
+        result = run_job(work, job)
+        has_grown = growth_bytes is not None and at_start > 0 and resident_bytes() > at_start + growth_bytes
+        answer = Answer(result, has_grown) if isinstance(result, Receipt) else result
         try:
             connection.send(answer)
         except (BrokenPipeError, ConnectionResetError):  # the parent was killed; the commit is durable
             return
         if isinstance(answer, Answer) and answer.is_last:
             return
+
+
+def run_job(work: Work[S], job: Job[S]) -> Receipt | Failure:
+    """Run a job in this process."""
+    try:
+        return run_shard(work, job.shard, job.window, job.folder, job.stage)
+    except OSError as error:
+        return Failure.from_exception(explain_os_error(error, Path(os.fsdecode(error.filename or job.folder.folder))))
+    except Exception as error:
+        return Failure.from_exception(error)
 
 
 def _die_with_parent() -> None:

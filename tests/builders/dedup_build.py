@@ -21,7 +21,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 
 INLINE = RunSettings()
-SMALL_SHARES = RunSettings(2, memory_bytes=0)  # see the fixture `small_shares`
+SMALL_SHARES = RunSettings(2, worker_bytes=0)  # see the fixture `small_shares`
 
 
 def recipe(**changes: Any) -> DedupRecipe:

@@ -7,6 +7,7 @@ import them.
 import errno
 import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,6 +53,12 @@ def write_words(shard: Words, window: Window, folder: StagingView) -> Receipt:
     ]
     fatal = len(window.poison_rows)
     return Receipt(files, {"documents": len(words), **({KILLED_WORKER: fatal} if fatal else {})})
+
+
+def write_slowly(shard: Words, window: Window, folder: StagingView) -> Receipt:
+    """As `write_words`, and takes 20 ms at least."""
+    time.sleep(0.02)
+    return write_words(shard, window, folder)
 
 
 def _written(folder: StagingView, name: str, lines: Sequence[str]) -> OutputFile:

@@ -24,6 +24,7 @@ from corpusmill.opened import OpenedArtifact
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.spine.ray_engine import disconnect
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -55,8 +56,11 @@ def run(
     parsed.check_local_files(root)
     settings = Run.from_settings(root, os.environ, workers=workers, replace=replace)
     artifacts: dict[str, list[OpenedArtifact]] = {}
-    for outcome in run_targets(parsed.targets(), settings):
-        artifacts.setdefault(outcome.target.kind.name, []).append(open_folder(root / outcome.target.folder))
+    try:
+        for outcome in run_targets(parsed.targets(), settings):
+            artifacts.setdefault(outcome.target.kind.name, []).append(open_folder(root / outcome.target.folder))
+    finally:
+        disconnect()  # from Ray, if a stage used it
     return artifacts
 
 

@@ -17,18 +17,16 @@ from pipeline_assets.corpus.dedup.signature_store import SeenStore
 from pipeline_assets.corpus.dedup.sorted_runs import Runs
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.spine.engine import RunSettings, StageRunner
+from pipeline_assets.spine.engine import PROCESS_BYTES, RunSettings, StageRunner
 from pipeline_assets.spine.stage import Task
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir
 
-_PROCESS_BYTES = 200 << 20  # memory of a process without data: libraries, compiled code, tables
 _MIN_WORKER_BYTES = 64 << 20
 
 
 def worker_bytes(settings: RunSettings) -> int:
     """Return the memory for the data of one worker, in bytes: at least 64 MiB."""
-    available = settings.memory_bytes - _PROCESS_BYTES
-    return max(available // max(settings.workers, 1) - _PROCESS_BYTES, _MIN_WORKER_BYTES)
+    return max(settings.worker_bytes - PROCESS_BYTES, _MIN_WORKER_BYTES)
 
 
 def min_tasks(settings: RunSettings) -> int:

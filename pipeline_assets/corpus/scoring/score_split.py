@@ -36,8 +36,9 @@ _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 def run_locally(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
     """Return a runner that scores shards in worker processes of this machine."""
-    workers = replace(settings, workers=_parallel_shards(scorer.recipe, settings), growth_bytes=_NO_LIMIT)
-    return stage_runner(functools.partial(score_shard, scorer=scorer), workers, scorer.warm_up)
+    workers = _parallel_shards(scorer.recipe, settings)
+    here = replace(settings, engine="local", workers=workers, growth_bytes=_NO_LIMIT)
+    return stage_runner(functools.partial(score_shard, scorer=scorer), here, scorer.warm_up)
 
 
 def score_split(

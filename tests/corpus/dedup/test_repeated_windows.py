@@ -30,7 +30,7 @@ from pipeline_assets.spine.stage import run_task
 from pipeline_assets.spine.staging import StagingView
 
 INLINE = RunSettings(workers=0)
-TIGHT = RunSettings(workers=0, memory_bytes=0)
+TIGHT = RunSettings(workers=0, worker_bytes=0)
 PASSAGES = [b"the quick brown fox ", b"jumps over a lazy dog", b" and runs to the river", b"ab" * 12, b"!"]
 texts_of_passages = st.lists(st.sampled_from(PASSAGES), max_size=6).map(b"".join)
 

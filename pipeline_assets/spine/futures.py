@@ -1,0 +1,96 @@
+"""Workers of any engine whose `submit` returns a `concurrent.futures.Future`.
+
+A process of the engine unpickles the work of a stage and loads its data once, with the first job. Jobs and receipts
+are a few KB; everything else is in files below the data root, which all processes see under one path.
+"""
+
+import functools
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import Generic, TypeAlias
+
+from pipeline_assets.spine.errors import one_line
+from pipeline_assets.spine.pool import Pool
+from pipeline_assets.spine.stage import S, WarmUp, Work
+from pipeline_assets.spine.staging import Receipt, StagingView
+from pipeline_assets.spine.worker import Failure, Job, run_job
+
+Result: TypeAlias = Receipt | Failure
+Call: TypeAlias = Callable[[bytes, bytes], Result]
+
+
+@dataclass(frozen=True)
+class FutureEngine:
+    """Engine that runs functions in processes, on this machine or on others.
+
+    Attributes:
+        submit: Runs a function with two arguments in a process that can import it.
+        cancel: Cancels a call; one that runs may end first.
+        deaths: Exceptions of a call whose process died or was killed.
+    """
+
+    submit: Callable[[Call, bytes, bytes], Future[Result]]
+    cancel: Callable[[Future[Result]], object]
+    deaths: tuple[type[BaseException], ...]
+
+    def pool(self, stage: str, work: Work[S], warm_up: WarmUp, folder: StagingView, size: int) -> Pool[S]:
+        """Return a pool of `size` workers for a stage; each has at most one call."""
+        view = StagingView(folder.folder)  # without the lock, which only this process has
+        start = functools.partial(_FutureWorker[S], self, pickle.dumps((work, warm_up)))
+        return Pool(stage, start, view, size)
+
+
+class _FutureWorker(Generic[S]):
+    """Place for one call at a time, with the methods of a `Worker`."""
+
+    has_retired = False
+
+    def __init__(self, engine: FutureEngine, stage: bytes) -> None:
+        self._engine, self._stage = engine, stage
+        self.job: Job[S] | None = None
+        self.future: Future[Result] = Future()
+
+    def send_job(self, job: Job[S]) -> None:
+        self.job, self.future = job, self._engine.submit(run_pickled, self._stage, pickle.dumps(job))
+
+    def answer(self) -> Receipt | None:
+        job, self.job = self.job, None
+        try:
+            result = self.future.result()
+        except self._engine.deaths:
+            return None
+        if isinstance(result, Failure):
+            raise result.error_in(job)
+        return result
+
+    def describe_end(self) -> str:
+        return one_line(self.future.exception(), 160)
+
+    def wait_for_any(self, workers: "Sequence[_FutureWorker[S]]") -> "Sequence[_FutureWorker[S]]":
+        done, _ = wait([worker.future for worker in workers], return_when=FIRST_COMPLETED)
+        return [worker for worker in workers if worker.future in done]
+
+    def stop(self) -> None:
+        if self.job is not None:  # the call may write into a folder that is sealed next
+            self._engine.cancel(self.future)
+            wait([self.future])
+
+
+def run_pickled(stage: bytes, job: bytes) -> Result:
+    """Run a job of a stage in this process."""
+    try:
+        work = _load_stage(stage)
+    except Exception as error:
+        return Failure.from_exception(error)
+    return run_job(work, pickle.loads(job))
+
+
+@functools.lru_cache(maxsize=1)
+def _load_stage(stage: bytes) -> Work:
+    """Unpickle the work of a stage, and load the data that its shards share."""
+    work: Work
+    work, warm_up = pickle.loads(stage)
+    warm_up()
+    return work

@@ -1,0 +1,149 @@
+"""Ray as an engine: jobs of a stage run as Ray tasks, on one node or on many.
+
+Ray starts workers, chooses nodes and replaces dead ones; shards, receipts and resumption are those of one machine. All
+nodes have the same program, and see the data root under one path: each process checks both before its first job. Of
+this process's environment, tasks get only `OPENBLAS_NUM_THREADS`, and never a token: only this process uses a hub.
+"""
+
+import functools
+import hashlib
+import logging
+import os
+import platform
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import RetryableError, UsageError, one_line
+from pipeline_assets.spine.futures import Call, FutureEngine, Result
+from pipeline_assets.spine.provenance import library_versions
+from pipeline_assets.spine.stage import S, WarmUp, Work
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.worker import Failure
+
+logger = logging.getLogger("corpusmill")
+_CONNECT_TIMEOUT_S = 10.0
+_MAX_RETRIES = 3  # of a job by Ray itself, for example after a node failed
+# Ray reads these when it is imported. Without the second one, it repeats a job that needs too much memory for ever;
+# without the third one, it prints twenty lines for each dead worker, which the pool reports in one.
+_RAY_VARIABLES = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_task_oom_retries": str(_MAX_RETRIES),
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+}
+_is_ours = False  # whether this module connected the process to Ray
+
+
+def run_on_ray(
+    work: Work[S], warm_up: WarmUp, workers: int, memory: int
+) -> Callable[[str, Sequence[S], StagingView], Generator[Receipt]]:
+    """Return a function that runs the shards of a stage as Ray tasks.
+
+    It yields receipts in order. At most `workers` tasks run at a time, each with a CPU and `memory` bytes.
+
+    Raises:
+        UsageError: Ray is not reachable, or a node has another program or another data root.
+        RetryableError: Ray failed.
+    """
+
+    def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
+        ray = _connect(workers, memory)
+        mark = folder.path(f"{WORK}/ray-{uuid.uuid4().hex}")
+        durable.write_durably(mark, b"")
+        blas = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
+        options = {"num_cpus": 1, "memory": memory, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
+        task = ray.remote(_run_checked).options(runtime_env={"env_vars": blas}, **options)
+        errors = ray.exceptions
+        engine = FutureEngine(
+            lambda *call: task.remote(program_digest(), str(mark), *call).future(),
+            lambda future: ray.cancel(future.object_ref, force=True),  # type: ignore[attr-defined]
+            (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.ObjectLostError),
+        )
+        try:
+            yield from engine.pool(stage, work, warm_up, folder, workers).run(shards)
+        except errors.RayError as error:
+            fix = "look at the logs of Ray, and install the same version of corpusmill on all nodes"
+            raise RetryableError(f"Ray failed: {one_line(error, 300)}", stage, fix) from error
+
+    return run
+
+
+def disconnect() -> None:
+    """Stop Ray if this process started it, and leave a cluster that it joined; else this happens at its exit."""
+    global _is_ours
+    if _is_ours:
+        import ray
+
+        ray.shutdown()
+        _is_ours = False
+
+
+def _run_checked(program: str, mark: str, function: Call, stage: bytes, job: bytes) -> Result:
+    """Run a job in a process of a node, unless the node cannot build equal artifacts."""
+    problem = _find_problem(program, mark)
+    return function(stage, job) if problem is None else Failure(problem, "")
+
+
+@functools.lru_cache(maxsize=1)
+def _find_problem(program: str, mark: str) -> UsageError | None:
+    """Return an error if this node has another program or lacks the file `mark`."""
+    node = f"node {socket.gethostname()} of Ray"
+    if program_digest() != program:
+        fix = "install the same corpusmill, Python and libraries on all nodes"
+        return UsageError("the program differs from the one on the machine that runs the command", node, fix)
+    if not os.path.exists(mark):
+        fix = "mount the data root under the same path on all nodes"
+        return UsageError(f"{Path(mark).parents[1]} is missing or another folder", node, fix)
+    return None
+
+
+@functools.cache
+def program_digest() -> str:
+    """Return a hash of the program's source and of versions that affect output."""
+    digest = hashlib.sha256(repr((platform.python_version(), platform.machine(), library_versions())).encode())
+    package = Path(__file__).parents[1]
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _connect(workers: int, memory: int) -> Any:
+    """Connect to the cluster at RAY_ADDRESS; without it, start Ray on this machine."""
+    global _is_ours
+    for name, value in _RAY_VARIABLES.items():
+        os.environ.setdefault(name, value)
+    import ray
+    import ray.exceptions
+
+    if not ray.is_initialized():
+        address, on_sigterm = os.environ.get("RAY_ADDRESS") or "local", signal.getsignal(signal.SIGTERM)
+        cpus = workers if address == "local" else None
+        try:
+            _raise_if_unreachable(address)
+            ray.init(address, num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:
+            fix = "set it to HOST:PORT of a cluster's head, or remove it to start Ray on this machine"
+            raise UsageError(f"cannot connect to Ray: {one_line(error, 200)}", f"RAY_ADDRESS={address}", fix) from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray's action would end the process with status 15
+        _is_ours = True
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        all_cpus = sum(node.get("CPU", 0) for node in nodes)
+        logger.info("Ray at %s: %d nodes, %d CPUs, at most %d workers", address, len(nodes), all_cpus, workers)
+        if not any(node.get("CPU", 0) >= 1 and node.get("memory", 0) >= memory for node in nodes):
+            logger.warning("Ray has no node with a CPU and %d MiB for a worker; waiting for one", memory >> 20)
+    return ray
+
+
+def _raise_if_unreachable(address: str) -> None:
+    """Raise OSError or ValueError unless HOST:PORT accepts connections."""
+    if address not in ("local", "auto"):  # Ray itself would try for minutes
+        host, _, port = address.rpartition(":")
+        if not host or "/" in host or not port.isdecimal():
+            raise ValueError("the address is not HOST:PORT")
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()

@@ -1,0 +1,29 @@
+"""Ray on one node builds the artifacts that one process builds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from demo_systems import WRITE_RECIPE, build_system
+from engines import counted_ray_jobs, ray_here
+
+from pipeline_assets.spine.engine import RunSettings
+
+pytestmark = pytest.mark.slow
+ON_RAY = RunSettings(2, engine="ray")  # no stage is too small for workers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray() -> Iterator[None]:
+    with ray_here():
+        yield
+
+
+@pytest.mark.parametrize("system", WRITE_RECIPE)
+def test_a_system_has_the_same_digests_on_ray_as_in_one_process(system: str, tmp_path: Path) -> None:
+    expected = build_system(system, tmp_path / "here", RunSettings())
+    with counted_ray_jobs() as jobs:
+        on_ray = build_system(system, tmp_path / "ray", ON_RAY)
+
+    assert on_ray == expected
+    assert jobs[0] > 20
