@@ -38,6 +38,7 @@ from corpus import link_shards, write_shards
 from dedup_flows import THRESHOLD, load, shingles
 from measure import Measured, machine_line, measure
 
+from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document import Document, Meta
@@ -175,7 +176,7 @@ def write_generated(target: Path, documents: int) -> None:
         return BuildResult(files, {"documents": documents}, {})
 
     kind = unknown_kind("benchmark/documents", StageVersion("generated", 1))
-    Target(kind, "generated", Path("generated"), {}).build(target, write, False, {})
+    build_target(Target(kind, "generated", Path("generated"), {}), target, write, False, {})
 
 
 def _generated_texts(seed: int, count: int) -> list[str]:
