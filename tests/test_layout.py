@@ -121,6 +121,7 @@ HOMES = {
     "datasets": ["corpus/publishing/load_back"],
     "datasketch": [],
     "ray": ["spine/ray_engine"],
+    "obstore": ["corpus/stores/object_store"],
     "py3langid": ["corpus/filters/language"],
     "langdetect": ["corpus/filters/language"],
 }
@@ -205,7 +206,7 @@ def loaded_by(statement: str) -> set[str]:
     [
         (
             "import pipeline_assets.definitions",
-            {"torch", "transformers", "datasets", "modal", "ray", "datasketch", "tiktoken", "gigatoken"},
+            {"torch", "transformers", "datasets", "modal", "ray", "obstore", "datasketch", "tiktoken", "gigatoken"},
         ),
         ("import pipeline_assets.cli", OF_BUILDS),
         ("from pipeline_assets.cli import app\napp(['--help'], standalone_mode=False)", OF_BUILDS),

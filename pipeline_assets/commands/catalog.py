@@ -94,6 +94,8 @@ COMMANDS = {
         "parallel inspect": "Show a sample, its tokens, and the padding of its batches.",
     },
     "commands.publish": {
+        "push": "Copy a sealed artifact to an object store; push again to resume.",
+        "pull": "Copy an artifact from an object store; pull again to resume.",
         "export": "Write documents or rows as Parquet or JSON lines, with a card.",
         "nemotron publish": "Publish a sealed folder as a hub dataset; needs HF_TOKEN.",
     },

@@ -1,13 +1,15 @@
-"""The commands `export` and `nemotron publish`, which copy sealed artifacts."""
+"""The commands `push`, `pull`, `export` and `nemotron publish`, which copy artifacts."""
 
+import contextlib
 import os
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline_assets.build.run import Run, open_hub
+from pipeline_assets.build.run import LOG_EVERY, Run, open_hub
 from pipeline_assets.commands.terminal import (
     OptionalRoot,
     data_root,
@@ -16,22 +18,28 @@ from pipeline_assets.commands.terminal import (
     log_to_stderr,
     pluralize,
     print_lines,
+    resume_hint,
+    running_command,
 )
 from pipeline_assets.spine.artifact import open_artifact, require_manifest
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.lineage import Lineage, find_data_root
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.publishing.hub_repo import HubRepo
+    from pipeline_assets.trust.push import Store
 
 _PUBLISHED = {
     f"nemotron/{name}"
     for name in ("normalized_shards", "hf_layout", "deduplicated", "candidate_pools", "nll_scores", "training_subsets")
 }
 _MAX_LISTED = 8
+_FORMS = "s3://BUCKET/PREFIX, gs://…, az://CONTAINER/PREFIX, file:///FOLDER or hf://datasets/OWNER/NAME"
+_HUB_URL = re.compile(r"hf://(?P<kind>datasets|buckets)/(?P<name>[^/]+/[^/]+)/?(?P<prefix>.*)")
+StoreUrl = Annotated[str, typer.Argument(help="s3://, gs://, az://, file:// or hf://datasets URL.", metavar="STORE")]
 
 
 def publish(
@@ -125,3 +133,81 @@ def export(
         exported = export_rows(open_rows(folder, SYSTEMS.kinds, Lineage(root)), to, out, level)
     size = format_bytes(exported.bytes)
     echo(f"{out}: {exported.rows:,} rows in {len(exported.files):,} files, {size}, and README.md")
+
+
+def push(
+    folder: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
+    store: StoreUrl,
+    upstream: Annotated[bool, typer.Option("--upstream", help="Push all upstream artifacts too.")] = False,
+    data: OptionalRoot = None,
+) -> None:
+    """Copy a sealed artifact to an object store; push again to resume.
+
+    Example: corpusmill push data/megatron/healing_text_v1 s3://bucket/corpora --upstream
+    """
+    from pipeline_assets.trust.push import push as push_artifact
+
+    require_manifest(folder)
+    root = data_root(folder, data)
+    with _opened(store, root) as opened:
+        pushed = push_artifact(folder, root, opened, upstream=upstream, log_every_s=LOG_EVERY.read(os.environ))
+    own, count = pushed.ref.artifacts[0], pluralize(len(pushed.ref.artifacts), "artifact")
+    state = "new" if pushed.earlier is None else f"was {pushed.earlier}"
+    state = "unchanged" if pushed.earlier == own.digest else state
+    sent = f"{format_bytes(pushed.sent)} sent of {format_bytes(pushed.bytes)} in {count}"
+    echo(f"{own.folder}: {own.digest} ({state}), {sent}")
+
+
+def pull(
+    store: StoreUrl,
+    folder: Annotated[Path, typer.Argument(help="Folder for the artifact.")],
+    ref: Annotated[str | None, typer.Option(help="Name in the store, if FOLDER has another.")] = None,
+    upstream: Annotated[bool, typer.Option("--upstream", help="Pull the pushed upstream artifacts too.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace another artifact in FOLDER.")] = False,
+    data: OptionalRoot = None,
+) -> None:
+    """Copy an artifact from an object store; pull again to resume.
+
+    Example: corpusmill pull s3://bucket/corpora data/megatron/healing_text_v1 --upstream
+    """
+    from pipeline_assets.trust.pull import find_ref, pull_all
+
+    folder = folder.absolute()
+    found_root = data or find_data_root(folder)
+    if upstream and found_root is None:
+        raise UsageError(
+            "the folder is not inside a data root", folder, "pass the root of upstream artifacts with --data"
+        )
+    root = (found_root or folder.parent).absolute()
+    name = folder.relative_to(root).as_posix() if folder.is_relative_to(root) else None
+    with _opened(store, root) as opened:
+        found = find_ref(opened, ref, name)
+        log_every_s = LOG_EVERY.read(os.environ)
+        count, pulled = pull_all(opened, found, folder, root if upstream else None, replace, log_every_s)
+    own = found.artifacts[0]
+    echo(f"{folder}: {own.digest} of {own.folder}, {format_bytes(pulled)} pulled in {pluralize(count, 'artifact')}")
+
+
+@contextlib.contextmanager
+def _opened(url: str, root: Path) -> Iterator["Store"]:
+    """Open the store at a URL; after an interruption, print how to resume."""
+    from pipeline_assets.corpus.publishing.hub_repo import TOKEN, HubRepo
+    from pipeline_assets.corpus.stores.hub_store import HubStore
+    from pipeline_assets.corpus.stores.object_store import ObjectStore
+
+    log_to_stderr()
+    url = url.rstrip("/")
+    if "@" in url or "?" in url:
+        raise UsageError("the URL must not contain credentials or options", "STORE", "set them in the environment")
+    hub = _HUB_URL.fullmatch(url)
+    with resume_hint(running_command()):
+        if hub is not None:
+            token = os.environ.get(TOKEN) or None
+            repo = HubRepo.open(hub["name"], open_hub(root, os.environ), token)
+            prefix = f"{hub['prefix']}/" if hub["prefix"] else ""
+            with repo.limit_requests():
+                yield HubStore(url, repo, prefix, hub["kind"] == "buckets")
+        elif url.startswith(("s3://", "gs://", "az://", "file:///")):
+            yield ObjectStore.open(url)
+        else:
+            raise UsageError("not the URL of a store", url, f"write {_FORMS}")

@@ -1,6 +1,10 @@
 """What holds for every kind of every system: built once, it stays; it is intact; made again, it comes out the same."""
 
+import contextlib
+import functools
+import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -8,14 +12,19 @@ from crash_cases import open_sources
 from crash_points import steps_of
 from forked_workers import forked_here
 from healing_set import contents_of, verify
+from object_server import Fault, ObjectServer, serving
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
+from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.start_method import StartMethod
 from pipeline_assets.systems.registry import SYSTEMS
+from pipeline_assets.trust.pull import find_ref, pull_all
+from pipeline_assets.trust.push import push
 from pipeline_assets.trust.rebuild import rebuild
 
 Targets = dict[str, list[Target]]
@@ -82,6 +91,41 @@ def test_made_again_with_any_run_settings_it_is_identical_and_nothing_is_left(
         assert all(outcome.is_sealed_intact for outcome in done.outcomes)
     assert contents_of(run.root) == before
     assert list((run.root / "rebuilds").iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    with serving(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SYSTEMS.kinds)
+def test_pushed_by_two_and_pulled_through_cuts_and_flips_it_is_current_in_another_data_root(
+    built: tuple[Run, Targets], kind: str, object_store: ObjectServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Push from two threads with lost answers; pull through a cut and a flip, then again."""
+    run, targets = built
+    store, dice = ObjectStore.open("s3://bucket/kinds"), random.Random(kind)
+    elsewhere = tmp_path_factory.getbasetemp() / "elsewhere"
+
+    for target in targets[kind]:
+        folder = run.root / target.folder
+        object_store.faults = [Fault("lost answer", "PUT", after=dice.randrange(9)), Fault("409", "PUT", "refs")]
+        send = functools.partial(push, folder, run.root, store, upstream=True, log_every_s=3600.0)
+        with ThreadPoolExecutor(2) as pool:
+            pushed, other = (sending.result() for sending in [pool.submit(send), pool.submit(send)])
+        assert pushed.ref.artifacts[0].digest == other.ref.artifacts[0].digest
+        object_store.faults = [Fault("cut", "GET", "objects"), Fault("flip", "GET", after=dice.randrange(4))]
+        with contextlib.suppress(InputError):
+            pull_all(store, pushed.ref, elsewhere / target.folder, elsewhere, False, 3600.0)
+        object_store.faults = []
+        pull_all(store, find_ref(store, str(target.folder), None), elsewhere / target.folder, elsewhere, False, 3600.0)
+
+        assert target.state(elsewhere) == target.state(run.root)
+        found = verify(elsewhere / target.folder, elsewhere, content=True)
+        assert (found.verdict.partition(" ")[0], found.unread_contents) == ("intact", 0)
 
 
 def test_files_of_equal_content_in_other_bytes_are_told_and_are_no_difference(built: tuple[Run, Targets]) -> None:

@@ -69,7 +69,7 @@ class HubRepo:
     hub: HubFiles  # with the publisher's token
 
     @classmethod
-    def open(cls, name: str, hub: HubFiles, token: str) -> "HubRepo":
+    def open(cls, name: str, hub: HubFiles, token: str | None) -> "HubRepo":
         """Return access to a repo; raise UsageError for a name that hubs do not allow."""
         check_name(name)
         if _INVALID.search(name) or len(name) > _NAME_CHARACTERS:

@@ -1,0 +1,1 @@
+"""Stores outside the data root: object stores, mirror folders and repositories on a hub."""

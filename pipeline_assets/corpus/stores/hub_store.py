@@ -1,0 +1,100 @@
+"""Stores on a hub: datasets, whose commits name their parents, and buckets, which are only read."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+from pipeline_assets.corpus.publishing.hub_repo import TOKEN, HubRepo, UploadFile, hf_token
+from pipeline_assets.corpus.stores.object_store import Pointer
+from pipeline_assets.spine.errors import RetryableError, UsageError
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.readers.hub_http import HubClient
+
+_MAX_MOVES = 8  # of the head by other writers, during one call
+_MAX_POINTER_BYTES = 64 << 20
+_FIX = "run the same command again when no other process commits to it"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class HubStore:
+    """Store in a dataset or a bucket, with the methods of `ObjectStore`."""
+
+    url: str
+    repo: HubRepo  # whose name is that of the bucket
+    prefix: str  # empty, or a folder with a `/` at its end
+    is_bucket: bool
+
+    def prepare_writes(self) -> None:
+        """Create the dataset if it is missing; raise an error if writes are impossible."""
+        if self.is_bucket:
+            fix = "push to hf://datasets/OWNER/NAME or to an object store"
+            raise UsageError("a hub bucket has no conditional writes, so it is only read", self.url, fix)
+        hf_token({TOKEN: self.repo.hub.token or ""})
+        self.repo.check_token()
+        if self.repo.access_settings() is None:
+            self.repo.create(private=True)
+
+    def keys(self, folder: str) -> list[str]:
+        client, keys = self.repo.hub.client(), list[str]()
+        tree = f"buckets/{self.repo.name}/tree" if self.is_bucket else f"datasets/{self.repo.name}/tree/main"
+        url: str | None = f"{client.address}/api/{tree}/{quote(self.prefix + folder, safe='')}?recursive=true"
+        while url is not None:
+            entries, url = self._call(functools.partial(_fetch_page, client, url))
+            keys += [str(entry["path"]).removeprefix(self.prefix) for entry in entries if entry["type"] == "file"]
+        return sorted(keys)
+
+    def read(self, key: str, start: int, size: int, revision: str = "main") -> bytes:
+        client, name = self.repo.hub.client(), self.repo.name
+        place = f"buckets/{name}/resolve" if self.is_bucket else f"datasets/{name}/resolve/{revision}"
+
+        def fetch() -> bytes:
+            url, span = f"{client.address}/{place}/{quote(self.prefix + key)}", f"bytes={start}-{start + size - 1}"
+            with client.stream(url, f"{self.url}/{key}", Range=span) as response:
+                if response.status_code in (404, 416):
+                    return b""
+                client.raise_for_status(response)
+                return b"".join(client.body_blocks(response))
+
+        return self._call(fetch)
+
+    def put(self, files: Sequence[UploadFile]) -> int:
+        sent, paths = 0, [replace(file, path=self.prefix + file.path) for file in files]
+        for _ in range(_MAX_MOVES):
+            head = self.repo.hub.resolve(self.repo.name)
+            stored = self.repo.files(head)
+            missing = [file for file in paths if not file.is_stored(stored.get(file.path))]
+            if not missing:
+                return sent
+            sent = sent or sum(file.size for file in missing)
+            self.repo.commit(head, f"Add {len(missing)} objects", missing)
+        raise RetryableError(f"other commits moved the head {_MAX_MOVES} times", self.url, _FIX)
+
+    def pointer(self, key: str, revision: str = "main") -> Pointer | None:
+        data = self.read(key, 0, _MAX_POINTER_BYTES, revision)
+        return Pointer(data) if data else None
+
+    def replace(self, key: str, data: bytes, before: Pointer | None) -> bool:
+        for _ in range(_MAX_MOVES):
+            head = self.repo.hub.resolve(self.repo.name)
+            now = self.pointer(key, head)
+            if now == Pointer(data) or now != before:
+                return now == Pointer(data)
+            self.repo.commit(head, f"Write {key}", [UploadFile.from_bytes(self.prefix + key, data)])
+        raise RetryableError(f"other commits moved the head {_MAX_MOVES} times", self.url, _FIX)
+
+    def _call(self, call: Callable[[], T]) -> T:
+        return self.repo.hub.call_with_retries(self.repo.name, "main", call)
+
+
+def _fetch_page(client: "HubClient", url: str) -> tuple[list[dict[str, str]], str | None]:
+    """Fetch a page of a listing; a missing folder has no entries."""
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    try:
+        return client.fetch_page(url)
+    except RemoteEntryNotFoundError:
+        return [], None

@@ -1,0 +1,218 @@
+"""Object stores: S3, Google Cloud Storage, Azure and mirror folders, accessed by `obstore`.
+
+Credentials are those that `obstore` finds in the environment. No message contains them: messages have the store's URL,
+and the status or the first line of an error without its query strings.
+"""
+
+import contextlib
+import datetime
+import hashlib
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from pipeline_assets.corpus.publishing.hub_repo import UploadFile
+from pipeline_assets.corpus.readers.hub_cache import lock_folder
+from pipeline_assets.corpus.readers.hub_files import map_in_order
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import DeniedError, InputError, TransientError, UsageError, one_line
+from pipeline_assets.spine.files import read_blocks
+from pipeline_assets.spine.install_hints import not_installed_error
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Client
+
+_THREADS = 8
+_PART_BYTES, _MAX_PARTS = 8 << 20, 9_000  # S3 allows 10,000 parts
+_CONFLICT_TRIES = 8
+_PROBE = "probe"
+_OTHER_STORE = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
+_BEYOND_END = ("HTTP 416", "Generic LocalFileSystem error: Requested range was invalid")
+_STATUS = re.compile(r"status code: (\d{3})")
+_QUERY = re.compile(r"\?[^\s\"')]*")
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Content of a small object, and the version that a conditional put names."""
+
+    data: bytes
+    version: object = None
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """Objects below the prefix of a URL; keys are relative paths.
+
+    The file system of a `folder` (`file://`) has no conditional put, so a lock and a rename replace it.
+    """
+
+    url: str
+    client: "Client" = field(repr=False)  # whose repr fails for Azure
+    folder: Path | None
+
+    @classmethod
+    def open(cls, url: str) -> "ObjectStore":
+        """Open a store; raise UsageError if obstore is missing or the URL is not valid."""
+        try:
+            from obstore.exceptions import BaseError
+            from obstore.store import from_url
+        except ImportError as error:
+            raise not_installed_error(error, "objects") from None
+        folder = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else None
+        retries = {"max_retries": 6, "retry_timeout": datetime.timedelta(seconds=180)}
+        options = {"timeout": "120s", "allow_http": True}  # for a part; the environment chooses the endpoint
+        remote = {} if folder else {"retry_config": retries, "client_options": options}
+        if folder is not None and not folder.is_dir():  # perhaps its disk is not mounted
+            raise UsageError("folder not found", folder, "create it, or correct the URL")
+        try:
+            return cls(url, from_url(url, **remote), folder)  # type: ignore[call-overload]
+        except (BaseError, ValueError) as error:
+            raise UsageError(_describe(error), url, "correct the URL, or set the variables of the store") from None
+
+    def prepare_writes(self) -> None:
+        """Check that the store refuses a put whose condition is false.
+
+        A store that ignores conditions would let each of several pushes win.
+        """
+        wrong = Pointer(b"", {"e_tag": '"0"', "version": "123456789"})
+        try:
+            with self._explain(_PROBE):
+                self._put_if(_PROBE, b"", None)
+                if any(self._put_if(_PROBE, b"", before) for before in (None, wrong)):
+                    raise UsageError("the store ignores the conditions of writes", self.url, _OTHER_STORE)
+        except FileNotFoundError:
+            raise UsageError("bucket or container not found", self.url, "create it, or correct the URL") from None
+
+    def keys(self, folder: str) -> list[str]:
+        """List the keys in a folder and its subfolders, sorted."""
+        import obstore
+
+        with self._explain(folder):
+            return sorted(entry["path"] for batch in obstore.list(self.client, folder) for entry in batch)
+
+    def read(self, key: str, start: int, size: int) -> bytes:
+        """Read `size` bytes from offset `start`; fewer at the object's end, none if missing."""
+        import obstore
+        from obstore.exceptions import BaseError
+
+        with self._explain(key), contextlib.suppress(FileNotFoundError):
+            try:
+                return bytes(obstore.get_range(self.client, key, start=start, length=size))
+            except BaseError as error:
+                if _describe(error) not in _BEYOND_END:
+                    raise
+        return b""
+
+    def put(self, files: Sequence[UploadFile]) -> int:
+        """Store files whose keys name their content, unless they are stored; return the bytes sent."""
+        return sum(map_in_order(self._put, files, _THREADS))
+
+    def _put(self, file: UploadFile) -> int:
+        import obstore
+
+        with self._explain(file.path):
+            with contextlib.suppress(FileNotFoundError):
+                if obstore.head(self.client, file.path)["size"] == file.size:
+                    return 0
+            if self.folder is None:
+                part_bytes, blocks = max(_PART_BYTES, file.size // _MAX_PARTS), _hashed_blocks(file)
+                content = b"".join(blocks) if file.size <= _PART_BYTES else blocks  # one request for a small file
+                obstore.put(self.client, file.path, content, chunk_size=part_bytes, max_concurrency=2)
+            else:
+                durable.make_folder((self.folder / file.path).parent)
+                with durable.DurableFile(self.folder / file.path) as output:
+                    for block in _hashed_blocks(file):
+                        output.write(block)
+        return file.size
+
+    def pointer(self, key: str) -> Pointer | None:
+        """Read a pointer with its version; None if it does not exist."""
+        import obstore
+
+        with self._explain(key), contextlib.suppress(FileNotFoundError):
+            answer = obstore.get(self.client, key)
+            version = {name: answer.meta.get(name) for name in ("e_tag", "version")}
+            return Pointer(bytes(answer.bytes()), {name: value for name, value in version.items() if value})
+        return None
+
+    def replace(self, key: str, data: bytes, before: Pointer | None) -> bool:
+        """Write a pointer; return False if it is no longer `before`, where None is missing.
+
+        If the answer to a successful put is lost, the pointer has this content. A store that answers 409 to
+        simultaneous puts may have written none of them, so the put is repeated.
+        """
+        for _ in range(_CONFLICT_TRIES):
+            with self._explain(key):
+                if self._put_if(key, data, before):
+                    return True
+            now = self.pointer(key)
+            if now is not None and now.data == data:
+                return True
+            if now != before:
+                return False
+        what = f"the store refused {_CONFLICT_TRIES} conditional writes (HTTP 409)"
+        raise TransientError(what, f"{self.url}/{key}", "run the same command again")
+
+    def _put_if(self, key: str, data: bytes, before: Pointer | None) -> bool:
+        """Put an object if it is still `before`; return False if the store refuses."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        if self.folder is not None:
+            durable.make_folder((self.folder / key).parent)
+            with lock_folder((self.folder / key).parent):
+                if self.pointer(key) != before:
+                    return False
+                durable.write_durably(self.folder / key, data)
+                return True
+        try:
+            mode = "create" if before is None else before.version
+            obstore.put(self.client, key, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        except FileNotFoundError:  # S3's answer to a put of a version if the object is missing
+            if before is None:
+                raise
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def _explain(self, key: str) -> Iterator[None]:
+        """Convert errors of `obstore` to one line, except for a missing object."""
+        from obstore.exceptions import BaseError, NotSupportedError, PermissionDeniedError, UnauthenticatedError
+
+        where = f"{self.url}/{key}"
+        try:
+            yield
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            fix = "check the credentials in the environment and their permissions"
+            raise DeniedError(f"the store refuses access ({_describe(error)})", where, fix) from None
+        except BaseError as error:
+            text = _describe(error)
+            if isinstance(error, NotSupportedError) or text in ("HTTP 501", "HTTP 405"):
+                raise UsageError(f"the store does not support this request ({text})", where, _OTHER_STORE) from None
+            fix = "run the same command again to resume"
+            raise TransientError(f"the request failed ({text})", where, fix) from None
+
+
+def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
+    """Yield a file's bytes in blocks; raise InputError after the last if its sha256 differs."""
+    digest = hashlib.sha256()
+    with io.BytesIO(file.source) if isinstance(file.source, bytes) else open(file.source, "rb", buffering=0) as opened:
+        for block in map(bytes, read_blocks(opened)):
+            digest.update(block)
+            yield block
+    if digest.hexdigest() != file.sha256:
+        what = f"sha256 is {digest.hexdigest()}, sealed with {file.sha256}"
+        raise InputError(what, file.source, "run `corpusmill verify` on its folder, then build it again")
+
+
+def _describe(error: Exception) -> str:
+    """Return the HTTP status of an error, or else its first line without query strings."""
+    status = _STATUS.search(str(error))
+    return f"HTTP {status[1]}" if status else one_line(Exception(_QUERY.sub("", f"{error}\n".splitlines()[0])), 200)

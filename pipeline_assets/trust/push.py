@@ -1,0 +1,138 @@
+"""Push of sealed artifacts to a store: objects, then manifests, then the pointer.
+
+A store has files as `objects/<first two digits>/<sha256>`, manifest files as `manifests/<sha256>.json`, and pointers as
+`refs/<folder below the data root>.json`. All but the pointers are named by their content. So a push that was
+interrupted sends only what is missing, and a reader never sees a part of an artifact.
+"""
+
+import contextlib
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from pipeline_assets.corpus.publishing.hub_repo import UploadFile
+from pipeline_assets.corpus.stores.hub_store import HubStore
+from pipeline_assets.corpus.stores.object_store import ObjectStore, Pointer
+from pipeline_assets.spine.artifact import check_record_path, open_artifact
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.lineage import collect_chain
+from pipeline_assets.spine.manifest import FILE_NAME, is_inside
+from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.progress import Progress
+
+Store: TypeAlias = ObjectStore | HubStore
+SCHEMA = "corpusmill/ref/1"
+REFS = "refs"
+_BATCH_FILES = 100  # a hub recommends at most 100 files per commit
+_QUIET_S = 1.0
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Artifact of a pointer: its folder in the data root, and hashes of its files.
+
+    `manifest` is the sha256 of the manifest file, `checks` that of the record of its checks; None if none is recorded.
+    """
+
+    folder: str
+    digest: str
+    manifest: str
+    checks: str | None
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """Pointer of a store: the pushed artifact, followed by its members and upstream artifacts."""
+
+    schema: str
+    artifacts: tuple[Entry, ...]
+
+    def digests(self) -> set[tuple[str, str]]:
+        return {(entry.folder, entry.digest) for entry in self.artifacts}
+
+
+_REF_FILE = MetadataFile("pointer", 64 << 20, "push the artifact again", Ref)
+
+
+def object_key(sha256: str) -> str:
+    return f"objects/{sha256[:2]}/{sha256}"
+
+
+def manifest_key(sha256: str) -> str:
+    return f"manifests/{sha256}.json"
+
+
+def ref_key(name: str) -> str:
+    return f"{REFS}/{name}.json"
+
+
+def read_ref(store: Store, name: str) -> tuple[Pointer | None, Ref | None]:
+    """Read and check a pointer; None if it does not exist."""
+    pointer, where = store.pointer(ref_key(name)), Path(ref_key(name))
+    if pointer is None:
+        return None, None
+    ref = _REF_FILE.parse(pointer.data, where)
+    if ref.schema != SCHEMA or not ref.artifacts or not all(is_inside(entry.folder) for entry in ref.artifacts):
+        raise InputError("not a pointer of this program", f"{store.url}/{where}", _REF_FILE.fix)
+    return pointer, ref
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """Result of a push: the pointer, and bytes of the artifacts, in total and sent.
+
+    `earlier` is the digest to which the pointer led before; None if it is new.
+    """
+
+    ref: Ref
+    bytes: int
+    sent: int
+    earlier: str | None
+
+
+def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s: float) -> Pushed:
+    """Push a sealed artifact with its members, and its upstream artifacts if `upstream` is set.
+
+    Raises:
+        InputError: An artifact is missing or damaged, or a file differs from its manifest.
+        RetryableError: Another push has replaced the pointer since this one began.
+    """
+    store.prepare_writes()
+    entries, objects, manifests = list[Entry](), dict[str, UploadFile](), dict[str, UploadFile]()
+    with contextlib.ExitStack() as pinned:
+        chain = collect_chain(folder, root if upstream else None)
+        for finding in (*chain.broken, *chain.missing):
+            raise InputError(finding.what, finding.where, "run `corpusmill verify --upstream` on the folder")
+        for artifact in chain.artifacts:
+            pinned.enter_context(forbid_replacement(artifact.folder))
+            for file in open_artifact(artifact.folder, artifact.manifest.digest).manifest.storage:
+                key = object_key(file.sha256)
+                objects[key] = UploadFile(key, artifact.folder / file.path, file.bytes, file.sha256)
+            data, checks = (artifact.folder / FILE_NAME).read_bytes(), None
+            manifest = hashlib.sha256(data).hexdigest()
+            manifests[manifest] = UploadFile.from_bytes(manifest_key(manifest), data)
+            with contextlib.suppress(FileNotFoundError):
+                data = check_record_path(artifact.folder).read_bytes()
+                checks = hashlib.sha256(data).hexdigest()
+                objects[object_key(checks)] = UploadFile.from_bytes(object_key(checks), data)
+            place = artifact.folder.absolute().relative_to(root.absolute()).as_posix()
+            entries.append(Entry(place, artifact.manifest.digest, manifest, checks))
+        name, total = entries[0].folder, sum(file.size for file in (*objects.values(), *manifests.values()))
+        before, earlier = read_ref(store, name)
+        progress, sent = Progress(f"push {name}", total, "bytes", log_every_s, _QUIET_S), 0
+        for files in ([*objects.values()], [*manifests.values()]):
+            for first in range(0, len(files), _BATCH_FILES):
+                batch = files[first : first + _BATCH_FILES]
+                sent += store.put(batch)
+                progress.add(sum(file.size for file in batch))
+    ref, is_new = Ref(SCHEMA, tuple(entries)), earlier is None or not {*entries} <= {*earlier.artifacts}
+    data = msgspec.json.format(msgspec.json.encode(ref), indent=1) + b"\n"
+    if is_new and not store.replace(ref_key(name), data, before):
+        _, other = read_ref(store, name)
+        if other is None or not other.digests() >= ref.digests():  # an equal push may have been faster
+            what = "removed" if other is None else f"replaced by one that leads to {other.artifacts[0].digest}"
+            fix = f"pull {name} to compare, or push again to replace it"
+            raise RetryableError(f"the pointer was {what}, since this push began", f"{store.url}/{ref_key(name)}", fix)
+    return Pushed(ref, total, sent, None if earlier is None else earlier.artifacts[0].digest)

@@ -1,0 +1,171 @@
+"""Stores on a hub: a dataset's commits decide between writers; a bucket is only read."""
+
+import random
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from faulty_hub import Fault, FaultKind, FaultyHub
+from huggingface_hub import HfApi, constants
+from store_objects import KEY, file_of
+
+from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.stores.hub_store import HubStore
+from pipeline_assets.corpus.stores.object_store import Pointer
+from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
+from pipeline_assets.spine.errors import RetryableError, UsageError
+
+TOKEN, NAME = "hf_any", "loopback/store"
+
+
+class BucketHub(FaultyHub):
+    """A hub with a bucket of each dataset's files, at the addresses that clients of buckets use."""
+
+    def answer(self, origin: Origin, request: HubRequest) -> Answer:
+        match request.raw_path.strip("/").split("/"):
+            case ["api", "buckets", owner, name, "tree", folder]:
+                request = replace(request, raw_path=f"/api/datasets/{owner}/{name}/tree/main/{folder}")
+            case ["buckets", owner, name, "resolve", *path]:
+                request = replace(request, raw_path=f"/datasets/{owner}/{name}/resolve/main/{'/'.join(path)}")
+        return super().answer(origin, request)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketHub]:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    (tmp_path / "hub/datasets").mkdir(parents=True)
+    with BucketHub(tmp_path / "hub", writable=True, token=TOKEN) as running:
+        yield running
+
+
+def store_of(hub: BucketHub, cache: Path, token: str | None = TOKEN, is_bucket: bool = False) -> HubStore:
+    files = HubFiles(cache, endpoint=hub.endpoint, tries=3, wait_s=0.01)
+    kind = "buckets" if is_bucket else "datasets"
+    return HubStore(f"hf://{kind}/{NAME}/a", HubRepo.open(NAME, files, token), "a/", is_bucket)
+
+
+@pytest.fixture
+def store(hub: BucketHub, tmp_path: Path) -> HubStore:
+    made = store_of(hub, tmp_path / "cache")
+    made.prepare_writes()
+    return made
+
+
+def test_a_missing_dataset_is_created_as_private(hub: BucketHub, store: HubStore) -> None:
+    assert store.repo.access_settings() == {"private": True, "gated": False}
+
+
+def test_what_is_put_is_read_whole_and_in_parts_and_is_not_sent_twice(store: HubStore, tmp_path: Path) -> None:
+    """A large file is in the hub's LFS storage, a small one in the repository."""
+    large, small = (random.Random(size).randbytes(size) for size in (1_500_000, 200))
+    files = [file_of(data, tmp_path) for data in (large, small)]
+
+    assert store.put(files) == 1_500_200
+    assert store.put(files) == 0
+
+    assert store.read(files[0].path, 1_000_000, 10) == large[1_000_000:1_000_010]
+    assert store.read(files[1].path, 190, 100) == small[190:]
+    assert store.read(files[1].path, 200, 100) == b""
+    assert store.keys("objects") == sorted(file.path for file in files)
+
+
+def test_what_is_missing_has_no_bytes_no_pointer_and_no_name(store: HubStore) -> None:
+    assert store.read("objects/aa/none", 0, 10) == b""
+    assert store.pointer(KEY) is None
+    assert store.keys("refs") == []
+
+
+def test_a_pointer_is_replaced_only_where_it_is_what_was_read(store: HubStore) -> None:
+    assert store.replace(KEY, b"first", None)
+    assert not store.replace(KEY, b"late", None)
+    first = store.pointer(KEY)
+    assert store.replace(KEY, b"second", first)
+    assert not store.replace(KEY, b"late", first)
+
+    assert store.pointer(KEY) == Pointer(b"second")
+    assert store.keys("refs") == [KEY]
+
+
+@pytest.mark.parametrize("kind", [FaultKind.BUSY, FaultKind.CUT])
+def test_after_a_lost_answer_the_commit_is_found(hub: BucketHub, store: HubStore, kind: FaultKind) -> None:
+    """A fault disturbs the answer; the commit is made."""
+    hub.inject(Fault(kind, "*/commit/main"))
+
+    assert store.replace(KEY, b"mine", None)
+
+    assert store.pointer(KEY) == Pointer(b"mine")
+
+
+def test_commits_to_other_files_do_not_decide(
+    hub: BucketHub, store: HubStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another file is committed between the reading of the head and the commit of the pointer."""
+    commit = HfApi.create_commit
+
+    def overtaken(api: HfApi, *arguments: object, **options: object) -> object:
+        monkeypatch.setattr(HfApi, "create_commit", commit)
+        store_of(hub, tmp_path / "other").put([UploadFile.from_bytes("notes.txt", b"other")])
+        return commit(api, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(HfApi, "create_commit", overtaken)
+
+    assert store.replace(KEY, b"mine", None)
+    assert store.pointer(KEY) == Pointer(b"mine")
+
+
+@pytest.mark.parametrize("races", [2, pytest.param(100, marks=pytest.mark.slow)])
+def test_of_several_writers_one_wins(store: HubStore, races: int) -> None:
+    for number in range(races):
+        before, key = store.pointer(KEY), KEY
+
+        def write(data: bytes, key: str = key, before: Pointer | None = before) -> bool:
+            return store.replace(key, data, before)
+
+        contents = [b"%d-%d" % (number, writer) for writer in range(3)]
+        with store.repo.limit_requests(), ThreadPoolExecutor(3) as pool:
+            won = [data for data, has_won in zip(contents, pool.map(write, contents), strict=True) if has_won]
+
+        assert [Pointer(data) for data in won] == [store.pointer(KEY)]
+
+
+def test_a_bucket_is_read_and_never_written(hub: BucketHub, store: HubStore, tmp_path: Path) -> None:
+    data = random.Random(1).randbytes(1_500_000)
+    file = file_of(data, tmp_path)
+    store.put([file])
+    store.replace(KEY, b"pointer", None)
+    bucket = store_of(hub, tmp_path / "other", token=None, is_bucket=True)
+    (hub.folder / "datasets" / NAME / ".private").unlink()
+
+    assert bucket.read(file.path, 10, 100) == data[10:110]
+    assert bucket.pointer(KEY) == Pointer(b"pointer")
+    assert bucket.keys("refs") == [KEY]
+    assert bucket.keys("none") == []
+    with pytest.raises(
+        UsageError, match="hf://buckets/loopback/store/a: a hub bucket has no conditional writes, so it"
+    ):
+        bucket.prepare_writes()
+
+
+def test_without_a_token_nothing_is_written(hub: BucketHub, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="HF_TOKEN: no token is set"):
+        store_of(hub, tmp_path / "cache", token=None).prepare_writes()
+
+
+def test_a_head_that_never_rests_is_an_error(
+    hub: BucketHub, store: HubStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, numbers = HfApi.create_commit, iter(range(100))
+
+    def overtaken(api: HfApi, *arguments: object, **options: object) -> object:
+        (hub.folder / "datasets" / NAME / f"{next(numbers)}.txt").write_text("x")
+        return commit(api, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(HfApi, "create_commit", overtaken)
+
+    with pytest.raises(RetryableError, match="other commits moved the head 8 times; run the same command again when"):
+        store.replace(KEY, b"mine", None)
+    shutil.rmtree(hub.folder)

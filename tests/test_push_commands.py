@@ -1,0 +1,205 @@
+"""`corpusmill push` and `pull` as a user types them: lines, kills, wrong use, and credentials that nobody sees."""
+
+import functools
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_results import Corpusmill, Started, only_line, refused
+from object_server import SECRET, Fault, ObjectServer
+
+pytest.importorskip("obstore", reason="obstore is not installed")
+SET = "megatron/healing_text_v1"
+TRAIN = f"{SET}/train"
+STORE = "s3://bucket/corpora"
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    with ObjectServer() as running:
+        yield running
+
+
+@pytest.fixture
+def store(server: ObjectServer, tmp_path: Path) -> dict[str, str]:
+    """Variables with which a command reaches the server."""
+    return server.environment(tmp_path)
+
+
+def digest_of(folder: Path) -> str:
+    return str(json.loads((folder / "manifest.json").read_text())["digest"])
+
+
+def test_a_set_is_pushed_pulled_verified_traced_and_current(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str]
+) -> None:
+    elsewhere, digest = tmp_path / "elsewhere", digest_of(demo_root / SET)
+
+    pushed = corpusmill("push", demo_root / SET, STORE, "--upstream", env=store)
+    again = corpusmill("push", demo_root / SET, STORE, "--upstream", env=store)
+    pulled = corpusmill("pull", STORE, elsewhere / SET, "--upstream", env=store)
+    shutil.copytree(demo_root / "recipes", elsewhere / "recipes")
+    status = corpusmill("status", "healing_text_v1", "--data", elsewhere)
+
+    size = pushed.stdout.split(" sent of ")[1].split(" in ")[0]
+    assert pushed.stdout == f"{SET}: {digest} (new), {size} sent of {size} in 5 artifacts\n"
+    assert again.stdout == f"{SET}: {digest} (unchanged), 0 bytes sent of {size} in 5 artifacts\n"
+    assert pulled.stdout.startswith(f"{elsewhere / SET}: {digest} of {SET}, ")
+    assert pulled.stdout.endswith(" pulled in 5 artifacts\n")
+    assert [result.stderr for result in (pushed, again, pulled)] == ["", "", ""]
+    assert [line.split()[0] for line in status.stdout.splitlines()[1:]] == ["current"] * 5
+    for words in (
+        ["verify", elsewhere / SET],
+        ["peek", elsewhere / TRAIN],
+        ["trace", elsewhere / TRAIN, "--token", "10"],
+    ):
+        answer = corpusmill(*words)
+        assert (answer.returncode, answer.stderr) == (0, "")
+    assert corpusmill("run", "healing_text_v1", "--data", elsewhere).stdout.count("built") == 0
+
+
+def test_a_copy_without_a_name_is_the_only_one_and_several_are_listed(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str]
+) -> None:
+    corpusmill("push", demo_root / TRAIN, STORE, env=store)
+    only = corpusmill("pull", STORE, tmp_path / "any", env=store)
+    corpusmill("push", demo_root / SET / "valid", STORE, env=store)
+
+    several = corpusmill("pull", STORE, tmp_path / "other", env=store)
+    named = corpusmill("pull", STORE, tmp_path / "other", "--ref", f"{SET}/valid", env=store)
+
+    assert only.stdout.startswith(f"{tmp_path / 'any'}: {digest_of(demo_root / TRAIN)} of {TRAIN}, ")
+    names = f"{TRAIN}, {SET}/valid"
+    assert refused(several) == f"{STORE}: the store has 2 artifacts: {names}; pass one of the names with --ref"
+    assert named.stdout.startswith(f"{tmp_path / 'other'}: {digest_of(demo_root / SET / 'valid')} of {SET}/valid, ")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "line"),
+    [
+        (
+            "push {set} {url}/x?sig={secret}",
+            2,
+            "STORE: the URL must not contain credentials or options; set them in the ",
+        ),
+        (
+            "push {set} s3://key:{secret}@bucket",
+            2,
+            "STORE: the URL must not contain credentials or options; set them in",
+        ),
+        (
+            "push {set} ftp://bucket/x",
+            2,
+            "ftp://bucket/x: not the URL of a store; write s3://BUCKET/PREFIX, gs://…, az://",
+        ),
+        (
+            "push {set} mirror",
+            2,
+            "mirror: not the URL of a store; write s3://BUCKET/PREFIX, gs://…, az://CONTAINER/PREF",
+        ),
+        ("push {set} s3://other/x", 2, "s3://other/x: bucket or container not found; create it, or correct the URL"),
+        ("push {set} file://{here}/none", 2, "{here}/none: folder not found; create it, or correct the URL"),
+        (
+            "push {here} {url}",
+            2,
+            "{here}: nothing is sealed here (no manifest.json); pass the folder of a finished artif",
+        ),
+        (
+            "push {set} hf://buckets/me/pool",
+            2,
+            "hf://buckets/me/pool: a hub bucket has no conditional writes, so it is only read; push to hf://datasets/",
+        ),
+        ("push {set} hf://datasets/me/pool", 2, "HF_TOKEN: no token is set; set it to a token with write access"),
+        ("pull {url} {here}/x", 2, "{url}: the store has no artifacts; correct the URL, or push an artifact first"),
+        (
+            "pull {url} {here}/x --upstream",
+            2,
+            "{here}/x: the folder is not inside a data root; pass the root of upstream",
+        ),
+        ("pull s3://bucket {here}/megatron/x", 2, "s3://bucket: the store has no artifacts; correct the URL, or push"),
+    ],
+)
+def test_wrong_use_is_one_line_without_credentials(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str], words: str, status: int, line: str
+) -> None:
+    values = {"set": demo_root / TRAIN, "url": STORE, "here": tmp_path, "secret": SECRET}
+
+    answer = corpusmill(*(word.format(**values) for word in words.split()), env=store)
+
+    assert refused(answer, status).startswith(line.format(**values))
+    assert SECRET not in answer.stderr
+
+
+def test_a_refused_access_is_one_line_that_says_how_to_go_on(
+    corpusmill: Corpusmill, demo_root: Path, server: ObjectServer, store: dict[str, str]
+) -> None:
+    server.faults = [Fault("403", count=1000)]
+
+    answer = corpusmill("push", demo_root / TRAIN, STORE, env=store)
+
+    fix = "check the credentials in the environment and their permissions"
+    assert only_line(answer) == f"{STORE}/probe: the store refuses access (HTTP 403); {fix}"
+    assert answer.stderr.splitlines()[1] == f"to continue: corpusmill push {demo_root / TRAIN} {STORE}"
+    assert answer.returncode == 1
+
+
+def _kill_at_last(left: list[int], victims: list[int]) -> None:
+    left[0] -= 1
+    if left[0] == 0:
+        while not victims:  # the command asks before its process id is noted
+            time.sleep(0.001)
+        os.kill(victims[0], signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(1, 16))
+def test_killed_at_any_request_push_and_pull_go_on(
+    corpusmill: Corpusmill,
+    started: Started,
+    demo_root: Path,
+    tmp_path: Path,
+    server: ObjectServer,
+    store: dict[str, str],
+    number: int,
+) -> None:
+    """SIGKILL at the n-th request of each; then the same command again."""
+    elsewhere = tmp_path / "elsewhere"
+    for words in (["push", demo_root / TRAIN, STORE], ["pull", STORE, elsewhere / TRAIN]):
+        left, victims = [number], list[int]()
+        server.watch = functools.partial(_kill_at_last, left, victims)
+        process = started(*words, env=store)
+        victims.append(process.pid)
+        process.communicate(timeout=60)
+        server.watch = None
+        assert process.returncode == (-signal.SIGKILL if left[0] <= 0 else 0)
+        assert not (elsewhere / TRAIN / "manifest.json").exists() or words[0] == "pull"
+        assert corpusmill(*words, env=store).returncode == 0
+
+    verified = corpusmill("verify", elsewhere / TRAIN)
+    assert verified.stdout.splitlines()[-1] == digest_of(demo_root / TRAIN)
+    assert verified.returncode == 0
+    assert [path.name for path in (elsewhere / SET).iterdir() if "building" in path.name] == []
+
+
+def test_credentials_are_in_no_message_and_no_file(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, server: ObjectServer, store: dict[str, str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    verbose = {**store, "CORPUSMILL_VERBOSE": "1"}
+    answers = [corpusmill("push", demo_root / TRAIN, STORE, env=verbose)]
+    answers.append(corpusmill("pull", STORE, elsewhere / TRAIN, env=verbose))
+    server.faults = [Fault("flip", "GET", count=1000)]
+    answers.append(corpusmill("pull", STORE, elsewhere / "again", env=verbose))
+
+    assert [answer.returncode for answer in answers] == [0, 0, 1]
+    said = "".join(answer.stdout + answer.stderr for answer in answers).encode()
+    written = [path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()]
+    stored = [stored.data for stored in server.objects.values()]
+    for content in [said, *written, *stored]:
+        assert SECRET.encode() not in content
+        assert store["AWS_ACCESS_KEY_ID"].encode() not in content

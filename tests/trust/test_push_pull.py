@@ -1,0 +1,381 @@
+"""Push and pull: what is pulled is what was pushed, after any cut, and no flipped bit gets through."""
+
+import dataclasses
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+from healing_set import HealingSet, verify
+from object_server import Fault, Kind, ObjectServer, Stored, serving
+
+from pipeline_assets.corpus.publishing.hub_repo import UploadFile
+from pipeline_assets.corpus.stores.object_store import ObjectStore
+from pipeline_assets.spine.artifact import check_record_path, open_artifact, read_manifest
+from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
+from pipeline_assets.trust import pull as pulling
+from pipeline_assets.trust.pull import find_ref, pull_all
+from pipeline_assets.trust.push import Pushed, push, read_ref
+
+pytest.importorskip("obstore", reason="obstore is not installed")
+HOUR_S = 3600.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ObjectServer]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def store(server: ObjectServer) -> ObjectStore:
+    return ObjectStore.open("s3://bucket/a")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    return tmp_path / "elsewhere"
+
+
+@pytest.fixture
+def split(made: HealingSet) -> Path:
+    """Folder of a split, a member of a dataset, with a selection and a snapshot upstream."""
+    return made.folder("train")
+
+
+def name_of(folder: Path, root: Path) -> str:
+    return folder.relative_to(root).as_posix()
+
+
+def send(folder: Path, made: HealingSet, store: ObjectStore, upstream: bool = True) -> Pushed:
+    return push(folder, made.root, store, upstream=upstream, log_every_s=HOUR_S)
+
+
+def fetch(store: ObjectStore, name: str, root: Path, upstream: bool = True, replace: bool = False) -> tuple[int, int]:
+    ref = find_ref(store, name, None)
+    return pull_all(store, ref, root / name, root if upstream else None, replace, HOUR_S)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Contents of all files but locks, and manifests, whose provenance has the fencing number of the last builder."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".lock", "fest.json")))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_what_is_pulled_with_its_lineage_is_current_in_another_data_root(
+    made: HealingSet, store: ObjectStore, elsewhere: Path
+) -> None:
+    dataset = made.folder("dataset")
+    send(dataset, made, store)
+
+    count, _ = fetch(store, name_of(dataset, made.root), elsewhere)
+
+    targets = made.recipe.targets()
+    assert count == len(targets) == 5
+    for target in targets:
+        assert target.state(elsewhere)[0] == "current"
+        assert target.is_up_to_date(elsewhere) == target.is_up_to_date(made.root)
+        assert files_of(elsewhere / target.folder) == files_of(made.root / target.folder)
+    assert verify(elsewhere / dataset.relative_to(made.root), elsewhere).verdict.startswith("intact")
+    assert fetch(store, name_of(dataset, made.root), elsewhere) == (count, 0)
+
+
+def test_members_are_pulled_with_their_artifact_into_any_folder(
+    made: HealingSet, store: ObjectStore, elsewhere: Path
+) -> None:
+    send(made.folder("dataset"), made, store, upstream=False)
+
+    count, _ = pull_all(store, find_ref(store, None, None), elsewhere / "anywhere", None, False, HOUR_S)
+
+    assert count == 3
+    assert verify(elsewhere / "anywhere").verdict == "intact"
+
+
+def test_objects_are_sent_before_manifests_and_the_pointer_last(
+    made: HealingSet, split: Path, store: ObjectStore, server: ObjectServer
+) -> None:
+    pushed = send(split, made, store)
+
+    sent = [key.split("/")[1] for method, key in server.requests if method == "PUT" and not key.endswith("probe")]
+    assert [*dict.fromkeys(sent)] == ["objects", "manifests", "refs"]
+    assert sent == sorted(sent, key=["objects", "manifests", "refs"].index)
+    assert pushed.sent == pushed.bytes > 0
+    assert pushed.earlier is None
+
+
+def test_pushed_again_nothing_is_sent_and_a_lineage_is_kept(made: HealingSet, split: Path, store: ObjectStore) -> None:
+    first = send(split, made, store)
+
+    again = send(split, made, store)
+    alone = send(split, made, store, upstream=False)
+
+    assert (again.sent, alone.sent) == (0, 0)
+    assert again.earlier == alone.earlier == first.ref.artifacts[0].digest
+    assert read_ref(store, name_of(split, made.root))[1] == first.ref
+
+
+@pytest.mark.parametrize("share", [0.4, 0.6, 0.9])
+def test_a_push_that_is_cut_off_leaves_no_pointer_and_goes_on(
+    made: HealingSet, split: Path, store: ObjectStore, server: ObjectServer, elsewhere: Path, share: float
+) -> None:
+    pushed = send(split, made, store)
+    puts = sum(method == "PUT" for method, _ in server.requests)
+    server.objects.clear()
+    server.faults = [Fault("403", "PUT", count=1000, after=int(share * puts))]
+
+    with pytest.raises(DeniedError, match=r"the store refuses access \(HTTP 403\); check the credentials"):
+        send(split, made, store)
+    server.faults = []
+    sent_before = sum(len(stored.data) for stored in server.objects.values())
+    assert store.keys("refs") == []
+    again = send(split, made, store)
+
+    assert again.sent == pushed.bytes - sent_before < pushed.bytes
+    fetch(store, name_of(split, made.root), elsewhere)
+    assert files_of(elsewhere / split.relative_to(made.root)) == files_of(split)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_pull_that_is_cut_off_seals_nothing_and_goes_on_where_it_was(
+    made: HealingSet,
+    split: Path,
+    store: ObjectStore,
+    server: ObjectServer,
+    elsewhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
+) -> None:
+    """Every part of a file that had arrived before is not fetched again."""
+    monkeypatch.setattr(pulling, "_PART_BYTES", 100)
+    monkeypatch.setattr(pulling, "_THREADS", 1)
+    name = name_of(split, made.root)
+    send(split, made, store)
+    server.requests.clear()
+    fetch(store, name, elsewhere / "whole", upstream=False)
+    gets = [key for method, key in server.requests if method == "GET" and "objects" in key]
+    server.faults = [Fault("403", "GET", "objects", count=1000, after=int(share * len(gets)))]
+
+    with pytest.raises(DeniedError):
+        fetch(store, name, elsewhere, upstream=False)
+    assert read_manifest(elsewhere / name) is None
+    server.faults = []
+    server.requests.clear()
+    fetch(store, name, elsewhere, upstream=False)
+
+    gets_again = [key for method, key in server.requests if method == "GET" and "objects" in key]
+    assert len(gets) > 20
+    assert len(gets_again) == len(gets) - int(share * len(gets))
+    assert files_of(elsewhere / name) == files_of(split)
+    assert [path.name for path in (elsewhere / name).parent.iterdir() if "building" in path.name] == []
+
+
+@pytest.mark.parametrize("part", ["objects", "manifests"])
+def test_a_flipped_bit_on_the_way_is_named_and_a_second_pull_is_right(
+    made: HealingSet, split: Path, store: ObjectStore, server: ObjectServer, elsewhere: Path, part: str
+) -> None:
+    name = name_of(split, made.root)
+    send(split, made, store)
+    server.faults = [Fault("flip", "GET", part)]
+
+    with pytest.raises(
+        InputError, match=f"s3://bucket/a/{part}/.*: the object has sha256 .*, expected .*; delete the object, and push"
+    ):
+        fetch(store, name, elsewhere)
+    assert read_manifest(elsewhere / name) is None
+
+    fetch(store, name, elsewhere)
+    assert files_of(elsewhere / name) == files_of(split)
+
+
+DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes | None]]] = {
+    "flipped": ("the object has sha256 .*, expected", lambda data: data[:-1] + bytes([data[-1] ^ 1])),
+    "cut": ("the object has sha256 .*, expected", lambda data: data[:-1]),
+    "empty": ("the object is missing or empty", lambda data: b""),
+    "missing": ("the object is missing or empty", lambda data: None),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("part", ["objects", "manifests"])
+def test_damage_in_the_store_is_named_and_mended_by_another_push(
+    made: HealingSet, split: Path, store: ObjectStore, server: ObjectServer, elsewhere: Path, part: str, damage: str
+) -> None:
+    name, (message, change) = name_of(split, made.root), DAMAGE[damage]
+    pushed = send(split, made, store)
+    stored = open_artifact(split).manifest.storage[0].sha256 if part == "objects" else pushed.ref.artifacts[0].manifest
+    key = next(key for key in server.objects if stored in key)
+    data = change(server.objects.pop(key).data)
+    if data is not None:
+        server.objects[key] = Stored(data, 0)
+
+    with pytest.raises(InputError, match=f"s3://bucket/{key}: {message}"):
+        fetch(store, name, elsewhere)
+    assert read_manifest(elsewhere / name) is None
+    server.objects.pop(key, None)  # as the message says
+    send(split, made, store)
+    fetch(store, name, elsewhere)
+
+    assert files_of(elsewhere / name) == files_of(split)
+
+
+def test_a_damaged_file_is_not_pushed(made: HealingSet, split: Path, store: ObjectStore, server: ObjectServer) -> None:
+    path = split / open_artifact(split).manifest.storage[0].path
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"~")
+
+    with pytest.raises(InputError, match=f"{path}: sha256 is .*, sealed with"):
+        send(split, made, store)
+
+    assert store.keys("refs") == []
+
+
+def other_set(made: HealingSet, folder: Path) -> HealingSet:
+    """The same data root with another artifact in the folder of the split: its snapshot."""
+    root = folder / "other"
+    for target in made.recipe.targets()[:1]:
+        shutil.copytree(made.root / target.folder, root / made.folder("train").relative_to(made.root))
+    return dataclasses.replace(made, run=dataclasses.replace(made.run, root=root))
+
+
+def test_of_two_pushes_one_wins_and_the_other_is_told(
+    made: HealingSet, split: Path, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one begins and ends while the first one sends its objects."""
+    other, put, name = other_set(made, tmp_path), ObjectStore.put, name_of(split, made.root)
+    winner = open_artifact(other.root / name).manifest.digest
+
+    def overtaken(store: ObjectStore, files: Sequence[UploadFile]) -> int:
+        monkeypatch.setattr(ObjectStore, "put", put)
+        send(other.root / name, other, store, upstream=False)
+        return put(store, files)
+
+    monkeypatch.setattr(ObjectStore, "put", overtaken)
+    told = (
+        f"s3://bucket/a/refs/{name}.json: the pointer was replaced by one that leads to {winner}, since this push began"
+    )
+    with pytest.raises(RetryableError, match=f"{told}; pull {name} to compare, or push again to replace it"):
+        send(split, made, store)
+    assert find_ref(store, name, None).artifacts[0].digest == winner
+
+    again = send(split, made, store)
+    assert again.earlier == winner
+    assert find_ref(store, name, None) == again.ref
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+def test_simultaneous_pushes_leave_one_whole_artifact(
+    made: HealingSet, split: Path, store: ObjectStore, server: ObjectServer, elsewhere: Path, tmp_path: Path, seed: int
+) -> None:
+    other, name, dice = other_set(made, tmp_path), name_of(split, made.root), random.Random(seed)
+    kinds: list[Kind] = ["503", "409", "lost answer", "slow"]
+    server.faults = [Fault(dice.choice(kinds), "PUT", after=dice.randrange(20)) for _ in range(3)]
+
+    def try_push(pusher: HealingSet) -> str | None:
+        try:
+            return send(pusher.root / name, pusher, store, upstream=False).ref.artifacts[0].digest
+        except RetryableError as error:
+            assert "since this push began" in str(error)
+            return None
+
+    with ThreadPoolExecutor(4) as pool:
+        won = {digest for digest in pool.map(try_push, [made, other, made, other]) if digest is not None}
+
+    fetch(store, name, elsewhere, upstream=False)
+    assert open_artifact(elsewhere / name).manifest.digest in won
+    assert verify(elsewhere / name).verdict == "intact"
+
+
+def test_another_artifact_is_replaced_only_on_demand(
+    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path, tmp_path: Path
+) -> None:
+    other, name = other_set(made, tmp_path), name_of(split, made.root)
+    send(other.root / name, other, store, upstream=False)
+    fetch(store, name, elsewhere, upstream=False)
+    sealed = open_artifact(elsewhere / name).manifest.digest
+    digest = send(split, made, store).ref.artifacts[0].digest
+
+    with pytest.raises(UsageError, match=f"the folder has another artifact, {sealed}; use --replace to pull {digest}"):
+        fetch(store, name, elsewhere, upstream=False)
+    fetch(store, name, elsewhere, upstream=False, replace=True)
+
+    assert open_artifact(elsewhere / name).manifest.digest == digest
+
+
+def test_a_damaged_artifact_is_replaced_only_on_demand(made: HealingSet, store: ObjectStore, elsewhere: Path) -> None:
+    train = made.folder("train")
+    name = name_of(train, made.root)
+    send(train, made, store)
+    fetch(store, name, elsewhere, upstream=False)
+    path = elsewhere / name / open_artifact(train).manifest.storage[0].path
+    path.chmod(0o644)
+    path.write_bytes(b"short")
+
+    with pytest.raises(UsageError, match="the artifact is damaged; use --replace"):
+        fetch(store, name, elsewhere, upstream=False)
+    fetch(store, name, elsewhere, upstream=False, replace=True)
+
+    assert verify(elsewhere / name).verdict == "intact"
+
+
+def test_without_a_name_the_only_artifact_is_pulled_and_several_are_listed(
+    made: HealingSet, split: Path, store: ObjectStore, server: ObjectServer
+) -> None:
+    snapshot = made.folder("snapshot")
+    names = sorted([name_of(split, made.root), name_of(snapshot, made.root)])
+    with pytest.raises(UsageError, match="s3://bucket/a: the store has no artifacts; correct the URL"):
+        find_ref(store, None, None)
+
+    only = send(split, made, store).ref
+    assert find_ref(store, None, "megatron/other") == only
+    send(snapshot, made, store)
+
+    assert find_ref(store, None, name_of(split, made.root)) == only
+    with pytest.raises(UsageError, match=f"the store has 2 artifacts: {', '.join(names)}; pass one of the names"):
+        find_ref(store, None, "megatron/other")
+    with pytest.raises(UsageError, match=f"the store lacks x, and has: {', '.join(names)}; pass one of the names"):
+        find_ref(store, "x", None)
+    server.faults = [Fault("stale list", count=2)]  # a name that is known needs no list
+    assert find_ref(store, names[0], None).artifacts[0].folder == names[0]
+
+
+@pytest.mark.parametrize("folder", ["../outside", "/outside", "megatron/../../outside", ""])
+def test_a_pointer_that_leads_out_of_the_data_root_is_refused(
+    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path, folder: str
+) -> None:
+    name = name_of(split, made.root)
+    ref = send(split, made, store).ref
+    entries = (*ref.artifacts[:-1], msgspec.structs.replace(ref.artifacts[-1], folder=folder))
+    forged = msgspec.json.encode(msgspec.structs.replace(ref, artifacts=entries))
+    assert store.replace(f"refs/{name}.json", forged, store.pointer(f"refs/{name}.json"))
+
+    with pytest.raises(InputError, match="not a pointer of this program"):
+        fetch(store, name, elsewhere)
+    assert not elsewhere.exists()
+
+
+def test_a_manifest_of_another_artifact_is_refused(
+    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path
+) -> None:
+    name = name_of(split, made.root)
+    ref = send(split, made, store).ref
+    swapped = msgspec.structs.replace(ref.artifacts[0], manifest=ref.artifacts[-1].manifest)
+    forged = msgspec.json.encode(msgspec.structs.replace(ref, artifacts=(swapped,)))
+    assert store.replace(f"refs/{name}.json", forged, store.pointer(f"refs/{name}.json"))
+
+    with pytest.raises(InputError, match=f"not the manifest of {swapped.digest}"):
+        fetch(store, name, elsewhere)
+
+
+def test_an_artifact_without_recorded_checks_is_pulled_without_them(
+    made: HealingSet, store: ObjectStore, elsewhere: Path
+) -> None:
+    snapshot = made.folder("snapshot")
+    check_record_path(snapshot).unlink(missing_ok=True)
+    send(snapshot, made, store)
+
+    fetch(store, name_of(snapshot, made.root), elsewhere)
+
+    assert not check_record_path(elsewhere / name_of(snapshot, made.root)).exists()
