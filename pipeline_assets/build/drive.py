@@ -9,6 +9,7 @@ from pipeline_assets.build.checks import run_checks
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
+from pipeline_assets.spine.json_log import logging_artifact
 from pipeline_assets.spine.lineage import MANIFEST_COPIES
 from pipeline_assets.spine.lock import BuilderBusy
 
@@ -37,7 +38,12 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     check raises no error; see `Target.raise_if_failed`.
     """
     kind, was_current = target.kind, target.matches_recipe(run.root)
-    artifact = build_without_checks(target, run)
+    with logging_artifact(target.folder):
+        artifact = build_without_checks(target, run)
+        if not was_current:
+            identity = artifact.manifest.identity
+            facts = {"digest": identity.digest, "counts": identity.counts}
+            logger.debug("sealed %s %s", target.role, identity.digest, extra={"facts": facts})
     if target.export_as is not None:
         copy_manifest(artifact, run.root / MANIFEST_COPIES / target.export_as)
     if kind.after_build is not None:

@@ -19,6 +19,7 @@ import typer
 
 from pipeline_assets.commands.output import writing_output
 from pipeline_assets.spine.errors import InputError, OptionFinder, RetryableError, UsageError
+from pipeline_assets.spine.json_log import JsonFormatter, is_json_log
 from pipeline_assets.spine.visible import VISIBLE
 
 
@@ -45,9 +46,9 @@ Workers = Annotated[
 VERBOSE = "CORPUSMILL_VERBOSE"
 _STOPS = (signal.SIGTERM, signal.SIGHUP)
 _FIRST_WORD = re.compile(r"(\s*)(\w+)((?s:.*))")
-_COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed"), "green")
+_COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed", "ok"), "green")
 _COLOURS |= dict.fromkeys(("stale", "missing", "building", "interrupted", "unfinished", "warning"), "yellow")
-_COLOURS |= dict.fromkeys(("failed", "FAILED", "damaged", "differs"), "red")
+_COLOURS |= dict.fromkeys(("failed", "FAILED", "damaged", "differs", "fault"), "red")
 # A line to print: a text, or its parts; a coloured part is (text, colour).
 Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 
@@ -84,10 +85,15 @@ def print_lines(lines: Iterable[Line], err: bool = False) -> None:
 def echo(line: Line, err: bool = False) -> None:
     """Print a line with visible control characters, in colour where supported."""
     parts = [line] if isinstance(line, str) else line
-    text = "".join(
-        part.translate(VISIBLE) if isinstance(part, str) else typer.style(part[0].translate(VISIBLE), fg=part[1])
-        for part in parts
-    )
+    if err and is_json_log():
+        text = "".join(part if isinstance(part, str) else part[0] for part in parts)
+        level = "ERROR" if text.startswith(("corpusmill: ", "FAILED")) else "WARNING"
+        text = JsonFormatter().format(logging.makeLogRecord({"msg": text, "levelname": level}))
+    else:
+        text = "".join(
+            part.translate(VISIBLE) if isinstance(part, str) else typer.style(part[0].translate(VISIBLE), fg=part[1])
+            for part in parts
+        )
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     with contextlib.nullcontext() if err else writing_output():
         typer.echo(text, err=err, color=False if is_plain else None)
@@ -220,9 +226,10 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 def log_to_stderr() -> None:
     """Print the log lines of corpusmill to stderr."""
     handler = _StderrHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    as_text = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
+    handler.setFormatter(JsonFormatter() if is_json_log() else as_text)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # our own log has each of its tries
     logger = logging.getLogger("corpusmill")
     logger.handlers = [handler, *(other for other in logger.handlers if isinstance(other, logging.FileHandler))]
-    logger.setLevel(logging.DEBUG if os.environ.get(VERBOSE) else logging.INFO)
+    logger.setLevel(logging.DEBUG if os.environ.get(VERBOSE) or is_json_log() else logging.INFO)
     logger.propagate = False

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from pipeline_assets.spine.bars import Bar
+from pipeline_assets.spine.json_log import is_json_log
 
 logger = logging.getLogger("corpusmill")
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -42,13 +43,14 @@ class Progress:
         now, is_over = time.monotonic(), self._done >= self._total
         if now < self._quiet_until:
             return
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not is_json_log():
             if self._bar is None or not self._bar.is_shown:
                 self._bar = Bar(self._title)
             self._bar.draw(self._done, self._total, self._format())
         elif now - self._reported >= self._every_s or is_over:
             self._reported = now
-            logger.info(self.line())
+            facts = {"stage": self._title, "done": self._done, "total": self._total, "unit": self._unit}
+            logger.info(self.line(), extra={"facts": facts | {"counts": dict(self._counts)}})
 
     def line(self) -> str:
         """Format the title, finished work, counts, rates and remaining time."""

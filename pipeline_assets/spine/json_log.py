@@ -1,0 +1,41 @@
+"""Log lines as JSON, for programs that collect logs."""
+
+import contextlib
+import datetime
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+LOG = "CORPUSMILL_LOG"
+
+
+def is_json_log() -> bool:
+    return os.environ.get(LOG) == "json"
+
+
+class JsonFormatter(logging.Formatter):
+    """Formatter of records as JSON objects on one line.
+
+    Keys are `time` (UTC), `level`, `message` and `artifact`, the folder that this process is building, or null; and the
+    items of a record's `facts`, such as `stage` and `counts`.
+    """
+
+    artifact: ClassVar[str | None] = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
+        values = {"time": time, "level": record.levelname.lower(), "message": record.getMessage()}
+        return json.dumps(values | {"artifact": self.artifact} | getattr(record, "facts", {}))
+
+
+@contextlib.contextmanager
+def logging_artifact(folder: Path) -> Iterator[None]:
+    """Name the artifact that the block builds in JSON log lines."""
+    JsonFormatter.artifact = str(folder)
+    try:
+        yield
+    finally:
+        JsonFormatter.artifact = None
