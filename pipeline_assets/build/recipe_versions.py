@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.garbage import Collector
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
 from pipeline_assets.build.systems import Systems
@@ -107,22 +107,24 @@ def earlier_version(name: str, date: str, root: Path) -> Path:
     return earlier[-1] if earlier else recipe_path(name, root)
 
 
+def old_versions(name: str, root: Path, keep: int) -> set[str]:
+    """Return the names of all but the `keep` newest versions of a recipe."""
+    return {path.stem for path in list_versions(name, root)[:-keep]}
+
+
 def delete_old_artifacts(
     name: str, root: Path, systems: Systems, keep: int, say: Callable[[str], None] = logger.info
 ) -> None:
     """Remove the artifacts of all but the `keep` (at least 1) newest versions.
 
-    Recipe files, and artifacts that another recipe requests, are kept.
+    Recipe files, and artifacts that another recipe or artifact needs, are kept.
     """
-    old = {path.stem for path in list_versions(name, root)[: -max(keep, 1)]}
-    recipes, _ = systems.load_recipes(root)
-    kept = {folder for recipe in recipes if recipe.name not in old for folder in _folders(recipe)}
-    for recipe in recipes:
-        for folder in _folders(recipe) - kept if recipe.name in old else ():
-            if (root / folder).exists():
-                durable.remove(root / folder)
-                say(f"removed {folder}: the newest {keep} versions are kept")
-
-
-def _folders(recipe: Recipe) -> set[Path]:
-    return {target.folder for target in recipe.targets()}
+    old = old_versions(name, root, max(keep, 1))
+    recipes = [recipe for recipe in systems.load_recipes(root)[0] if recipe.name in old]
+    folders = {root / target.folder for recipe in recipes for target in recipe.targets()}
+    collector = Collector(root, systems, ignored=old)
+    garbage, needs = collector.find()
+    garbage = [entry for entry in garbage if entry.artifact in folders]
+    collector.remove(garbage, needs.sealed)
+    for entry in garbage:
+        say(f"removed {entry.folder.relative_to(root)}: the newest {keep} versions are kept")

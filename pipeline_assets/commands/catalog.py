@@ -39,6 +39,8 @@ COMMANDS = {
     "demo.loopback_hub": {"hub serve": "Serve a folder as a hub on loopback."},
     "ui": {"ui": "Open the Dagster UI of a data root; Ctrl-C stops it."},
     "commands.status": {"status": "Show the artifacts in the data root and which ones need work."},
+    "commands.doctor": {"doctor": "Examine this machine, data root and settings."},
+    "commands.gc": {"gc": "List or remove what no recipe and no artifact needs."},
     "commands.verify": {"verify": "Verify every file of an artifact against its manifest."},
     "commands.rebuild": {
         "rebuild": "Build an artifact again from its manifest and compare.",

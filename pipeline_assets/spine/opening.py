@@ -40,7 +40,7 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingD
         BuilderBusy: Another process builds the same target.
         RetryableError: The target has files and was never sealed.
     """
-    with locked(target, _highest_fence(target)) as lock:
+    with locked(target, highest_fence(target)) as lock:
         _recover_locked(target)
         has_partial_work = bool(staging_folders(target))
         folder = _adopt(target, plan, lock.fence)
@@ -65,7 +65,7 @@ def seal_in_place(
     since another builder sealed the artifact, nothing is written, because the artifact may be in use.
     """
     durable.make_folder(target)
-    with locked(target, _highest_fence(target)) as lock:
+    with locked(target, highest_fence(target)) as lock:
         durable.remove_abandoned(target)
         if is_sealed():
             return artifact.open_artifact(target)
@@ -73,6 +73,14 @@ def seal_in_place(
         durable.write_durably(target / FILE_NAME, manifest.to_bytes())
         make_read_only(target, [target / FILE_NAME])
     return artifact.open_artifact(target, manifest.digest)
+
+
+def read_plan(folder: Path) -> Mapping[str, Any]:
+    """Return the plan of a staging directory; empty if it cannot be read."""
+    try:
+        return _PLAN_FILE.read(folder / PLAN)
+    except (FileNotFoundError, NotADirectoryError, InputError):
+        return {}
 
 
 def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
@@ -99,11 +107,11 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
 def recover(target: Path) -> None:
     """Finish or undo an interrupted seal, unless a live builder holds the lock."""
     if leftover_folders(target, "old") or any(_is_unadoptable(folder) for folder in staging_folders(target)):
-        with contextlib.suppress(InputError), locked(target, _highest_fence(target)):
+        with contextlib.suppress(InputError), locked(target, highest_fence(target)):
             _recover_locked(target)
 
 
-def _highest_fence(target: Path) -> int:
+def highest_fence(target: Path) -> int:
     """Return the highest fencing number of a target's leftovers and manifest, or 0."""
     sealed = artifact.try_read_manifest(target)
     sealed_number = 0 if sealed is None else sealed.provenance.get(BUILDER, 0)

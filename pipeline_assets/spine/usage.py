@@ -5,7 +5,8 @@ import gc
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _OWN_USAGES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -52,13 +53,24 @@ def cpu_seconds() -> float:
 
 def folder_bytes(folder: Path) -> int:
     """Return the bytes of all files below a folder, hard links once; 0 if missing."""
-    files: dict[tuple[int, int], int] = {}
+    return sum({(file.st_dev, file.st_ino): file.st_size for file in _files_below(folder).values()}.values())
+
+
+def freed_bytes(folders: Iterable[Path]) -> int:
+    """Return the bytes that the removal of folders frees: of files without a link elsewhere."""
+    files = {path: file for folder in folders for path, file in _files_below(folder).items()}.values()
+    links = Counter((file.st_dev, file.st_ino) for file in files)
+    sizes = {(file.st_dev, file.st_ino): (file.st_size, file.st_nlink) for file in files}
+    return sum(size for inode, (size, all_links) in sizes.items() if links[inode] == all_links)
+
+
+def _files_below(folder: Path) -> dict[str, os.stat_result]:
+    files: dict[str, os.stat_result] = {}
     for path, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # a live builder may rename files
-                status = os.lstat(os.path.join(path, name))
-                files[status.st_dev, status.st_ino] = status.st_size
-    return sum(files.values())
+                files[os.path.join(path, name)] = os.lstat(os.path.join(path, name))
+    return files
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +67,8 @@ def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
         if path.suffix == PARTIAL:
             continue
         if file_sha256(path) == path.suffix[1:]:
+            with suppress(PermissionError):  # the file of another user, who alone can remove it
+                os.utime(path)  # `gc` keeps what was used in the last day
             return path
         logger.warning("%s: cached bytes are damaged; fetching them again", path)
         path.unlink()

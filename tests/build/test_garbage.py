@@ -1,0 +1,259 @@
+"""Removal of garbage: only needless files, safe at any crash and next to builds."""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from crash_points import count_steps, killed_at
+from graph_system import SYSTEMS, Node, build_graph, write_graph
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.build.garbage import Collector
+from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.lineage import AREAS, Lineage, collect_chain
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.opening import open_staging_dir
+from pipeline_assets.trust.result import Scope
+from pipeline_assets.trust.verify import read_and_check, scan_chain
+
+CHAIN: dict[str, Node] = {"a": ("one", ()), "b": ("two", ("a",)), "c": ("three", ("b",))}
+FORK: dict[str, Node] = CHAIN | {"d": ("four", ("a",))}
+
+
+@pytest.fixture(autouse=True)
+def _only_graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Shipped recipes are of systems that this test does not have."""
+    monkeypatch.setattr("pipeline_assets.build.recipe_paths.PROJECT_RECIPES", tmp_path / "no recipes")
+    yield
+    AREAS.remove("graph")
+    AREAS.append("graph")
+
+
+def collect(root: Path, **options: object) -> list[str]:
+    """Find and remove garbage; return its folders in order."""
+    collector = Collector(root, SYSTEMS, **options)  # type: ignore[arg-type]
+    garbage, needs = collector.find()
+    collector.remove(garbage, needs.sealed)
+    return [str(entry.folder.relative_to(root)) for entry in garbage]
+
+
+def sealed_in(root: Path) -> set[str]:
+    return {str(folder.relative_to(root)) for folder in Lineage(root).sealed}
+
+
+def assert_whole(root: Path) -> None:
+    """Assert that every artifact is intact, with all its inputs."""
+    for folder in Lineage(root).sealed:
+        verification = scan_chain(folder, Scope(root, None, False, 1, 60.0), SYSTEMS.label_names)
+        read_and_check(verification)
+        assert verification.verdict == "intact", verification.findings
+
+
+def states(root: Path) -> dict[str, str]:
+    recipes, errors = SYSTEMS.load_recipes(root)
+    assert not errors
+    return {
+        str(status.target.folder): f"{status.condition} {status.reason}"
+        for recipe in recipes
+        for status in artifact_statuses(root, recipe.targets())
+    }
+
+
+def test_artifacts_of_a_deleted_recipe_are_garbage_downstream_first(tmp_path: Path) -> None:
+    for name in ("kept", "old"):
+        write_graph(tmp_path, name, CHAIN)
+        build_graph(tmp_path, name)
+    (tmp_path / "recipes" / "old.yaml").unlink()
+
+    assert collect(tmp_path) == ["graph/old/c", "graph/old/b", "graph/old/a"]
+
+    assert sealed_in(tmp_path) == {"graph/kept/a", "graph/kept/b", "graph/kept/c"}
+    assert [path.name for path in (tmp_path / "graph" / "old").iterdir() if path.suffix != ".lock"] == []
+    assert collect(tmp_path) == []
+    assert_whole(tmp_path)
+
+
+def test_inputs_of_a_stale_artifact_are_kept(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", CHAIN)
+    build_graph(tmp_path, "words")
+    write_graph(tmp_path, "words", {"c": ("three", ())})
+
+    assert collect(tmp_path) == []
+
+    shutil.rmtree(tmp_path / "graph" / "words" / "c")
+    assert collect(tmp_path) == ["graph/words/b", "graph/words/a"]
+
+
+def test_a_younger_artifact_keeps_its_older_inputs(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", FORK)
+    build_graph(tmp_path, "words")
+    (tmp_path / "recipes" / "words.yaml").unlink()
+    for name in ("a", "b", "c"):
+        os.utime(tmp_path / "graph" / "words" / name / "manifest.json", (0, time.time() - 3 * 86_400))
+
+    assert collect(tmp_path, min_age_s=2 * 86_400) == ["graph/words/c", "graph/words/b"]
+
+    assert sealed_in(tmp_path) == {"graph/words/a", "graph/words/d"}
+    assert_whole(tmp_path)
+
+
+def test_while_a_recipe_or_a_manifest_cannot_be_read_no_artifact_is_garbage(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", CHAIN)
+    build_graph(tmp_path, "words")
+    recipe = tmp_path / "recipes" / "words.yaml"
+    recipe.write_text("system: [")
+
+    assert collect(tmp_path) == []
+    recipe.unlink()
+    manifest = tmp_path / "graph" / "words" / "c" / "manifest.json"
+    manifest.chmod(0o644)
+    manifest.write_text("{")
+    assert collect(tmp_path) == []
+
+    _, needs = Collector(tmp_path, SYSTEMS).find()
+    assert [error.where for error in needs.doubts] == [str(manifest)]
+
+
+@contextlib.contextmanager
+def interrupted(root: Path, name: str, node: str) -> Iterator[Path]:
+    """Open the staging directory of a node, as a living builder does."""
+    [target] = [
+        target for target in SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets() if target.name == node
+    ]
+
+    with open_staging_dir(root / target.folder, target.plan(root)) as staging:
+        yield staging.folder
+
+
+def test_inputs_and_folder_of_a_living_builder_are_kept_although_no_recipe_is_left(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", CHAIN)
+    build_graph(tmp_path, "words")
+    shutil.rmtree(tmp_path / "graph" / "words" / "c")
+
+    with interrupted(tmp_path, "words", "c") as folder:
+        (tmp_path / "recipes" / "words.yaml").unlink()
+        assert collect(tmp_path) == []
+        assert folder.exists()
+    assert collect(tmp_path) == ["graph/words/.c.building.2", "graph/words/b", "graph/words/a"]
+
+    assert sealed_in(tmp_path) == set()
+
+
+def test_an_interrupted_build_that_run_continues_is_kept_and_a_needless_leftover_is_not(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", CHAIN)
+    build_graph(tmp_path, "words")
+    shutil.rmtree(tmp_path / "graph" / "words" / "c")
+    with interrupted(tmp_path, "words", "c") as folder:
+        pass
+    shutil.copytree(folder, needless := tmp_path / "graph" / "words" / ".a.building.9")
+    before = states(tmp_path)
+
+    assert collect(tmp_path) == ["graph/words/.a.building.9"]
+
+    assert folder.exists() and not needless.exists()
+    assert states(tmp_path) | {"graph/words/a": ""} == before | {"graph/words/a": ""}
+
+
+def test_an_artifact_that_another_process_builds_is_kept(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", {"a": ("one", ())})
+    build_graph(tmp_path, "words")
+    (tmp_path / "recipes" / "words.yaml").unlink()
+
+    with locked(tmp_path / "graph" / "words" / "a"):
+        assert collect(tmp_path) == ["graph/words/a"]
+        assert sealed_in(tmp_path) == {"graph/words/a"}
+
+    assert collect(tmp_path) == ["graph/words/a"]
+    assert sealed_in(tmp_path) == set()
+
+
+def test_a_build_that_begins_during_the_removal_gets_its_inputs_back(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", FORK)
+    build_graph(tmp_path, "words")
+    (tmp_path / "recipes" / "words.yaml").unlink()
+    steps = 0
+
+    def build_before_a_is_hidden(kind: durable.Operation, path: Path) -> None:
+        nonlocal steps
+        if kind == "rename" and path.name.startswith(".a.building."):
+            durable.failpoint, steps = None, steps + 1
+            write_graph(tmp_path, "words", {"a": ("one", ()), "new": ("five", ("a",))})
+            build_graph(tmp_path, "words")
+
+    durable.failpoint = build_before_a_is_hidden
+    try:
+        assert collect(tmp_path)[-1] == "graph/words/a"
+    finally:
+        durable.failpoint = None
+
+    assert steps == 1
+    assert sealed_in(tmp_path) == {"graph/words/a", "graph/words/new"}
+    assert_whole(tmp_path)
+    assert set(states(tmp_path).values()) == {"current None"}
+
+
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_any_step_nothing_that_remains_lacks_an_input_and_the_next_removal_ends_it(
+    stride: int, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole"
+    for name in ("kept", "old"):
+        write_graph(whole, name, FORK)
+        build_graph(whole, name)
+    (whole / "recipes" / "old.yaml").unlink()
+    shutil.copytree(whole / "graph" / "old" / "a", whole / "graph" / "old" / ".b.building.7")
+    steps = count_steps(lambda: collect(shutil.copytree(whole, tmp_path / "counted")))
+
+    for step in range(1, steps + 1, stride):
+        root = shutil.copytree(whole, tmp_path / str(step))
+        assert killed_at(step, lambda root=root: collect(root))  # type: ignore[misc]
+        assert_whole(root)
+        collect(root)
+        assert sealed_in(root) == {f"graph/kept/{name}" for name in "abcd"}
+        assert [path for path in (root / "graph" / "old").iterdir() if path.suffix != ".lock"] == []
+        shutil.rmtree(root)
+    assert steps > 20
+
+
+GRAPHS = st.lists(st.tuples(st.sampled_from("xyz"), st.sets(st.integers(0, 4), max_size=2)), min_size=1, max_size=5)
+
+
+def graph(drawn: list[tuple[str, set[int]]]) -> dict[str, Node]:
+    names = "abcde"
+    return {
+        names[number]: (word, tuple(names[i] for i in sorted(inputs) if i < number))
+        for number, (word, inputs) in enumerate(drawn)
+    }
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(built=st.lists(GRAPHS, min_size=1, max_size=3), later=st.lists(st.none() | GRAPHS, min_size=3, max_size=3))
+def test_what_remains_is_intact_with_all_inputs_and_no_state_changes(
+    built: list[list[tuple[str, set[int]]]], later: list[list[tuple[str, set[int]]] | None], tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir()
+    for number, drawn in enumerate(built):
+        path = write_graph(root, f"r{number}", graph(drawn))
+        build_graph(root, f"r{number}")
+        path.unlink()
+        if (changed := later[number]) is not None:
+            write_graph(root, f"r{number}", graph(changed))
+    before = states(root)
+
+    collect(root)
+
+    assert states(root) == before
+    assert_whole(root)
+    # Nothing is left that neither a recipe nor an artifact which a recipe requests needs.
+    requested = [root / folder for folder in before if (root / folder / "manifest.json").exists()]
+    needed = {artifact.folder for folder in requested for artifact in collect_chain(folder, root).artifacts}
+    assert {root / folder for folder in sealed_in(root)} - needed == set()
+    assert collect(root) == []

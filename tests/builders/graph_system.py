@@ -1,0 +1,59 @@
+"""A system of graphs, whose nodes are artifacts of a word and of other nodes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from pipeline_assets.build import drive
+from pipeline_assets.build.builders import Job, file_builder
+from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.systems import Systems
+from pipeline_assets.build.target import Kind, Target
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.manifest import StageVersion
+
+Node = tuple[str, tuple[str, ...]]  # its word, and the nodes that it is built from
+
+
+class GraphRecipe(Recipe):
+    system: Literal["graph"]
+    nodes: dict[str, list[str]]  # the word, then the inputs
+
+    def final_targets(self) -> list[Target]:
+        made: dict[str, Target] = {}
+        for name, (word, *inputs) in self.nodes.items():
+            upstream = tuple(made[other] for other in inputs)
+            folder = Path("graph", self.name, name)
+            made[name] = Target(NODE, name, folder, {"word": word}, upstream, partition=name)
+        return list(made.values())
+
+
+def _write_word(job: Job) -> BuildResult:
+    words = [artifact.path("word.txt").read_text() for artifact in job.upstream]
+    text = f"{job.target.name} {job.recipe['word']} {''.join(words)}"
+    return BuildResult([job.staging.write("word.txt", text.encode())], {"documents": 1}, {})
+
+
+NODE = Kind("graph/node", StageVersion("node", 1), file_builder(_write_word), "A node.", checks=(FILES,))
+RECIPE, KINDS = GraphRecipe, (NODE,)
+SYSTEMS = Systems({"graph": "graph_system"})
+
+
+def write_graph(root: Path, name: str, nodes: Mapping[str, Node]) -> Path:
+    """Write a recipe of these nodes into a data root."""
+    path = root / "recipes" / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {key: [word, *inputs] for key, (word, inputs) in nodes.items()}
+    path.write_text(yaml.safe_dump({"system": "graph", "name": name, "nodes": content}))
+    return path
+
+
+def build_graph(root: Path, name: str) -> None:
+    """Build and check every node of a recipe."""
+    for target in SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets():
+        drive.build(target, Run(root, RunSettings(workers=0)))
