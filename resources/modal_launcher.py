@@ -5,6 +5,8 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from modal.config import config
+
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import BYTES_A_TOKEN, NO_GPU, ModalSettings, variable_name
 from pipeline_assets.spine.errors import RecipeKey, UsageError
@@ -12,6 +14,11 @@ from pipeline_assets.spine.staging import StagingView
 from resources.modal_calls import ModalLauncher
 
 logger = logging.getLogger("corpusmill")
+
+
+def has_token() -> bool:
+    """Check whether a token of Modal is set or stored, without sending it."""
+    return bool(config.get("token_id") and config.get("token_secret"))
 
 
 @dataclass(frozen=True)

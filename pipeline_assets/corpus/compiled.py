@@ -41,7 +41,7 @@ class KernelLocator(UserWideCacheLocator):
         return cls(py_func)
 
     def get_cache_path(self) -> str:
-        return str(_cache_folder())
+        return str(cache_folder())
 
     def get_source_stamp(self) -> str:
         return ""  # the folder name identifies the sources
@@ -58,7 +58,7 @@ def compiled(function: F) -> F:
 
     The machine code is cached in NUMBA_CACHE_DIR, by default in the user's cache folder, if that folder is writable.
     """
-    return cast(F, numba.njit(cache=_is_writable(_cache_folder()))(function))
+    return cast(F, numba.njit(cache=is_writable(cache_folder()))(function))
 
 
 def compiled_inner(function: F) -> F:
@@ -90,7 +90,7 @@ def unaligned_u64_view(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 @functools.cache
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     digest = hashlib.sha256()
     for path in sorted(_SOURCES.rglob("*.py")):
         digest.update(f"{path.relative_to(_SOURCES).as_posix()}\0".encode() + path.read_bytes() + b"\0")
@@ -100,7 +100,7 @@ def _cache_folder() -> Path:
 
 
 @functools.cache
-def _is_writable(folder: Path) -> bool:
+def is_writable(folder: Path) -> bool:
     """Check whether a folder is writable, or can be created in an existing parent."""
     while not folder.exists():
         folder = folder.parent

@@ -1,0 +1,242 @@
+"""The command `doctor`, which examines machine, data root and settings.
+
+Each probe runs in a process of its own, with a time limit, so that no hang and no crash hides the next probe. It
+returns a finding, or raises a `Doubt` or another error with a fix. Over the network, only the hub, the database and
+the Ray cluster that the settings name are contacted.
+"""
+
+import contextlib
+import importlib.util
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import shutil
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+from pipeline_assets.build.run import ENGINE, MEMORY_MIB, Run, open_hub
+from pipeline_assets.commands import terminal
+from pipeline_assets.corpus.scoring.recipe import detect_device
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.disk_errors import explain_os_error
+from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, one_line
+from pipeline_assets.spine.install_hints import install_hint, not_installed_error, pip_hint
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
+from resources.launchers import remote_launcher_factory
+
+_LIMIT_S, _CONNECT_S = 60.0, 5
+_MOUNTS, _NVIDIA = Path("/proc/self/mountinfo"), Path("/dev/nvidiactl")
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_LOW_DISK_BYTES = 10 << 30
+_PROCESS_BYTES = 450 << 20  # with libraries, kernels and tokenizer tables, measured in the demo
+_FEW_FILES, _MANY_FILES = 64, 1024  # a small stage A fails at 32
+_ORDER = [0, 3, 4, 1, 2]  # of five numbers with the seed 0
+_PG_OPTIONS = {"HOST": "host", "PORT": "port", "DB": "dbname", "USER": "user", "PASSWORD": "password"}
+
+
+class Doubt(InputError):
+    """Condition that stops only some builds: a warning."""
+
+
+def doctor(data: terminal.Root = Path("data"), as_json: terminal.AsJson = False) -> bool:
+    """Examine this machine, data root and settings.
+
+    Exit status 1: there is a fault.
+
+    Example: corpusmill doctor --data data
+    """
+    results = []
+    for name, probe in PROBES.items():
+        state, message = examine(probe, data.absolute())
+        results.append({"probe": name, "state": state, "message": message})
+        terminal.print_lines([] if as_json else [f"{state:7}  {name:8}  {message}"])
+    terminal.print_lines([json.dumps(results, indent=1)] if as_json else [])
+    return all(result["state"] != "fault" for result in results)
+
+
+def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
+    """Return the state (ok, warning or fault) and the message of a probe."""
+    with multiprocessing.get_context("fork").Pool(1) as process:  # which is killed at the end of the block
+        try:
+            return "ok", process.apply_async(probe, (root,)).get(_LIMIT_S)
+        except (Doubt, TransientError) as error:
+            return "warning", str(error)
+        except InputError as error:
+            return "fault", str(error)
+        except multiprocessing.TimeoutError:
+            return "fault", f"no answer within {_LIMIT_S:.0f} s; look for a disk or library that hangs or crashes"
+        except OSError as error:
+            return "fault", str(explain_os_error(error, Path(error.filename or root)))
+        except Exception as error:
+            return "fault", f"{type(error).__name__}: {one_line(error)}; install the program again"
+
+
+def _python(root: Path) -> str:
+    from packaging.requirements import Requirement
+
+    for library in map(Requirement, metadata.requires("corpusmill") or ()):
+        if library.marker is None and metadata.version(library.name) not in library.specifier:
+            what = f"must be {library.specifier}, got {metadata.version(library.name)}"
+            raise RetryableError(what, library.name, pip_hint(f"'{library}'"))
+    return f"{platform.python_version()} on {platform.machine()}, with supported libraries"
+
+
+def _disk(root: Path) -> str:
+    folder, probe = _existing(root), _existing(root) / f".doctor.{os.getpid()}"
+    durable.write_durably(probe, bytes(1 << 16))
+    durable.remove(probe)
+    usage, device = shutil.disk_usage(folder), os.stat(folder).st_dev
+    mounts = _MOUNTS.read_text(errors="replace").splitlines() if _MOUNTS.exists() else []
+    number = f" {os.major(device)}:{os.minor(device)} "
+    kind = next((line.partition(" - ")[2].split(" ")[0] for line in mounts if number in line), "unknown file system")
+    text = f"{terminal.format_bytes(usage.free)} of {terminal.format_bytes(usage.total)} are free ({kind})"
+    if usage.free < _LOW_DISK_BYTES:
+        raise Doubt(text, folder, "free some, see `corpusmill gc`; `corpusmill plan` shows what a build needs")
+    if kind == "tmpfs":
+        raise Doubt(text, folder, "a restart deletes its files: choose a data root on a disk")
+    return f"{folder}: {text}"
+
+
+def _existing(root: Path) -> Path:
+    return next(path for path in (root, *root.parents) if path.exists())
+
+
+def _locks(root: Path) -> str:
+    with locked(_existing(root) / f"doctor.{os.getpid()}") as lock:
+        durable.remove(lock.path)
+    try:
+        raise_if_locks_are_local(root)
+    except RetryableError as error:
+        raise Doubt(error.what, error.where, error.fix) from None
+    return f"locks hold in {_existing(root)}"
+
+
+def _open_files(root: Path) -> str:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit < _MANY_FILES:
+        error = RetryableError if limit < _FEW_FILES else Doubt
+        raise error(f"must be at least {_MANY_FILES:,} for large builds, got {limit}", "ulimit -n", "raise the limit")
+    return f"a process may open {limit:,} files"
+
+
+def _memory(root: Path) -> str:
+    settings = Run.from_settings(root, os.environ).settings
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):  # not in a container, or its limit is `max`
+        total = min(total, int(_CONTAINER_LIMIT.read_text()))
+    needed = (MEMORY_MIB.read(os.environ) << 20) + (settings.workers + 1) * _PROCESS_BYTES
+    text = f"{total >> 20:,} MiB; builds with {settings.workers} workers use up to {needed >> 20:,} MiB"
+    if needed > total:
+        raise RetryableError(text, "memory", "set CORPUSMILL_MEMORY_MIB or CORPUSMILL_WORKERS lower")
+    return text
+
+
+def _kernels(root: Path) -> str:
+    from pipeline_assets.corpus.compiled import cache_folder, is_writable
+    from pipeline_assets.corpus.packing.hashed_order import hashed_order
+
+    try:
+        order = hashed_order(5, 0).tolist()
+    except Exception as error:
+        order = one_line(error)
+    if order != _ORDER:
+        what = f"a compiled kernel gave {order!r}, expected {_ORDER}"
+        raise RetryableError(what, cache_folder(), "delete the folder, then kernels are compiled again")
+    if not is_writable(cache_folder()):
+        what = "compiled kernels cannot be stored, so that each process compiles them again"
+        raise Doubt(what, cache_folder(), "make it writable, or set NUMBA_CACHE_DIR")
+    return f"compiled kernels load from {cache_folder().parent}"
+
+
+def _hub(root: Path) -> str:
+    from huggingface_hub import get_token
+    from huggingface_hub.errors import HfHubHTTPError
+
+    hub = replace(open_hub(root, os.environ), tries=1, progress_s=_CONNECT_S)
+    client = hub.client()
+
+    def identify() -> str:
+        try:
+            return f"the token of {client.fetch_page(f'{client.address}/api/whoami-v2')[0]['name']} is valid"
+        except HfHubHTTPError as error:
+            if error.response.status_code not in (401, 403):
+                raise
+            if get_token():
+                raise RetryableError(f"{client.address} rejects the token", "HF_TOKEN", "set a valid token") from None
+            return "no token is set, gated datasets cannot be read"
+
+    return f"{client.address} answers; {hub.call_with_retries('the hub', 'main', identify)}"
+
+
+def _postgres(root: Path) -> str:
+    options = {key: os.environ.get(f"DAGSTER_PG_{name}") for name, key in _PG_OPTIONS.items()}
+    if not any(options.values()):
+        return "not used: no DAGSTER_PG_… is set"
+    try:
+        import psycopg2
+
+        psycopg2.connect(**options, connect_timeout=_CONNECT_S).close()
+    except ImportError as error:
+        raise not_installed_error(error, "postgres") from None
+    except psycopg2.Error as error:
+        raise RetryableError(one_line(error), "DAGSTER_PG_…", "start the database, or correct the variables") from None
+    return f"the database at {options['host']} answers"
+
+
+def _ray(root: Path) -> str:
+    address = os.environ.get("RAY_ADDRESS", "")
+    if os.environ.get(ENGINE) != "ray" and not address:
+        return f"not used: {ENGINE} is not ray"
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError("ray is not installed", ENGINE, install_hint("ray"))
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if port.isdecimal():
+            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        what = f"the cluster at {address} cannot be reached ({error})"
+        raise RetryableError(what, "RAY_ADDRESS", "start it (ray start --head), or correct the address") from None
+    return f"ray {metadata.version('ray')}; the cluster: {address or 'started on this machine'}"
+
+
+def _modal(root: Path) -> str:
+    if remote_launcher_factory(os.environ) is None:
+        return "not used: CORPUSMILL_LAUNCHER is local"
+    from resources.modal_launcher import has_token
+
+    if not has_token():
+        fix = "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
+        raise UsageError("no token of Modal is stored", "CORPUSMILL_LAUNCHER", fix)
+    return "a token is stored; it was not sent"
+
+
+def _gpu(root: Path) -> str:
+    if importlib.util.find_spec("torch") is None:
+        return "not used: torch is not installed"
+    if detect_device() == "cuda":
+        return "models score on a GPU"
+    if _NVIDIA.exists():
+        what = "torch finds no GPU, although this machine has a driver"
+        raise Doubt(what, _NVIDIA, "install a torch for this driver, or correct CUDA_VISIBLE_DEVICES")
+    return "no GPU: models score on the CPU"
+
+
+PROBES: Mapping[str, Callable[[Path], str]] = {
+    "python": _python,
+    "disk": _disk,
+    "locks": _locks,
+    "files": _open_files,
+    "memory": _memory,
+    "kernels": _kernels,
+    "hub": _hub,
+    "postgres": _postgres,
+    "ray": _ray,
+    "modal": _modal,
+    "gpu": _gpu,
+}

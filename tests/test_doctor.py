@@ -1,0 +1,204 @@
+"""Probes of `corpusmill doctor`, each with a fault that is really produced."""
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_results import Corpusmill
+from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
+from free_ports import free_port
+from mounts import mounted
+
+from pipeline_assets.commands import doctor
+from pipeline_assets.commands.doctor import PROBES, Doubt, examine
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.install_hints import pip_hint
+
+
+def found(probe: str, root: Path) -> tuple[str, str]:
+    return examine(PROBES[probe], root)
+
+
+def hang(root: Path) -> str:
+    time.sleep(60)
+    return "never"
+
+
+def crash(root: Path) -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+def fail(root: Path) -> str:
+    raise KeyError("a bug")
+
+
+def test_a_probe_that_hangs_crashes_or_has_a_bug_is_a_fault_and_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_LIMIT_S", 0.3)
+
+    assert examine(hang, tmp_path)[0] == "fault"
+    assert examine(crash, tmp_path)[1].startswith("no answer within 0 s; look for a disk or library that hangs")
+    assert examine(fail, tmp_path) == ("fault", "KeyError: 'a bug'; install the program again")
+
+
+def test_a_library_of_another_version_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found("python", tmp_path)[0] == "ok"
+    older = tmp_path / "zstandard-0.1.dist-info"
+    older.mkdir()
+    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: zstandard\nVersion: 0.1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    state, message = found("python", tmp_path)
+
+    assert state == "fault"
+    assert message.startswith("zstandard: must be ") and ", got 0.1; " + pip_hint("'zstandard")[:-1] in message
+
+
+def test_a_read_only_disk_and_a_full_one_are_faults_and_memory_is_a_warning(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=64k") as disk:
+        (disk / "full").write_bytes(bytes(64 << 10))
+        state, message = found("disk", disk / "data")
+        assert state == "fault" and message.startswith(f"{disk}/.doctor.")
+        assert "no space is left on the disk; free some space" in message
+        (disk / "full").unlink()
+        subprocess.run(["mount", "-o", "remount,size=1m", disk], check=True)
+        state, message = found("disk", disk / "data")
+        assert state == "warning" and message.startswith(f"{disk}: 1.0 MB of 1.0 MB are free (tmpfs); free some, ")
+        subprocess.run(["mount", "-o", "remount,size=20g", disk], check=True)
+        assert found("disk", disk)[1].endswith("(tmpfs); a restart deletes its files: choose a data root on a disk")
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        assert found("disk", disk)[0] == found("locks", disk)[0] == "fault"
+        assert "writing is not allowed; grant write permission, or choose another folder" in found("disk", disk)[1]
+        assert list(disk.iterdir()) == []
+
+
+def test_locks_that_hold_leave_nothing_behind(tmp_path: Path) -> None:
+    assert found("locks", tmp_path / "data" / "new") == ("ok", f"locks hold in {tmp_path}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def _few_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("_few_files")
+@pytest.mark.parametrize(("limit", "state"), [(63, "fault"), (64, "warning"), (1023, "warning"), (1024, "ok")])
+def test_a_low_limit_of_open_files(limit: int, state: str, tmp_path: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+    if state == "ok":
+        assert PROBES["files"](tmp_path) == "a process may open 1,024 files"
+    else:
+        with pytest.raises(InputError, match=f"must be at least 1,024 for large builds, got {limit}") as raised:
+            PROBES["files"](tmp_path)
+        assert isinstance(raised.value, Doubt) == (state == "warning")
+
+
+def test_more_memory_than_the_machine_has_and_a_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found("memory", tmp_path)[0] == "ok"
+    monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", "900000000")
+    state, message = found("memory", tmp_path)
+    monkeypatch.setenv("CORPUSMILL_WORKERS", "two")
+
+    assert state == "fault" and message.endswith("; set CORPUSMILL_MEMORY_MIB or CORPUSMILL_WORKERS lower")
+    assert found("memory", tmp_path) == (
+        "fault",
+        "CORPUSMILL_WORKERS: must be an integer >= 0, got 'two'; correct it",
+    )
+
+
+@pytest.mark.slow
+def test_kernels_whose_cache_cannot_be_written_or_is_damaged(tmp_path: Path) -> None:
+    program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, examine;"
+    program += "print(*examine(PROBES['kernels'], Path()))"
+
+    def kernels(cache: Path) -> str:
+        variables = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+        return subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True).stdout
+
+    with mounted(tmp_path / "cache", "ro") as cache:
+        assert kernels(cache).startswith(f"warning {cache}/python3")
+    assert kernels(tmp_path) == f"ok compiled kernels load from {tmp_path}\n"
+    for path in tmp_path.rglob("*.nbi"):
+        path.write_bytes(b"damaged")
+    damaged = kernels(tmp_path)
+    assert damaged.startswith(f"fault {tmp_path}/python3")
+    assert damaged.endswith("; delete the folder, then kernels are compiled again\n")
+
+
+@pytest.mark.slow
+def test_a_hub_that_is_away_busy_or_rejects_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_root: Path
+) -> None:
+    program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, examine;"
+    program += "print(*examine(PROBES['hub'], Path()))"
+
+    def hub(**variables: str) -> str:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+        home = {"HF_HOME": str(tmp_path)}  # without a saved login
+        words = [sys.executable, "-c", program]
+        return subprocess.run(words, env=kept | home | variables, capture_output=True, text=True).stdout.strip()
+
+    closed = f"http://127.0.0.1:{free_port()}"
+    assert hub(HF_ENDPOINT=closed).startswith(f"warning {closed}: the hub cannot be reached (ConnectError")
+    assert hub(HF_ENDPOINT="ftp://x").startswith("fault HF_ENDPOINT: the URL must be http://HOST")
+    with FaultyHub(demo_root / "hub") as server:
+        address = server.endpoint
+        assert hub(HF_ENDPOINT=address) == f"ok {address} answers; no token is set, gated datasets cannot be read"
+        assert hub(HF_ENDPOINT=address, HF_TOKEN="hf_mine").endswith("is valid")
+        server.inject(Fault(FaultKind.UNAUTHORIZED, "/api/whoami-v2", ALWAYS))
+        rejected = hub(HF_ENDPOINT=address, HF_TOKEN="hf_secret")
+        assert rejected == f"fault HF_TOKEN: {address} rejects the token; set a valid token"
+
+
+def test_a_database_a_cluster_and_a_token_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CORPUSMILL_ENGINE", "CORPUSMILL_LAUNCHER", "DAGSTER_PG_HOST", "RAY_ADDRESS", "MODAL_TOKEN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert [found(probe, tmp_path) for probe in ("postgres", "ray", "modal")] == [
+        ("ok", "not used: no DAGSTER_PG_… is set"),
+        ("ok", "not used: CORPUSMILL_ENGINE is not ray"),
+        ("ok", "not used: CORPUSMILL_LAUNCHER is local"),
+    ]
+    port = free_port()
+    monkeypatch.setenv("DAGSTER_PG_HOST", "127.0.0.1")
+    monkeypatch.setenv("DAGSTER_PG_PORT", str(port))
+    monkeypatch.setenv("DAGSTER_PG_PASSWORD", "secret")
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+    monkeypatch.setenv("CORPUSMILL_LAUNCHER", "modal")
+    monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "none.toml"))
+
+    state, message = found("postgres", tmp_path)
+    assert state == "fault" and f"port {port} failed: Connection refused" in message and "secret" not in message
+    state, message = found("ray", tmp_path)
+    assert state == "fault" and "cannot be reached ([Errno 111] Connection refused)" in message
+    assert found("modal", tmp_path)[1].startswith("CORPUSMILL_LAUNCHER: no token of Modal is stored; run `modal token")
+    with socket.create_server(("127.0.0.1", port)):
+        assert found("ray", tmp_path)[1].endswith(f"; the cluster: 127.0.0.1:{port}")
+    monkeypatch.setenv("MODAL_TOKEN_ID", "ak-1")
+    monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-secret")
+    assert found("modal", tmp_path) == ("ok", "a token is stored; it was not sent")
+
+
+@pytest.mark.slow
+def test_the_command_has_a_line_per_probe_and_exit_status_1_for_a_fault(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    hub = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    good = corpusmill("doctor", "--data", tmp_path, env=hub)
+    bad = corpusmill("doctor", "--data", tmp_path, "--json", env=hub | {"CORPUSMILL_MEMORY_MIB": "900000000"})
+
+    assert (good.returncode, good.stderr) == (0, "")
+    assert [line.split()[1] for line in good.stdout.splitlines()] == list(PROBES)
+    assert bad.returncode == 1
+    assert [entry["probe"] for entry in json.loads(bad.stdout) if entry["state"] == "fault"] == ["memory"]
