@@ -16,7 +16,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run, open_hub_briefly
 from pipeline_assets.commands import terminal
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, plan_recipe
+from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe
 
 _INDENT, _WIDTH, _MAX_LISTED = "  ", 120, 2
 _UNITS = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}
@@ -92,10 +92,13 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
 
 def _warnings(plan: RecipePlan) -> list[str]:
     return [
-        f"{room.where}: needs {terminal.format_bytes(room.needed)}, but only {terminal.format_bytes(room.free)} "
-        "are free; free some, or set another --data"
-        for room in plan.disk_checks
-        if not room.fits
+        *limit_warnings(plan),
+        *(
+            f"{room.where}: needs {terminal.format_bytes(room.needed)}, but only {terminal.format_bytes(room.free)} "
+            "are free; free some, or set another --data"
+            for room in plan.disk_checks
+            if not room.fits
+        ),
     ]
 
 

@@ -184,7 +184,10 @@ class Manifest:
                 yield f"{path} is stored with sha256 {actual}, and its content has {expected}"
 
     def to_bytes(self) -> bytes:
-        """Serialize the manifest with its seal as indented JSON with sorted keys."""
+        """Serialize the manifest with its seal as indented JSON with sorted keys.
+
+        Raise InputError if the file would be too large to be read.
+        """
         value = {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -195,7 +198,11 @@ class Manifest:
             "provenance": self.provenance,
         }
         canonical_json({key: value[key] for key in ("kind", "name", "storage")})  # raises for other types
-        return _encode_json(value | {"seal": "sha256:" + hashlib.sha256(_encode_json(value)).hexdigest()})
+        data = _encode_json(value | {"seal": "sha256:" + hashlib.sha256(_encode_json(value)).hexdigest()})
+        if len(data) > MANIFEST_FILE.max_bytes:
+            what = f"a manifest is limited to {MANIFEST_FILE.max_bytes:,} bytes, got {len(data):,}"
+            raise InputError(what, f"{self.kind} {self.name}", "split the source, so that it lists fewer files")
+        return data
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path) -> "Manifest":

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeAlias, TypeVar
 
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.staging import Receipt, StagingView
 from pipeline_assets.spine.verified_reads import collect_hashes
 
@@ -27,6 +28,18 @@ def group_by_size(pieces: Iterable[T], get_size: Callable[[T], int], min_size: i
             group, size = [], 0
     if group:
         yield group
+
+
+MAX_SHARDS = 100_000  # of an artifact: file names have five digits, by which other programs sort them
+
+
+def number_shards(groups: Iterable[T]) -> list[tuple[str, T]]:
+    """Name the shards of an artifact by five digits; UsageError above MAX_SHARDS."""
+    shards = [(f"{number:05d}", group) for number, group in enumerate(groups)]
+    if len(shards) > MAX_SHARDS:
+        what = f"an artifact is limited to {MAX_SHARDS:,} shards, got {len(shards):,}"
+        raise UsageError(what, "", "increase the shard size, or split the source")
+    return shards
 
 
 KILLED_WORKER = "killed_worker"

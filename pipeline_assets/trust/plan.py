@@ -3,17 +3,23 @@
 Artifacts are planned upstream first. Their numbers come from file listings, footers of Parquet files and the recipe.
 """
 
+import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.build.figures import real_figures
 from pipeline_assets.build.inventory import ArtifactStatus
 from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, MAX_DOCUMENTS
 from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.manifest import MANIFEST_FILE
+from pipeline_assets.spine.stage import MAX_SHARDS
 from pipeline_assets.spine.usage import folder_bytes
 
 _TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
@@ -74,11 +80,13 @@ class ArtifactPlan:
     Attributes:
         figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
+        listed_bytes: Bytes of its input files' entries in the manifest.
     """
 
     status: ArtifactStatus
     figures: Mapping[str, Forecast] = field(default_factory=dict)
     sample: HubSample | None = None
+    listed_bytes: int = 0
 
     @property
     def needs_replace(self) -> bool:
@@ -144,4 +152,32 @@ def _plan_artifact(status: ArtifactStatus, run: Run, missing: dict[str, int]) ->
         more = {name: count for name, count in listing.missing_bytes.items() if name not in missing}
         missing |= more
         figures["bytes_fetched"] = Forecast(sum(more.values()), "excluding cached bytes")
-    return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs))
+    listed_bytes = len(json.dumps(listing.inputs, indent=1))
+    return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs), listed_bytes)
+
+
+def limit_warnings(plan: RecipePlan) -> Iterator[str]:
+    """Yield a warning for each artifact to build that will exceed a hard limit.
+
+    The numbers are lower bounds: some sources do not state their rows, and the text of compressed files is larger.
+    """
+    documents, bytes_read = Counter[Path](), Counter[Path]()  # by folder
+    for entry in plan.artifacts:
+        target, manifest = entry.status.target, entry.status.manifest if entry.status.matches_recipe else None
+        planned = {name: forecast.value for name, forecast in entry.figures.items()}
+        figures = planned if manifest is None else real_figures(manifest)
+        for known, names in ((documents, ("documents", "rows")), (bytes_read, ("bytes_read",))):
+            inherited = sum(known[upstream.folder] for upstream in target.upstream)
+            known[target.folder] = round(next((value for name in names if (value := figures.get(name))), inherited))
+        if manifest is not None:
+            continue
+        shard_bytes = target.recipe.get("shard_text_bytes") if target.kind.rows is not None else None
+        shards = bytes_read[target.folder] // shard_bytes if shard_bytes else 0
+        compared = documents[target.folder] if target.stage == DEDUP_STAGE else 0
+        for count, noun, limit, fix in (
+            (compared, "documents", MAX_DOCUMENTS, "deduplicate parts of it in recipes of their own"),
+            (shards, "shards", MAX_SHARDS, "increase `shard_text_bytes`, or split the source"),
+            (entry.listed_bytes, "bytes in its manifest", MANIFEST_FILE.max_bytes, "split the source"),
+        ):
+            if count > limit:
+                yield f"{target.role}: needs at least {count:,} {noun}, the limit is {limit:,}; {fix}"

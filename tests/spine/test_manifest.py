@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_assets.spine import manifest as manifests
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import (
     FileContent,
@@ -337,3 +338,19 @@ def test_an_edit_that_leaves_the_identity_shows(change: Callable[[dict[str, Any]
 
     assert Manifest.from_bytes(data, WHERE).digest == MANIFEST.digest
     assert not is_seal_intact(data)
+
+
+def test_a_manifest_that_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = Manifest("corpora/words", "english", IDENTITY, [], {})
+    data = manifest.to_bytes()
+    file = manifests.MANIFEST_FILE
+
+    monkeypatch.setattr(manifests, "MANIFEST_FILE", replace(file, max_bytes=len(data)))
+    assert manifest.to_bytes() == data
+    monkeypatch.setattr(manifests, "MANIFEST_FILE", replace(file, max_bytes=len(data) - 1))
+    with pytest.raises(InputError) as refused:
+        manifest.to_bytes()
+
+    sizes = f"a manifest is limited to {len(data) - 1:,} bytes, got {len(data):,}"
+    assert str(refused.value) == f"corpora/words english: {sizes}; split the source, so that it lists fewer files"
+    assert file.max_bytes == 268_435_456

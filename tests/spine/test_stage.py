@@ -3,8 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refusal
 
-from pipeline_assets.spine.stage import WHOLE_SHARD, Window, group_by_size
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window, group_by_size, number_shards
 
 NAMES = ["a", "b", "c", "d", "e"]
 
@@ -55,3 +57,13 @@ def test_pieces_stay_in_order_and_every_group_but_the_last_is_full_and_was_not_b
     grouped = [[size for _, size in group] for group in groups]
     assert all(sum(group) >= at_least for group in grouped[:-1])
     assert all(group and sum(group[:-1]) < at_least for group in grouped)
+
+
+def test_an_artifact_has_as_many_shards_as_five_digits_can_name() -> None:
+    shards = number_shards(range(100_000))
+
+    assert (shards[0], shards[-1]) == (("00000", 0), ("99999", 99_999))
+    assert sorted(shards) == shards
+    assert refusal(lambda: number_shards(range(100_001)), UsageError) == (
+        "an artifact is limited to 100,000 shards, got 100,001; increase the shard size, or split the source"
+    )

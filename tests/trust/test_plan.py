@@ -2,7 +2,9 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faulty_hub import FaultyHub
@@ -15,13 +17,15 @@ from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.demo import demo
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.trust.plan import CapacityCheck, RecipePlan, check_disks, plan_recipe
+from pipeline_assets.systems.stage_a import StageARecipe
+from pipeline_assets.trust.plan import CapacityCheck, RecipePlan, check_disks, limit_warnings, plan_recipe
 
 Plan = Callable[..., RecipePlan]
 SNAPSHOT, SELECTION, TRAIN, VALID, DATASET = range(5)
@@ -164,3 +168,65 @@ def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_its_parent(tmp_path:
 @pytest.mark.parametrize(("free", "fits"), [(20, True), (19, False)])
 def test_what_is_free_must_be_as_much_as_is_needed(free: int, fits: bool) -> None:
     assert CapacityCheck(Path("/data"), 20, free).fits is fits
+
+
+class TestHardLimits:
+    """Plans warn before the start of a build that would fail at its end."""
+
+    @pytest.fixture
+    def web(self, tmp_path: Path) -> StageARecipe:
+        columns = {"text": "text", "id": "key", "created_at": None}
+        rows = {"a": ROWS, "b": [{"text": "One more text.", "key": "more"}]}
+        sources = [local_source(tmp_path, name, texts, columns=columns) for name, texts in rows.items()]
+        return recipe_of(*sources, shard_text_bytes=1 << 26, dedup={}, pack=None, decontamination=None)
+
+    def warnings(self, plan: RecipePlan, **raw: Any) -> list[str]:
+        """The warnings if the raw sources had other figures."""
+        changed = [replace(entry, **raw) if "raw" in entry.status.target.role else entry for entry in plan.artifacts]
+        return list(limit_warnings(replace(plan, artifacts=changed)))
+
+    def test_documents_of_all_sources_count_against_the_limit_of_a_deduplication(
+        self, web: StageARecipe, tmp_path: Path
+    ) -> None:
+        plan = plan_offline(web, tmp_path / "data")
+        half, more = ({"rows": Forecast(2**31 + more, "footers")} for more in (0, 1))
+
+        assert self.warnings(plan, figures=half) == []
+        assert self.warnings(plan, figures=more) == [
+            "stage_a/deduplicated: needs at least 4,294,967,298 documents, the limit is 4,294,967,296; "
+            "deduplicate parts of it in recipes of their own"
+        ]
+
+    def test_shards_count_for_each_source(self, web: StageARecipe, tmp_path: Path) -> None:
+        plan = plan_offline(web, tmp_path / "data")
+        most, more = ({"bytes_read": Forecast(shards << 26, "the listing")} for shards in (100_000, 100_001))
+
+        assert self.warnings(plan, figures=most) == []
+        assert self.warnings(plan, figures=more) == [
+            f"stage_a/normalized/{name}: needs at least 100,001 shards, the limit is 100,000; "
+            "increase `shard_text_bytes`, or split the source"
+            for name in ("a", "b")
+        ]
+
+    def test_entries_of_input_files_count_against_the_size_of_a_manifest(
+        self, web: StageARecipe, tmp_path: Path
+    ) -> None:
+        plan = plan_offline(web, tmp_path / "data")
+        [raw, *_] = plan.artifacts
+
+        size = raw.figures["bytes_read"].value
+        assert raw.listed_bytes == len(f'[\n {{\n  "name": "rows.jsonl",\n  "bytes": {size}\n }}\n]')
+        assert self.warnings(plan, listed_bytes=256 << 20) == []
+        assert self.warnings(plan, listed_bytes=(256 << 20) + 1) == [
+            f"stage_a/raw/{name}: needs at least 268,435,457 bytes in its manifest, the limit is 268,435,456; "
+            "split the source"
+            for name in ("a", "b")
+        ]
+
+    def test_documents_of_built_sources_are_those_of_their_manifests(self, web: StageARecipe, tmp_path: Path) -> None:
+        for target in web.targets()[:-2]:  # all but the deduplication and the report
+            target.kind.build(target, Run(tmp_path / "data", INLINE))
+        plan = plan_offline(web, tmp_path / "data")
+
+        assert [entry.status.sealed for entry in plan.artifacts] == ["current"] * 6 + ["missing"] * 2
+        assert self.warnings(plan, figures={"rows": Forecast(2**40, "ignored")}) == []

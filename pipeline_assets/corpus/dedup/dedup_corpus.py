@@ -15,9 +15,15 @@ from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards, sum_by_source
 from pipeline_assets.corpus.dedup import resolution, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import propose_corpus_pairs
-from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, GroupSample
+from pipeline_assets.corpus.dedup.decision import (
+    DECISIONS_FILE,
+    EDGES_FILE,
+    GROUPS_FILE,
+    MAX_DOCUMENTS,
+    Group,
+    GroupSample,
+)
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
-from pipeline_assets.corpus.dedup.document_order import MAX_DOCUMENTS
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact_copies
 from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
 from pipeline_assets.corpus.dedup.kept_documents import SAMPLES, write_kept_documents

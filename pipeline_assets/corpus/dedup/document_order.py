@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.recipe import Selection
 
-MAX_DOCUMENTS = 2**32
 _LAST = 2**32 - 1
 _NUMBER = np.uint64(_LAST)
 _32 = np.uint64(32)

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_ro
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, open_source, split_byte_ranges
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.stage import group_by_size
+from pipeline_assets.spine.stage import group_by_size, number_shards
 
 SourcePiece = ByteRange | RowGroupRun
 SHARD_BYTES = 1 << 26
@@ -62,7 +62,7 @@ def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]
     """Plan shards of about `shard_bytes` over all rows, from file sizes and footers."""
     pieces = [piece for file in files for piece in _split_file(file, shard_bytes)]
     groups = group_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
-    return [RowShard(f"{number:05d}", tuple(group), None) for number, group in enumerate(groups)]
+    return [RowShard(name, tuple(group), None) for name, group in number_shards(groups)]
 
 
 def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:

@@ -47,7 +47,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.files import read_error_text
 from pipeline_assets.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.stage import Window, Work, group_by_size
+from pipeline_assets.spine.stage import Window, Work, group_by_size, number_shards
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
@@ -96,7 +96,7 @@ class PieceShard:
 def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
     """Group pieces into shards by size; whole files count fourfold, as if compressed."""
     groups = group_by_size(pieces, _unpacked_bytes, shard_bytes)
-    return [PieceShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
+    return [PieceShard(name, tuple(group)) for name, group in number_shards(groups)]
 
 
 def _unpacked_bytes(piece: Piece) -> int:

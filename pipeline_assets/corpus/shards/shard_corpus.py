@@ -33,7 +33,7 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
 from pipeline_assets.spine.ledger import Ledger
-from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.stage import Task, Window, number_shards
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 IN_REMAINDER = "in_remainder"
@@ -156,7 +156,7 @@ def plan_token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) ->
     # Position of each run's first token in the stream, and the total.
     starts = np.cumsum([0, *(receipt.counts["tokens"] for receipt in corpus.receipts)], dtype=np.int64)
     shards = []
-    for number, first in enumerate(range(0, rows, recipe.rows_per_shard)):
+    for name, first in number_shards(range(0, rows, recipe.rows_per_shard)):
         stop = min(first + recipe.rows_per_shard, rows)
         begin, end = first * recipe.seq_len, stop * recipe.seq_len
         # Runs low to high - 1 overlap the tokens [begin, end); `bounds` cuts this range where each further run starts.
@@ -164,7 +164,7 @@ def plan_token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) ->
         bounds = [begin, *starts[low + 1 : high].tolist(), end]
         runs = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
         pieces = tuple(Piece(run.token_file, low - start, high - low) for run, start, (low, high) in runs)
-        shards.append(TokenShardPlan(f"{number:05d}", (stop - first, recipe.seq_len), pieces))
+        shards.append(TokenShardPlan(name, (stop - first, recipe.seq_len), pieces))
     return shards
 
 

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges
 from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, Tail, is_json_lines, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.progress import Progress
-from pipeline_assets.spine.stage import group_by_size
+from pipeline_assets.spine.stage import group_by_size, number_shards
 
 logger = logging.getLogger("corpusmill")
 
@@ -129,7 +129,7 @@ def _fetch_request(
 def plan_shards(pieces: Sequence[FetchedPiece], shard_text_bytes: int) -> list[SnapshotShard]:
     """Group consecutive pieces into shards that reach the size, except the last one."""
     groups = group_by_size(pieces, lambda local: local.piece.group.text_bytes, shard_text_bytes)
-    return [SnapshotShard(f"{number:05d}", tuple(group)) for number, group in enumerate(groups)]
+    return [SnapshotShard(name, tuple(group)) for name, group in number_shards(groups)]
 
 
 def fetch_snapshot(
