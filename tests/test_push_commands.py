@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bucket_hub import BucketHub
 from command_results import Corpusmill, Started, only_line, refused
 from object_server import SECRET, Fault, ObjectServer
 
@@ -77,6 +78,27 @@ def test_a_copy_without_a_name_is_the_only_one_and_several_are_listed(
     names = f"{TRAIN}, {SET}/valid"
     assert refused(several) == f"{STORE}: the store has 2 artifacts: {names}; pass one of the names with --ref"
     assert named.stdout.startswith(f"{tmp_path / 'other'}: {digest_of(demo_root / SET / 'valid')} of {SET}/valid, ")
+
+
+def test_a_hub_dataset_is_a_store_and_a_bucket_of_its_files_is_read(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "hub/datasets").mkdir(parents=True)
+    with BucketHub(tmp_path / "hub", writable=True, token="hf_any") as hub:
+        online = {"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": "hf_any", "HF_HUB_DISABLE_TELEMETRY": "1"}
+        pushed = corpusmill("push", demo_root / TRAIN, "hf://datasets/loopback/mill/v1", env=online)
+        again = corpusmill("push", demo_root / TRAIN, "hf://datasets/loopback/mill/v1", env=online)
+        pulled = [
+            corpusmill("pull", f"hf://{kind}/loopback/mill/v1", tmp_path / kind / TRAIN, env=online)
+            for kind in ("datasets", "buckets")
+        ]
+
+    digest = digest_of(demo_root / TRAIN)
+    assert pushed.stdout.startswith(f"{TRAIN}: {digest} (new), "), pushed.stderr
+    assert again.stdout.startswith(f"{TRAIN}: {digest} (unchanged), 0 bytes sent"), again.stderr
+    assert [(answer.returncode, answer.stderr) for answer in pulled] == [(0, ""), (0, "")]
+    for kind in ("datasets", "buckets"):
+        assert corpusmill("verify", tmp_path / kind / TRAIN).stdout.splitlines()[-1] == digest
 
 
 @pytest.mark.parametrize(

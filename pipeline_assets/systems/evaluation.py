@@ -8,10 +8,12 @@ from pathlib import Path
 from pipeline_assets.build.builders import Job, input_builder
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.pins.raw_pin import preview_inputs
-from pipeline_assets.build.pins.source_pin import list_inputs, pin_inputs
+from pipeline_assets.build.pins.source_pin import list_inputs, open_source, pin_inputs
+from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder
+from pipeline_assets.corpus.stores.object_source import source_path
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 
@@ -24,7 +26,7 @@ def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder
             {"files": list(evaluation.files)},
             partition=evaluation.name,
             folder=folder / evaluation.name,
-            external_inputs=SourceFolder(Path(evaluation.path), evaluation.files),
+            external_inputs=SourceFolder(source_path(evaluation.path), evaluation.files),
         )
         for evaluation in section.evaluation
     )
@@ -50,13 +52,12 @@ def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildRe
     targets = [target for target in job.target.upstream if target.kind.name == EVALUATION.name]
     sections = map(recipe.EvaluationRecipe.from_content, job.recipe["evaluation"])
     pairs = zip(sections, targets, strict=True)
-    evaluation = [_evaluation_set(section, target, job.run.root) for section, target in pairs]
+    evaluation = [_evaluation_set(section, target, job.run) for section, target in pairs]
     sources = job.upstream_by_name(*kinds)
     rules = recipe.DecontaminationRecipe.from_content(job.recipe["decontamination"])
     return decontaminate_corpus(job.staging, sources, evaluation, rules, job.run.settings, may_be_empty)
 
 
-def _evaluation_set(section: recipe.EvaluationRecipe, source: Target, root: Path) -> recipe.EvaluationSet:
-    assert isinstance(source.external_inputs, SourceFolder)
-    manifest = open_artifact(root / source.folder).manifest
-    return recipe.EvaluationSet(section, manifest, source.external_inputs.resolve_path(root))
+def _evaluation_set(section: recipe.EvaluationRecipe, source: Target, run: Run) -> recipe.EvaluationSet:
+    manifest = open_artifact(run.root / source.folder).manifest
+    return recipe.EvaluationSet(section, manifest, open_source(source, manifest, run))

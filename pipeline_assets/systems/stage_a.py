@@ -39,7 +39,7 @@ from pipeline_assets.corpus.packing.summary import preview_packed, shares_reache
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.listing import Forecast
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder
+from pipeline_assets.corpus.readers.source_folder import input_folder
 from pipeline_assets.corpus.snapshot.convert_pinned import convert_hub_rows
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
@@ -210,8 +210,7 @@ def normalise(job: Job) -> BuildResult:
         recipe, hub = source.snapshot(shard_text_bytes), run.require_hub("this source")
         converted_rows = convert_hub_rows(job.staging, raw, hub, recipe, source.columns, run.settings)
     else:
-        assert isinstance(listed.external_inputs, SourceFolder)
-        folder = listed.external_inputs.resolve_path(run.root)
+        folder = source_pin.open_source(listed, raw.manifest, run)
         converted_rows = convert_files(job.staging, folder, raw.manifest, source, shard_text_bytes, run.settings)
     return converted.finish_source(job.staging, converted_rows, source.max_reject_fraction, run.settings)
 

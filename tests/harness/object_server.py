@@ -7,6 +7,7 @@ therefore decide races.
 import hashlib
 import json
 import re
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -75,8 +76,7 @@ class ObjectServer:
         class Handler(_Handler):
             store = server
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 
@@ -139,6 +139,15 @@ def serving(folder: Path) -> Iterator[ObjectServer]:
         yield server
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing about clients that were killed."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 class _Handler(BaseHTTPRequestHandler):
     store: ObjectServer
     protocol_version = "HTTP/1.1"
@@ -195,6 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
         stored = self.store.objects.get(self.key)
         if stored is None:
             return self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        if self.headers.get("If-Match", stored.etag) != stored.etag:
+            return self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
         data, status, headers = stored.data, 200, _headers_of(stored)
         if self.command == "GET" and self.store.take_fault("GET", self.key, ["flip"]):
             data = bytes([data[0] ^ 1]) + data[1:]

@@ -1,6 +1,7 @@
 """Pins of sources: the files of a folder, or a sample of a hub dataset."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, require_py7zr
 from pipeline_assets.corpus.snapshot.listing import list_snapshot, pin_sample
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.corpus.stores.object_source import (
+    fetch_source,
+    list_objects,
+    missing_objects,
+    restore_source,
+    source_url,
+)
 from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.manifest import Manifest
 
 
 def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tuple[dict[str, Any], SourceFolder | None]:
@@ -30,11 +39,23 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
     if target.external_inputs is None:
         return pin_sample(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.external_inputs, SourceFolder)
+    folder, versions = target.external_inputs.resolve_path(run.root), dict[str, Any]()
+    if (url := source_url(folder.path)) is not None:
+        versions = fetch_source(url, folder.path, folder.patterns, run.settings)
     if target.recipe.get("kind") == "stackexchange":
-        for file in target.external_inputs.resolve_path(run.root).files():
+        for file in folder.files():
             if is_archive(file.path):
                 require_py7zr(file.path)  # fail before an hour of hashing, not after
-    return pin_folder_files(target.external_inputs, run.root, run.settings)
+    content = pin_folder_files(target.external_inputs, run.root, run.settings)
+    return replace(content, provenance={**content.provenance, **versions})
+
+
+def open_source(target: Target, pin: Manifest, run: Run) -> SourceFolder:
+    """Return the absolute folder of a pinned source; copy missing files from its object store."""
+    assert isinstance(target.external_inputs, SourceFolder)
+    folder = target.external_inputs.resolve_path(run.root)
+    restore_source(folder.path, pin, run.settings)
+    return folder
 
 
 def list_inputs(target: Target, run: Run) -> Listing:
@@ -42,7 +63,12 @@ def list_inputs(target: Target, run: Run) -> Listing:
     if target.external_inputs is None:
         return list_snapshot(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.external_inputs, SourceFolder)
-    return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
+    folder = target.external_inputs.resolve_path(run.root)
+    if (url := source_url(folder.path)) is None:
+        return Listing.from_files(folder.files())
+    objects = list_objects(url, folder.patterns)
+    missing = {f"{url}/{stored.name}": stored.bytes for stored in missing_objects(objects, folder.path)}
+    return Listing(tuple({"name": stored.name, "bytes": stored.bytes} for stored in objects), missing)
 
 
 def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:

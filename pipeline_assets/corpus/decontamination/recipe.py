@@ -17,6 +17,7 @@ from pipeline_assets.corpus.dedup.recipe import fraction_above_zero
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, listed_files
+from pipeline_assets.corpus.stores.object_source import SourcePath
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import Decimal, Name, RecipeSection, reject_duplicates
@@ -111,11 +112,12 @@ class EvaluationSource(EvaluationRecipe):
 
     Attributes:
         name: Name of the set, and also of its partition and its folder.
-        path: Folder of its files, absolute or relative to the data root; does not affect the output.
+        path: Folder of its files, absolute or relative to the data root, or their URL in an object store; does not
+            affect the output.
     """
 
     name: Name
-    path: str
+    path: SourcePath
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolde
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
+from pipeline_assets.corpus.stores.object_source import SourcePath, source_path
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
@@ -96,11 +97,12 @@ class FilesSection(SourceSection):
     """Source that consists of local files.
 
     Attributes:
-        path: Folder of the files, absolute or below the data root; does not change the Documents.
+        path: Folder of the files, absolute or below the data root, or their URL in an object store, such as
+            `s3://bucket/prefix`; does not change the Documents.
         max_reject_fraction: Share of rejected rows above which the build stops.
     """
 
-    path: str
+    path: SourcePath
     max_reject_fraction: MaxRejectShare = "0.001"
 
 
@@ -148,7 +150,7 @@ _KINDS: dict[str, type[HubSource | FileSource]] = {
 def to_source_folder(source: FileSource) -> SourceFolder:
     """Return a source's folder, with patterns for its files and licence files."""
     licences = (f"**/{source.license_files}",) if isinstance(source, LocalSource) and source.license_files else ()
-    return SourceFolder(Path(source.path), (*source.files, *licences))
+    return SourceFolder(source_path(source.path), (*source.files, *licences))
 
 
 def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
@@ -212,7 +214,7 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError
     ):
         for position, section in sections_at(recipe, *keys):
             path, is_listed = section.get("path"), (artifacts / step / str(section.get(name))).exists()
-            if not isinstance(path, str) or is_listed:
+            if not isinstance(path, str) or is_listed or "://" in path:
                 continue
             if (root / path).is_dir():
                 yield from _check_files((*keys, position), section, root / path)

@@ -269,5 +269,7 @@ def is_name(name: str, repo_type: hub_http.RepoType) -> bool:
 
 def check_name(name: str, repo_type: hub_http.RepoType = "dataset") -> None:
     """Raise UsageError if a name is not valid for a repository of this type."""
+    if name.removeprefix("hf://").startswith("buckets/"):
+        raise UsageError("a bucket has no commits, so it cannot be pinned", name, "copy its files to a dataset")
     if not is_name(name, repo_type):
         raise UsageError(f"not a {repo_type} name", name, f"write owner/name, such as {_NAMES[repo_type][1]}")

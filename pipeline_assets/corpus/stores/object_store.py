@@ -31,6 +31,7 @@ _PART_BYTES, _MAX_PARTS = 8 << 20, 9_000  # S3 allows 10,000 parts
 _CONFLICT_TRIES = 8
 _PROBE = "probe"
 _OTHER_STORE = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
+LIST_AGAIN = "run the recipe again; if the source was pinned earlier, remove its folder in raw/ first"
 _BEYOND_END = ("HTTP 416", "Generic LocalFileSystem error: Requested range was invalid")
 _STATUS = re.compile(r"status code: (\d{3})")
 _QUERY = re.compile(r"\?[^\s\"')]*")
@@ -42,6 +43,16 @@ class Pointer:
 
     data: bytes
     version: object = None
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """Object of a listing, with its ETag or, without one, the store's other version."""
+
+    name: str
+    bytes: int
+    version: str
+    modified_ns: int  # since 1970
 
 
 @dataclass(frozen=True)
@@ -95,14 +106,39 @@ class ObjectStore:
         with self._explain(folder):
             return sorted(entry["path"] for batch in obstore.list(self.client, folder) for entry in batch)
 
-    def read(self, key: str, start: int, size: int) -> bytes:
-        """Read `size` bytes from offset `start`; fewer at the object's end, none if missing."""
+    def list_objects(self) -> list[StoredObject]:
+        """List all objects of the store with their versions."""
         import obstore
-        from obstore.exceptions import BaseError
+
+        with self._explain(""):
+            return [
+                StoredObject(
+                    entry["path"],
+                    entry["size"],
+                    str(entry.get("e_tag") or entry.get("version")),
+                    int(entry["last_modified"].timestamp()) * 10**9,
+                )
+                for batch in obstore.list(self.client)
+                for entry in batch
+            ]
+
+    def read(self, key: str, start: int, size: int, etag: str | None = None) -> bytes:
+        """Read `size` bytes from offset `start`; fewer at the object's end, none if missing.
+
+        Raise InputError if the object has not this ETag.
+        """
+        import obstore
+        from obstore.exceptions import BaseError, PreconditionError
 
         with self._explain(key), contextlib.suppress(FileNotFoundError):
             try:
-                return bytes(obstore.get_range(self.client, key, start=start, length=size))
+                if etag is None:
+                    return bytes(obstore.get_range(self.client, key, start=start, length=size))
+                return bytes(
+                    obstore.get(self.client, key, options={"range": (start, start + size), "if_match": etag}).bytes()
+                )
+            except PreconditionError:
+                raise InputError("the object changed since it was listed", f"{self.url}/{key}", LIST_AGAIN) from None
             except BaseError as error:
                 if _describe(error) not in _BEYOND_END:
                     raise
@@ -184,17 +220,19 @@ class ObjectStore:
     @contextlib.contextmanager
     def _explain(self, key: str) -> Iterator[None]:
         """Convert errors of `obstore` to one line, except for a missing object."""
-        from obstore.exceptions import BaseError, NotSupportedError, PermissionDeniedError, UnauthenticatedError
+        from obstore import exceptions
 
-        where = f"{self.url}/{key}"
+        where = f"{self.url}/{key}".rstrip("/")
         try:
             yield
-        except (PermissionDeniedError, UnauthenticatedError) as error:
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             fix = "check the credentials in the environment and their permissions"
             raise DeniedError(f"the store refuses access ({_describe(error)})", where, fix) from None
-        except BaseError as error:
+        except exceptions.InvalidPathError as error:
+            raise InputError(_describe(error), where, "rename the object") from None
+        except exceptions.BaseError as error:
             text = _describe(error)
-            if isinstance(error, NotSupportedError) or text in ("HTTP 501", "HTTP 405"):
+            if isinstance(error, exceptions.NotSupportedError) or text in ("HTTP 501", "HTTP 405"):
                 raise UsageError(f"the store does not support this request ({text})", where, _OTHER_STORE) from None
             fix = "run the same command again to resume"
             raise TransientError(f"the request failed ({text})", where, fix) from None

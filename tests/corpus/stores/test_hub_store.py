@@ -4,11 +4,11 @@ import random
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from faulty_hub import Fault, FaultKind, FaultyHub
+from bucket_hub import BucketHub
+from faulty_hub import Fault, FaultKind
 from huggingface_hub import HfApi, constants
 from store_objects import KEY, file_of
 
@@ -16,22 +16,9 @@ from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.stores.hub_store import HubStore
 from pipeline_assets.corpus.stores.object_store import Pointer
-from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
 from pipeline_assets.spine.errors import RetryableError, UsageError
 
 TOKEN, NAME = "hf_any", "loopback/store"
-
-
-class BucketHub(FaultyHub):
-    """A hub with a bucket of each dataset's files, at the addresses that clients of buckets use."""
-
-    def answer(self, origin: Origin, request: HubRequest) -> Answer:
-        match request.raw_path.strip("/").split("/"):
-            case ["api", "buckets", owner, name, "tree", folder]:
-                request = replace(request, raw_path=f"/api/datasets/{owner}/{name}/tree/main/{folder}")
-            case ["buckets", owner, name, "resolve", *path]:
-                request = replace(request, raw_path=f"/datasets/{owner}/{name}/resolve/main/{'/'.join(path)}")
-        return super().answer(origin, request)
 
 
 @pytest.fixture

@@ -1,0 +1,154 @@
+"""Sources in object stores, copied into the data root before they are read.
+
+`s3://bucket/prefix` is copied to `object_cache/s3/bucket/prefix`, where the readers of local files read it. Next to a
+file NAME, `.NAME.version` has its ETag or version, and `.NAME.BOOT.part` the bytes that have arrived so far.
+"""
+
+import functools
+import glob
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
+
+from pipeline_assets.corpus.readers.hub_cache import lock_folder
+from pipeline_assets.corpus.readers.hub_configs import matching_paths
+from pipeline_assets.corpus.readers.hub_files import map_in_order
+from pipeline_assets.corpus.stores.object_store import LIST_AGAIN, ObjectStore, StoredObject
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.manifest import Manifest, is_inside
+from pipeline_assets.spine.progress import Progress
+
+CACHE_FOLDER = "object_cache"  # relative to a data root
+VERSIONS = "object_versions"  # key of the provenance of a pin
+_URL = re.compile(r"(s3|gs|az)://([^/@?]+)/?([^@?]*)")
+_CACHED = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
+_PART_BYTES = 16 << 20
+
+
+def source_path(path: str) -> Path:
+    """Return the folder of a source's files; for a URL, that of its copy in the data root."""
+    match = _URL.fullmatch(path)
+    return Path(path) if match is None else Path(CACHE_FOLDER, match[1], match[2], match[3].strip("/"))
+
+
+def check_source_path(path: str) -> str:
+    """Return the path of a source; raise ValueError for a URL of another store."""
+    if path.startswith("hf://buckets/"):
+        raise ValueError(f"must not be a hub bucket, which has no commits to pin, got {path!r}")
+    match = _URL.fullmatch(path)
+    if "://" in path and (match is None or not is_inside(f"{match[2]}/{match[3]}".rstrip("/"))):
+        redacted = re.sub(r"(?<=://).*(?=@)|(?<=\?).*", "…", path)
+        raise ValueError(f"must be a folder, or s3://, gs:// or az:// with BUCKET/PREFIX alone, got {redacted!r}")
+    return path
+
+
+SourcePath = Annotated[str, pydantic.AfterValidator(check_source_path)]
+"""Recipe key with the path of a source."""
+
+
+def source_url(folder: Path) -> str | None:
+    """Return the URL of the objects that are copied to a folder; None for another folder."""
+    match = _CACHED.fullmatch(folder.as_posix())
+    return None if match is None else f"{match[1]}://{match[2]}"
+
+
+def list_objects(url: str, patterns: Sequence[str]) -> list[StoredObject]:
+    """List the objects below a URL whose names match a pattern, sorted by name."""
+    found = {stored.name: stored for stored in ObjectStore.open(url).list_objects()}
+    names = sorted(matching_paths(found, patterns, url))
+    if not names:
+        raise UsageError(f"no object matches {', '.join(patterns)}", url, "correct `files`, or the URL in `path`")
+    return [found[name] for name in names]
+
+
+def fetch_source(url: str, folder: Path, patterns: Sequence[str], settings: RunSettings) -> dict[str, Any]:
+    """Copy the present versions of matching objects; return them for the provenance of a pin.
+
+    Copies of objects that the store no longer has are removed, as they would match the patterns.
+    """
+    objects = list_objects(url, patterns)
+    copied = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    for name in {*matching_paths(copied, patterns, url)} - {stored.name for stored in objects}:
+        durable.remove(folder / name)
+    _copy(url, objects, folder, settings)
+    return {VERSIONS: {stored.name: stored.version for stored in objects}}
+
+
+def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
+    """Copy the pinned versions of a source again if they are missing; else do nothing.
+
+    Raise InputError if an object has another version now.
+    """
+    url, versions = source_url(folder), pin.provenance.get(VERSIONS)
+    if url is not None and versions is not None:
+        listed = zip(pin.identity.inputs, pin.provenance["modified_ns"], strict=True)
+        objects = [
+            StoredObject(entry["name"], entry["bytes"], versions[entry["name"]], modified) for entry, modified in listed
+        ]
+        _copy(url, objects, folder, settings)
+
+
+def missing_objects(objects: Iterable[StoredObject], folder: Path) -> list[StoredObject]:
+    """Return the objects without a complete copy of their version."""
+    return [stored for stored in objects if not _is_copied(stored, folder)]
+
+
+def _copy(url: str, objects: Sequence[StoredObject], folder: Path, settings: RunSettings) -> None:
+    for stored in objects:
+        if not is_inside(stored.name) or any(part.startswith(".") for part in stored.name.split("/")):
+            raise InputError(f"the name {stored.name!r} cannot be that of a copy", url, "rename the object")
+    if not missing_objects(objects, folder):
+        return
+    durable.make_folder(folder)
+    store = ObjectStore.open(url)
+    with lock_folder(folder):
+        missing = missing_objects(objects, folder)  # another process may have copied some
+        total = sum(stored.bytes for stored in missing)
+        progress = Progress(settings.title(f"fetch {url}"), total, "bytes", settings.log_every_s, quiet_s=1.0)
+        copy = functools.partial(_copy_object, store, folder=folder)
+        for size in map_in_order(copy, missing, settings.fetch_threads):
+            progress.add(size)
+
+
+def _is_copied(stored: StoredObject, folder: Path) -> bool:
+    path = folder / stored.name
+    try:
+        return path.stat().st_size == stored.bytes and _mark(path).read_text(encoding="utf-8") == stored.version
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _mark(path: Path) -> Path:
+    """Return the path of the file with the version of a copy."""
+    return path.with_name(f".{path.name}.version")
+
+
+def _copy_object(store: ObjectStore, stored: StoredObject, folder: Path) -> int:
+    """Copy a version of an object, continuing an interrupted copy; return its size."""
+    path = folder / stored.name
+    # Bytes that were written before a reboot may be lost, so a part belongs to one boot, as in the hub cache.
+    part = path.with_name(f".{path.name}.{durable.boot_id()}.part")
+    durable.make_folder(path.parent)
+    if not _mark(path).exists() or _mark(path).read_text(encoding="utf-8") != stored.version:
+        for old in (path, *path.parent.glob(f".{glob.escape(path.name)}.*.part")):
+            durable.remove(old)
+        durable.write_durably(_mark(path), stored.version.encode())
+    with durable.name_file_in_errors(part), open(part, "ab") as output:
+        while (done := output.tell()) < stored.bytes:
+            block = store.read(stored.name, done, min(_PART_BYTES, stored.bytes - done), stored.version)
+            if not block:
+                where = f"{store.url}/{stored.name}"
+                raise InputError("the object is missing, or shorter than it was listed", where, LIST_AGAIN)
+            durable.call_failpoint("append", part)
+            output.write(block)
+        output.flush()
+        durable.fsync(output.fileno(), part)
+    os.utime(part, ns=(stored.modified_ns, stored.modified_ns))  # so that a copy made again counts as unchanged
+    durable.rename(part, path)
+    return stored.bytes

@@ -1,0 +1,275 @@
+"""Sources in object stores: the digests of local files, pinned by version and sha256, and fetched once."""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from object_server import SECRET, Fault, ObjectServer, serving
+from stage_a_build import digests, local_source, recipe_of, step
+from stage_a_sources import recipe_content, with_decontamination
+
+from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.stores import object_source
+from pipeline_assets.corpus.stores.object_source import source_path, source_url
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import DeniedError, InputError, UsageError
+from pipeline_assets.systems.registry import SYSTEMS
+from pipeline_assets.systems.stage_a import StageARecipe
+from pipeline_assets.trust.plan import plan_recipe
+from pipeline_assets.trust.rebuild import rebuild
+
+pytest.importorskip("obstore", reason="obstore is not installed")
+URL = "s3://bucket/corpora/notes"
+NAMES = ("a/rows-0.jsonl", "a/rows-1.jsonl", "b/deep/rows-2.jsonl")
+INLINE = RunSettings(workers=0, fetch_threads=1)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ObjectServer]:
+    with serving(tmp_path) as running:
+        for name in NAMES:
+            running.put(f"corpora/notes/{name}", rows_of(name))
+        running.put("corpora/notes/readme.md", b"no row")
+        running.put("corpora/notes/.hidden.jsonl", b"no row")
+        running.put("corpora/notes-of-others/rows.jsonl", b"no row")
+        yield running
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def rows_of(name: str, count: int = 30) -> bytes:
+    rows = ({"key": f"{name}-{number}", "text": f"Note {number} of {name} has words. " * 5} for number in range(count))
+    return "".join(json.dumps(row | {"license": "cc0-1.0"}) + "\n" for row in rows).encode()
+
+
+def recipe_at(path: str, root: Path) -> StageARecipe:
+    return recipe_of(local_source(root, "notes", [], path=path, files=["**/*.jsonl"]))
+
+
+def build(root: Path, path: str = URL, replace: bool = False) -> dict[str, Artifact]:
+    run = Run(root, INLINE, replace=replace)
+    return {target.role: target.kind.build(target, run) for target in recipe_at(path, root).targets()}
+
+
+def gets(server: ObjectServer) -> list[str]:
+    return [key.removeprefix("corpora/notes/") for method, key in server.requests if method == "GET" and key]
+
+
+def test_the_digests_are_those_of_local_files(server: ObjectServer, root: Path, tmp_path: Path) -> None:
+    for name in NAMES:
+        path = tmp_path / "local" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(rows_of(name))
+
+    from_store = build(root)
+    from_folder = build(tmp_path / "other", str(tmp_path / "local"))
+
+    assert digests(from_store) == digests(from_folder)
+    raw = from_store["stage_a/raw/notes"].manifest
+    assert [entry["name"] for entry in raw.identity.inputs] == sorted(NAMES)
+    assert raw.provenance["folder"] == "object_cache/s3/bucket/corpora/notes"
+    assert raw.provenance["object_versions"] == {
+        name: server.objects[f"corpora/notes/{name}"].etag for name in sorted(NAMES)
+    }
+
+
+def test_each_object_is_fetched_once_and_a_second_build_asks_the_store_nothing(
+    server: ObjectServer, root: Path
+) -> None:
+    build(root)
+    assert sorted(gets(server)) == sorted(NAMES)
+    server.requests.clear()
+
+    build(root)
+
+    assert server.requests == []
+
+
+def test_a_fetch_that_is_cut_off_continues_by_ranges(
+    server: ObjectServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_source, "_PART_BYTES", 1000)
+    build(root)
+    whole = gets(server)
+    shutil.rmtree(root)
+    server.requests.clear()
+    server.faults = [Fault("403", "GET", "rows", count=1000, after=7)]
+
+    with pytest.raises(DeniedError, match="the store refuses access"):
+        build(root)
+    assert not step(root, "raw", "notes").exists()
+    server.faults = []
+    server.requests.clear()
+    built = build(root)
+
+    assert len(whole) > 12
+    assert gets(server) == whole[7:]
+    assert built["stage_a/normalized/notes"].manifest.identity.counts["documents"] == 90
+
+
+def test_a_copy_that_was_removed_is_made_again_of_the_pinned_versions(server: ObjectServer, root: Path) -> None:
+    built = digests(build(root))
+    server.put("corpora/notes/a/new.jsonl", rows_of("new"))
+    shutil.rmtree(root / "object_cache")
+    shutil.rmtree(step(root, "normalized", "notes"))
+
+    assert digests(build(root)) == built
+    assert not (root / "object_cache/s3/bucket/corpora/notes/a/new.jsonl").exists()
+
+
+@pytest.mark.parametrize("data", [rows_of("other", 40), rows_of("other", 3), None], ids=["longer", "shorter", "gone"])
+def test_an_object_that_changed_since_it_was_pinned_is_named(
+    server: ObjectServer, root: Path, data: bytes | None
+) -> None:
+    build(root)
+    shutil.rmtree(root / "object_cache")
+    shutil.rmtree(step(root, "normalized", "notes"))
+    del server.objects[f"corpora/notes/{NAMES[1]}"]
+    problem = "is missing, or shorter than it was listed" if data is None else "changed since it was listed"
+    if data is not None:
+        server.put(f"corpora/notes/{NAMES[1]}", data)
+
+    with pytest.raises(
+        InputError, match=f"{URL}/{NAMES[1]}: the object {problem}; run the recipe again; if the source"
+    ):
+        build(root)
+
+
+def test_a_source_that_is_pinned_again_has_the_present_objects(server: ObjectServer, root: Path) -> None:
+    """One object changed, one is new, one is gone; only the first two are fetched."""
+    build(root)
+    server.put(f"corpora/notes/{NAMES[0]}", rows_of("changed", 10))
+    server.put("corpora/notes/a/new.jsonl", rows_of("new", 5))
+    del server.objects[f"corpora/notes/{NAMES[2]}"]
+    shutil.rmtree(step(root, "raw", "notes"))
+    server.requests.clear()
+
+    built = build(root, replace=True)
+
+    raw = built["stage_a/raw/notes"].manifest
+    assert [entry["name"] for entry in raw.identity.inputs] == ["a/new.jsonl", NAMES[0], NAMES[1]]
+    assert sorted(gets(server)) == ["a/new.jsonl", NAMES[0]]
+    assert built["stage_a/normalized/notes"].manifest.identity.counts["documents"] == 10 + 5 + 30
+
+
+def test_a_rebuild_reads_the_pinned_versions(server: ObjectServer, root: Path) -> None:
+    built = build(root)
+    shutil.rmtree(root / "object_cache")
+
+    done = rebuild(built["stage_a/normalized/notes"].folder, Run(root, INLINE), SYSTEMS.kinds)
+
+    assert done.is_identical
+
+
+def test_a_bit_that_flips_in_the_copy_after_the_pin_is_found(server: ObjectServer, root: Path) -> None:
+    run, recipe = Run(root, INLINE), recipe_at(URL, root)
+    raw, normalized = (recipe.target(f"stage_a/{name}", "notes") for name in ("raw", "normalized"))
+    raw.kind.build(raw, run)
+    path = root / "object_cache/s3/bucket/corpora/notes" / NAMES[1]
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"words", b"wordz", 1))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    with pytest.raises(
+        InputError, match=f"{path}: sha256 is .*, mixed/notes lists .*; the file changed after it was hashed"
+    ):
+        normalized.kind.build(normalized, run)
+
+
+def test_a_plan_lists_objects_without_fetching_them(server: ObjectServer, root: Path) -> None:
+    run, targets = Run(root, INLINE, HubFiles(root / "hub_cache")), recipe_at(URL, root).targets()
+
+    plan = plan_recipe(artifact_statuses(root, targets), run)
+
+    assert plan.missing_bytes == sum(len(rows_of(name)) for name in NAMES)
+    assert plan.artifacts[0].figures["bytes_read"].value == plan.missing_bytes
+    assert gets(server) == []
+
+
+def test_an_evaluation_set_may_be_in_an_object_store(server: ObjectServer, root: Path) -> None:
+    question = "Which river does the quick brown fox reach at the end of its long run over the hills?"
+    server.put("quiz/questions.jsonl", json.dumps({"question": question, "id": "q1"}).encode() + b"\n")
+    server.put(f"corpora/notes/{NAMES[0]}", json.dumps({"key": "leak", "text": question, "license": None}).encode())
+    content: dict[str, Any] = {"sources": []}
+    with_decontamination(content, "s3://bucket/quiz")
+    source = local_source(root, "notes", [], path=URL, files=["**/*.jsonl"])
+    recipe = recipe_of(source, decontamination=content["decontamination"])
+
+    built = {target.role: target.kind.build(target, Run(root, INLINE)) for target in recipe.targets()}
+
+    assert built["stage_a/decontaminated"].manifest.identity.counts["ledger"]["dropped"] == {"few_words_left": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "got"),
+    [
+        ("hf://datasets/me/pool", "hf://datasets/me/pool"),
+        ("https://host/x", "https://host/x"),
+        ("s3://", "s3://"),
+        ("s3://bucket/../../recipes", "s3://bucket/../../recipes"),
+        ("s3://../recipes", "s3://../recipes"),
+        (f"s3://key:{SECRET}@bucket/x", "s3://…@bucket/x"),
+        (f"az://bucket/x?sig={SECRET}", "az://bucket/x?…"),
+    ],
+)
+def test_a_path_that_is_no_folder_and_no_object_store_is_refused(root: Path, path: str, got: str) -> None:
+    rule = "must be a folder, or s3://, gs:// or az:// with BUCKET/PREFIX alone"
+    assert refusal_of(path, root) == f"`sources.0.path` {rule}, got '{got}'"
+
+
+def test_a_hub_bucket_is_refused_as_a_source_and_as_a_pin(root: Path) -> None:
+    bucket = "hf://buckets/me/pool"
+
+    rule = "must not be a hub bucket, which has no commits to pin"
+    assert refusal_of(bucket, root) == f"`sources.0.path` {rule}, got '{bucket}'"
+    with pytest.raises(UsageError, match=f"{bucket}: a bucket has no commits, so it cannot be pinned; copy its files"):
+        HubFiles(root).resolve(bucket)
+
+
+def refusal_of(path: str, root: Path) -> str:
+    """The one error about a recipe whose source is at this path."""
+    section = local_source(root, "notes", [], path=path)
+    (root / "recipe.yaml").write_text(yaml.safe_dump(recipe_content("ab" * 20) | {"sources": [section]}))
+    with pytest.raises(UsageError) as refusal:
+        StageARecipe.read(root / "recipe.yaml")
+    assert list(refusal.value.others) == []
+    return refusal.value.what
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../outside.jsonl", "a/../../outside.jsonl", "/etc/outside.jsonl", "a//b.jsonl"]
+)
+def test_a_name_that_is_no_path_in_the_folder_is_never_a_path(
+    server: ObjectServer, root: Path, tmp_path: Path, name: str
+) -> None:
+    server.put(f"corpora/notes/{name}", rows_of("outside"))
+
+    with contextlib.suppress(InputError):
+        build(root)
+
+    assert [path for path in tmp_path.rglob("*outside*") if not path.is_relative_to(root / "object_cache")] == []
+
+
+def test_a_pattern_without_a_match_is_one_line(server: ObjectServer, root: Path) -> None:
+    with pytest.raises(UsageError, match=r"s3://bucket/none: no object matches \*\*/\*.jsonl; correct `files`"):
+        build(root, "s3://bucket/none")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/a", "gs://bucket/a/b", "az://container/a"])
+def test_a_copy_s_folder_leads_back_to_its_url(url: str, root: Path) -> None:
+    assert source_url(source_path(url)) == url
+    assert source_url(root / source_path(f"{url}/")) == url
+    assert source_url(root / "notes") is None
+    assert source_path("sources/notes") == Path("sources/notes")
