@@ -2,7 +2,7 @@
 
 Ray starts workers, chooses nodes and replaces dead ones; shards, receipts and resumption are those of one machine. All
 nodes have the same program, and see the data root under one path: each process checks both before its first job. Of
-this process's environment, tasks get only `OPENBLAS_NUM_THREADS`, and never a token: only this process uses a hub.
+this process's environment, other nodes get only `OPENBLAS_NUM_THREADS`, and no token: only this process uses a hub.
 """
 
 import functools
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.errors import RetryableError, UsageError, one_line
+from pipeline_assets.spine.errors import RetryableError, one_line
 from pipeline_assets.spine.futures import Call, FutureEngine, Result
 from pipeline_assets.spine.provenance import library_versions
 from pipeline_assets.spine.stage import S, WarmUp, Work
@@ -47,8 +47,7 @@ def run_on_ray(
     It yields receipts in order. At most `workers` tasks run at a time, each with a CPU and `memory` bytes.
 
     Raises:
-        UsageError: Ray is not reachable, or a node has another program or another data root.
-        RetryableError: Ray failed.
+        RetryableError: Ray failed or is not reachable, or a node has another program or another data root.
     """
 
     def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
@@ -90,15 +89,15 @@ def _run_checked(program: str, mark: str, function: Call, stage: bytes, job: byt
 
 
 @functools.lru_cache(maxsize=1)
-def _find_problem(program: str, mark: str) -> UsageError | None:
+def _find_problem(program: str, mark: str) -> RetryableError | None:
     """Return an error if this node has another program or lacks the file `mark`."""
     node = f"node {socket.gethostname()} of Ray"
     if program_digest() != program:
         fix = "install the same corpusmill, Python and libraries on all nodes"
-        return UsageError("the program differs from the one on the machine that runs the command", node, fix)
+        return RetryableError("the program differs from the one on the machine that runs the command", node, fix)
     if not os.path.exists(mark):
         fix = "mount the data root under the same path on all nodes"
-        return UsageError(f"{Path(mark).parents[1]} is missing or another folder", node, fix)
+        return RetryableError(f"{Path(mark).parents[1]} is missing or another folder", node, fix)
     return None
 
 
@@ -128,7 +127,9 @@ def _connect(workers: int, memory: int) -> Any:
             ray.init(address, num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
             fix = "set it to HOST:PORT of a cluster's head, or remove it to start Ray on this machine"
-            raise UsageError(f"cannot connect to Ray: {one_line(error, 200)}", f"RAY_ADDRESS={address}", fix) from error
+            raise RetryableError(
+                f"cannot connect to Ray: {one_line(error, 200)}", f"RAY_ADDRESS={address}", fix
+            ) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's action would end the process with status 15
         _is_ours = True

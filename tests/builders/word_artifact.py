@@ -199,6 +199,11 @@ def write_where(shard: Words, window: Window, folder: StagingView) -> Receipt:
     return replace(write_words(shard, window, folder), notes=notes)
 
 
+def write_environment(shard: Words, window: Window, folder: StagingView) -> Receipt:
+    """As `write_words`, and notes the token for a hub in its environment."""
+    return replace(write_words(shard, window, folder), notes={"HF_TOKEN": os.environ.get("HF_TOKEN")})
+
+
 HOARD: list[bytes] = []
 
 

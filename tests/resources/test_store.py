@@ -1,5 +1,6 @@
 """The store's settings: the config's, else those of CORPUSMILL_* when they are used, else the defaults."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from resources.modal_launcher import ModalLauncherFactory
 from resources.store import Hub, Launcher, Store, data_root
 
 ENGINE = RunSettings(2, default_start_method(), 10, inline_bytes=6 << 20, worker_bytes=924 << 20)
-SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES")
+SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES", "ENGINE", "MEMORY_MIB")
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, hub = Store(), Hub()
-    for name, value in zip(SETTINGS, (str(tmp_path), "0", "forkserver", "22", "60", "1"), strict=True):
+    for name, value in zip(SETTINGS, (str(tmp_path), "0", "forkserver", "22", "60", "1", "local", "2048"), strict=True):
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
     engine = replace(
@@ -62,6 +63,31 @@ def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pyt
     assert (run.settings.workers, run.require_hub("a test").tries) == (0, 2)
 
 
+def test_the_config_chooses_the_engine_whose_workers_each_have_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUSMILL_ENGINE", "local")
+    monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", "1000")
+
+    run = Store(engine="ray", workers=8).run(tmp_path, Hub().files(tmp_path))
+
+    assert (run.settings.engine, run.settings.workers, run.settings.worker_bytes) == ("ray", 8, 1000 << 20)
+    assert run.provenance()["engine"] == "ray"
+    shared = Store(workers=8).run(tmp_path, Hub().files(tmp_path))
+    assert (shared.settings.engine, shared.settings.worker_bytes) == ("local", 100 << 20)
+
+
+def test_ray_without_its_extra_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(sys, "path_importer_cache", {})
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+
+    assert refusal(lambda: Store(engine="ray").run(tmp_path, Hub().files(tmp_path)), UsageError) == (
+        "ray: ray is not installed; in the project's folder run .venv/bin/python -m pip install -c constraints.txt "
+        "-e '.[ray]'"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value", "fix"),
     [
@@ -70,6 +96,7 @@ def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pyt
         *(("LOG_EVERY", value, "must be an integer >= 1") for value in ("0", "0.5", "10s")),
         *(("HUB_TRIES", value, "must be an integer >= 1") for value in ("0", "-1", "often")),
         *(("START_METHOD", value, "must be forkserver or spawn") for value in ("fork", "thread", "Spawn", "spawn ")),
+        *(("ENGINE", value, "must be local or ray") for value in ("spark", "Ray", "0")),
     ],
 )
 def test_a_variable_out_of_range_is_named_with_its_value_and_what_it_may_be(

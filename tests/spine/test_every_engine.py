@@ -191,6 +191,25 @@ def test_a_run_whose_process_was_killed_goes_on_where_it_was(name: str, engine: 
     assert [receipt.counts for receipt in receipts] == [{"documents": 1}] * 100
 
 
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("127.0.0.1:9", "[Errno 111] Connection refused"),
+        ("ray://127.0.0.1:9", "the address is not HOST:PORT"),
+        ("somewhere", "the address is not HOST:PORT"),
+    ],
+)
+def test_a_cluster_that_cannot_be_reached_is_one_line(
+    address: str, problem: str, building: StagingDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with engine_named("ray") as engine:
+        assert refusal(lambda: list(engine(write_words)("write", ENGLISH, building))) == (
+            f"RAY_ADDRESS={address}: cannot connect to Ray: {problem}; "
+            "set it to HOST:PORT of a cluster's head, or remove it to start Ray on this machine"
+        )
+
+
 @pytest.mark.slow
 def test_each_shard_is_one_job_of_ray_and_later_stages_can_fork(building: StagingDir) -> None:
     with engine_named("ray") as engine, counted_ray_jobs() as jobs:

@@ -1,0 +1,79 @@
+"""A cluster that a user started: runs join it and leave it, and nodes that cannot build the same bytes are refused."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray_cluster import PATH, PROJECT, ray_cluster, start_driver
+
+pytestmark = pytest.mark.slow
+WRITE = """
+import logging, os, sys
+from pathlib import Path
+from word_artifact import ENGLISH, write_environment
+from pipeline_assets.spine.engine import RunSettings, run_stage
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.opening import open_staging_dir
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+try:
+    with open_staging_dir(Path(sys.argv[1]) / "words", {}) as building:
+        for receipt in run_stage("write", write_environment, ENGLISH, building, RunSettings(2, engine="ray")):
+            print(receipt.counts, receipt.notes)
+except InputError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with ray_cluster(1, num_cpus=2) as cluster:
+        yield cluster.address
+
+
+def output_of(driver: "subprocess.Popen[str]") -> list[str]:
+    output, errors = driver.communicate(timeout=240)
+    assert driver.returncode == 0, errors
+    return output.splitlines()
+
+
+def test_runs_join_a_cluster_one_after_the_other_and_send_it_no_token(address: str, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        lines = output_of(start_driver(WRITE, tmp_path / name, address=address, HF_TOKEN="hf_secret"))
+
+        assert f"Ray at {address}: 1 nodes, 2 CPUs, at most 2 workers" in lines
+        receipts = [line for line in lines if line.startswith("{")]
+        assert [line.partition("} ")[0] for line in receipts] == [f"{{'documents': {count}" for count in (2, 3, 1)]
+        assert all("'HF_TOKEN': None" in line for line in receipts)
+
+
+def test_a_node_with_another_program_is_refused_in_one_line(address: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(PROJECT / "pipeline_assets", copy / "pipeline_assets", ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "pipeline_assets/spine/visible.py").open("a").write("# changed\n")
+    path = os.pathsep.join([str(copy), *PATH.split(os.pathsep)[1:]])
+
+    lines = output_of(start_driver(WRITE, tmp_path / "data", address=address, path=path))
+
+    assert lines[-1].startswith("RetryableError node ")
+    assert lines[-1].endswith(
+        " of Ray: the program differs from the one on the machine that runs the command; "
+        "install the same corpusmill, Python and libraries on all nodes"
+    )
+
+
+def test_a_node_that_does_not_see_the_data_root_is_refused_in_one_line(address: str, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    mount = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs tmpfs "{root}" && exec "$0" "$@"']
+    if subprocess.run([*mount, "true"], capture_output=True).returncode != 0:
+        pytest.skip("a file system can't be mounted here")
+
+    lines = output_of(start_driver(WRITE, root, address=address, prefix=mount))
+
+    assert lines[-1].endswith(
+        f" of Ray: {root}/.words.building.1 is missing or another folder; "
+        "mount the data root under the same path on all nodes"
+    )
