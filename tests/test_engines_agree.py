@@ -1,11 +1,11 @@
-"""Ray on one node builds the artifacts that one process builds."""
+"""Every engine builds the artifacts that one process builds."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from demo_systems import WRITE_RECIPE, build_system
-from engines import counted_ray_jobs, ray_here
+from engines import counted_ray_jobs, futures_in_place_of_ray, ray_here
 
 from pipeline_assets.spine.engine import RunSettings
 
@@ -20,10 +20,13 @@ def ray() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("system", WRITE_RECIPE)
-def test_a_system_has_the_same_digests_on_ray_as_in_one_process(system: str, tmp_path: Path) -> None:
+def test_a_system_has_the_same_digests_in_one_process_in_pools_and_on_ray(system: str, tmp_path: Path) -> None:
     expected = build_system(system, tmp_path / "here", RunSettings())
+    forked = build_system(system, tmp_path / "forked", RunSettings(2))
+    with futures_in_place_of_ray():
+        by_futures = build_system(system, tmp_path / "futures", ON_RAY)
     with counted_ray_jobs() as jobs:
         on_ray = build_system(system, tmp_path / "ray", ON_RAY)
 
-    assert on_ray == expected
-    assert jobs[0] > 20
+    assert forked == by_futures == on_ray == expected
+    assert jobs[0] > 20  # so the stages ran on Ray

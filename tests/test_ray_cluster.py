@@ -74,6 +74,5 @@ def test_a_node_that_does_not_see_the_data_root_is_refused_in_one_line(address: 
     lines = output_of(start_driver(WRITE, root, address=address, prefix=mount))
 
     assert lines[-1].endswith(
-        f" of Ray: {root}/.words.building.1 is missing or another folder; "
-        "mount the data root under the same path on all nodes"
+        f" of Ray: {root}/.words.building.1 is missing or another folder; mount the data root there on all nodes"
     )

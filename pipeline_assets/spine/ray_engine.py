@@ -31,11 +31,7 @@ _CONNECT_TIMEOUT_S = 10.0
 _MAX_RETRIES = 3  # of a job by Ray itself, for example after a node failed
 # Ray reads these when it is imported. Without the second one, it repeats a job that needs too much memory for ever;
 # without the third one, it prints twenty lines for each dead worker, which the pool reports in one.
-_RAY_VARIABLES = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_task_oom_retries": str(_MAX_RETRIES),
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
-}
+_RAY_VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_task_oom_retries": "3", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 _is_ours = False  # whether this module connected the process to Ray
 
 
@@ -84,21 +80,17 @@ def disconnect() -> None:
 
 def _run_checked(program: str, mark: str, function: Call, stage: bytes, job: bytes) -> Result:
     """Run a job in a process of a node, unless the node cannot build equal artifacts."""
-    problem = _find_problem(program, mark)
-    return function(stage, job) if problem is None else Failure(problem, "")
-
-
-@functools.lru_cache(maxsize=1)
-def _find_problem(program: str, mark: str) -> RetryableError | None:
-    """Return an error if this node has another program or lacks the file `mark`."""
-    node = f"node {socket.gethostname()} of Ray"
     if program_digest() != program:
+        what = "the program differs from the one on the machine that runs the command"
         fix = "install the same corpusmill, Python and libraries on all nodes"
-        return RetryableError("the program differs from the one on the machine that runs the command", node, fix)
-    if not os.path.exists(mark):
-        fix = "mount the data root under the same path on all nodes"
-        return RetryableError(f"{Path(mark).parents[1]} is missing or another folder", node, fix)
-    return None
+    elif not _exists(mark):
+        what, fix = f"{Path(mark).parents[1]} is missing or another folder", "mount the data root there on all nodes"
+    else:
+        return function(stage, job)
+    return Failure(RetryableError(what, f"node {socket.gethostname()} of Ray", fix), "")
+
+
+_exists = functools.lru_cache(maxsize=1)(os.path.exists)
 
 
 @functools.cache
@@ -126,10 +118,9 @@ def _connect(workers: int, memory: int) -> Any:
             _raise_if_unreachable(address)
             ray.init(address, num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
+            what, where = f"cannot connect to Ray: {one_line(error, 200)}", f"RAY_ADDRESS={address}"
             fix = "set it to HOST:PORT of a cluster's head, or remove it to start Ray on this machine"
-            raise RetryableError(
-                f"cannot connect to Ray: {one_line(error, 200)}", f"RAY_ADDRESS={address}", fix
-            ) from error
+            raise RetryableError(what, where, fix) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's action would end the process with status 15
         _is_ours = True
@@ -137,7 +128,10 @@ def _connect(workers: int, memory: int) -> Any:
         all_cpus = sum(node.get("CPU", 0) for node in nodes)
         logger.info("Ray at %s: %d nodes, %d CPUs, at most %d workers", address, len(nodes), all_cpus, workers)
         if not any(node.get("CPU", 0) >= 1 and node.get("memory", 0) >= memory for node in nodes):
-            logger.warning("Ray has no node with a CPU and %d MiB for a worker; waiting for one", memory >> 20)
+            what = f"no node has a CPU and {memory >> 20} MiB for a worker"
+            if address == "local":
+                raise RetryableError(what, "Ray", "lower --memory-mib")
+            logger.warning("Ray: %s; waiting for a node that joins", what)
     return ray
 
 

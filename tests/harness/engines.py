@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 from unittest import mock
 
+from pipeline_assets.spine import engine as engine_module
 from pipeline_assets.spine import ray_engine, worker
 from pipeline_assets.spine.engine import RunSettings, StageRunner, adopt_finished_shards, stage_runner
 from pipeline_assets.spine.futures import FutureEngine
@@ -67,6 +68,19 @@ def _by_futures(pool: ProcessPool, work: Work[Any], warm_up: WarmUp = no_warm_up
         settings=RunSettings(2),
         run_missing=lambda stage, shards, folder: engine.pool(stage, work, warm_up, folder, 2).run(shards),
     )
+
+
+@contextlib.contextmanager
+def futures_in_place_of_ray() -> Iterator[None]:
+    """Run the stages in the block that ask for Ray in a process pool by futures."""
+    with contextlib.closing(ProcessPool(2)) as pool:
+        engine = FutureEngine(pool.submit, lambda future: future.cancel(), (BrokenProcessPool,))
+
+        def run_in_pool(work: Work[Any], warm_up: WarmUp, workers: int, memory: int) -> StageRunner[Any]:
+            return lambda stage, shards, folder: engine.pool(stage, work, warm_up, folder, workers).run(shards)
+
+        with mock.patch.object(engine_module, "run_on_ray", run_in_pool):
+            yield
 
 
 @contextlib.contextmanager

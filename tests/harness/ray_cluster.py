@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -49,6 +50,21 @@ def ray_cluster(nodes: int, **changes: Any) -> Iterator[Any]:
             yield cluster
         finally:
             cluster.shutdown()
+
+
+def kill_worker(cluster: Any) -> None:
+    """Kill a process of the cluster that runs a job."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for node in cluster.list_all_nodes():
+            raylet = node.all_processes["raylet"][0].process.pid
+            for child in Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split():
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    if Path(f"/proc/{child}/cmdline").read_bytes().startswith(b"ray::_run_checked"):
+                        os.kill(int(child), signal.SIGKILL)
+                        return
+        time.sleep(0.005)
+    raise AssertionError("no job runs")
 
 
 def start_driver(
