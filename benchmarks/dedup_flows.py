@@ -102,10 +102,10 @@ def whole(folder: Path) -> tuple[int, int]:
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.spine.artifact import open_artifact
-    from pipeline_assets.spine.engine import RunSettings
+    from pipeline_assets.spine.engine import PROCESS_BYTES, RunSettings
 
     sources = {"generated": open_artifact(folder / "generated")}
-    settings = RunSettings(memory_bytes=_memory_bytes())
+    settings = RunSettings(worker_bytes=_memory_bytes() - PROCESS_BYTES)
     target = Target(unknown_kind("benchmark/deduplicated", DEDUP_STAGE), "result", Path("result"), {})
     recipe = DedupRecipe.model_validate({})
     shutil.rmtree(folder / "result", ignore_errors=True)

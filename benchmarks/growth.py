@@ -81,14 +81,14 @@ def _edition(once: pa.Table, copy: int) -> pa.Table:
     return changed
 
 
-def build(root: Path, endpoint: str, workers: int) -> str:
+def build(root: Path, endpoint: str, settings: RunSettings) -> str:
     """Build a healing set of the whole hub; return its digest."""
     files = HubFiles(root / "cache", endpoint)
     recipe = SYSTEMS.read_recipe(RECIPE).model_dump(mode="json")
     amount = {"amount": {"text_bytes": 10**15}, "shard_text_bytes": _SHARD_BYTES}
     recipe["snapshot"] |= {"revision": files.resolve(EDU_DATASET), **amount}
     recipe["megatron"]["token_budget"] = 10**12
-    artifacts = build_all(HealingRecipe.model_validate(recipe), root, files, RunSettings(workers))
+    artifacts = build_all(HealingRecipe.model_validate(recipe), root, files, settings)
     return artifacts[-1].manifest.digest
 
 
@@ -96,7 +96,7 @@ def measured_build(root: Path, endpoint: str, workers: int) -> None:
     """Build from an empty data root, print the digest and write the processes' peaks."""
     for folder in root.iterdir():
         shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
-    print(build(root, endpoint, workers))
+    print(build(root, endpoint, RunSettings(workers)))
     (root / "peaks.json").write_text(json.dumps(peaks_mb()))
 
 
