@@ -2,7 +2,7 @@
 
     python benchmarks/engines.py --mb 10 40 160 --documents 25000 100000 --workers 2
 
-Builds the healing set of growth.py, and deduplicates the generated corpus of dedup.py, with each engine on this machine.
+Builds the healing set of growth.py and deduplicates the corpus of dedup.py with each engine, both on this machine.
 Prints the CPU seconds of all processes, Ray's own included. Digests are proven equal first. Ray is started and stopped
 in each run. CPU seconds are read from /proc twenty times a second, since Ray's workers are no children of the program.
 """
