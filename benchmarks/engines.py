@@ -1,4 +1,4 @@
-"""Benchmark of Ray against worker processes of this machine, by the size of the input.
+"""Benchmark of Ray against worker processes, by the size of the input.
 
     python benchmarks/engines.py --mb 10 40 160 --documents 25000 100000 --workers 2
 
@@ -88,7 +88,7 @@ def _sample(known: set[int], ticks: dict[tuple[int, str], int]) -> None:
 
 
 def compare(name: str, size: str, arguments: Sequence[object], workers: int) -> dict[str, float]:
-    """Build with each engine from an empty folder; print a row, and return CPU seconds."""
+    """Build with each engine, print a row of the table, and return CPU seconds."""
     digests, cpu_s, wall_s = set(), {}, {}
     for engine in ENGINES:
         with tempfile.TemporaryDirectory() as root:

@@ -1,4 +1,4 @@
-"""A cluster that a user started: runs join it and leave it, and nodes that cannot build the same bytes are refused."""
+"""Runs on a cluster that a user started, and the nodes that they refuse."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def address() -> Iterator[str]:
         yield cluster.address
 
 
-def output_of(driver: "subprocess.Popen[str]") -> list[str]:
+def read_output(driver: "subprocess.Popen[str]") -> list[str]:
     output, errors = driver.communicate(timeout=240)
     assert driver.returncode == 0, errors
     return output.splitlines()
@@ -41,7 +41,7 @@ def output_of(driver: "subprocess.Popen[str]") -> list[str]:
 
 def test_runs_join_a_cluster_one_after_the_other_and_send_it_no_token(address: str, tmp_path: Path) -> None:
     for name in ("first", "second"):
-        lines = output_of(start_driver(WRITE, tmp_path / name, address=address, HF_TOKEN="hf_secret"))
+        lines = read_output(start_driver(WRITE, tmp_path / name, address=address, HF_TOKEN="hf_secret"))
 
         assert f"Ray at {address}: 1 nodes, 2 CPUs, at most 2 workers" in lines
         receipts = [line for line in lines if line.startswith("{")]
@@ -55,7 +55,7 @@ def test_a_node_with_another_program_is_refused_in_one_line(address: str, tmp_pa
     (copy / "pipeline_assets/spine/visible.py").open("a").write("# changed\n")
     path = os.pathsep.join([str(copy), *PATH.split(os.pathsep)[1:]])
 
-    lines = output_of(start_driver(WRITE, tmp_path / "data", address=address, path=path))
+    lines = read_output(start_driver(WRITE, tmp_path / "data", address=address, path=path))
 
     assert lines[-1].startswith("RetryableError node ")
     assert lines[-1].endswith(
@@ -71,7 +71,7 @@ def test_a_node_that_does_not_see_the_data_root_is_refused_in_one_line(address: 
     if subprocess.run([*mount, "true"], capture_output=True).returncode != 0:
         pytest.skip("a file system can't be mounted here")
 
-    lines = output_of(start_driver(WRITE, root, address=address, prefix=mount))
+    lines = read_output(start_driver(WRITE, root, address=address, prefix=mount))
 
     assert lines[-1].endswith(
         f" of Ray: {root}/.words.building.1 is missing or another folder; mount the data root there on all nodes"

@@ -1,4 +1,4 @@
-"""Three nodes of Ray build the artifacts of one process, whatever dies or joins while they build."""
+"""Three nodes of Ray build the artifacts of one process, whatever dies or joins."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def add_node(cluster: Any) -> None:
     cluster.add_node(**NODE, wait=True)
 
 
-def result_of(script: str, cluster: Any, *arguments: object, event: Callable[[Any], None] | None = None) -> Any:
+def run_driver(script: str, cluster: Any, *arguments: object, event: Callable[[Any], None] | None = None) -> Any:
     """Run a driver, with an event once a shard is finished; the JSON that it prints."""
     driver = start_driver(script, *arguments, address=cluster.address)
     if event is not None:
@@ -82,11 +82,11 @@ def test_a_system_has_the_same_digests_on_three_nodes(
 ) -> None:
     expected = build_system(system, tmp_path / "here", RunSettings())
 
-    assert result_of(BUILD, cluster, system, tmp_path / "ray", event=event) == expected
+    assert run_driver(BUILD, cluster, system, tmp_path / "ray", event=event) == expected
 
 
 @pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron", "stage2"])
-def test_a_system_whose_driver_is_killed_goes_on_with_the_same_digests(
+def test_a_system_whose_driver_is_killed_has_the_same_digests_after_another_run(
     system: str, cluster: Any, tmp_path: Path
 ) -> None:
     expected = build_system(system, tmp_path / "here", RunSettings())
@@ -96,11 +96,11 @@ def test_a_system_whose_driver_is_killed_goes_on_with_the_same_digests(
     os.killpg(driver.pid, signal.SIGKILL)
     driver.communicate()
 
-    assert result_of(BUILD, cluster, system, tmp_path / "ray") == expected
+    assert run_driver(BUILD, cluster, system, tmp_path / "ray") == expected
 
 
 def test_a_poison_row_is_rejected_on_three_nodes(cluster: Any, tmp_path: Path) -> None:
-    assert result_of(WRITE, cluster, "words", tmp_path) == [
+    assert run_driver(WRITE, cluster, "words", tmp_path) == [
         {"documents": 2},
         {"documents": 2, "killed_worker": 1},
         {"documents": 1},

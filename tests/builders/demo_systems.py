@@ -1,4 +1,4 @@
-"""The demo's corpora of the four systems with stages for workers, built without Dagster and with any engine."""
+"""The demo's corpora of four systems, built with any engine and without Dagster."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ WRITE_RECIPE: Mapping[str, Callable[..., Recipe]] = {
 
 
 def build_system(system: str, root: Path, settings: RunSettings) -> dict[str, str]:
-    """Build all artifacts of a system's demo, or the rest of them; their digests by role and partition."""
+    """Build the missing artifacts of a system's demo; return all digests by role."""
     write_inputs(root, system)
     with LoopbackHub(root / HUB_FOLDER) as hub:
         recipe = WRITE_RECIPE[system](root, hub.commits())
@@ -29,5 +29,5 @@ def build_system(system: str, root: Path, settings: RunSettings) -> dict[str, st
         digests = {}
         for outcome in run_targets(recipe.targets(), run):
             assert outcome.manifest is not None, outcome.target.role
-            digests[f"{outcome.target.role}"] = outcome.manifest.digest
+            digests[outcome.target.role] = outcome.manifest.digest
     return digests

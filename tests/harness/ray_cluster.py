@@ -30,7 +30,7 @@ NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "memory": 4 << 30, "incl
 
 @contextlib.contextmanager
 def ray_cluster(nodes: int, **changes: Any) -> Iterator[Any]:
-    """Start a cluster of nodes with one CPU each, which can import the builders; yield its `Cluster`."""
+    """Start a cluster of nodes with one CPU each, which can import the builders."""
     from ray.cluster_utils import Cluster
 
     with mock.patch.dict(os.environ, {**_SETTINGS, "PYTHONPATH": PATH}):

@@ -2,7 +2,7 @@
 
 These are this process, forked workers, futures of a process pool, and Ray on one node. Receipts come in the order of
 the shards; poison rows are found and rejected; errors arrive as they were raised; the caller may stop early; and a run
-whose process was killed goes on where it was, whatever the engine.
+whose process was killed reuses its finished shards, whatever the engine.
 """
 
 import contextlib
@@ -165,7 +165,7 @@ with open_staging_dir(Path(sys.argv[2]), {}) as building, engine_named(sys.argv[
 
 
 @pytest.mark.slow
-def test_a_run_whose_process_was_killed_goes_on_where_it_was(name: str, engine: Engine, tmp_path: Path) -> None:
+def test_a_run_whose_process_was_killed_reuses_its_finished_shards(name: str, engine: Engine, tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
     run = subprocess.Popen(
         [sys.executable, "-c", _RUN_SLOWLY, name, str(tmp_path / "words")],
