@@ -23,17 +23,11 @@ Call: TypeAlias = Callable[[bytes, bytes], Result]
 
 @dataclass(frozen=True)
 class FutureEngine:
-    """Engine that runs functions in processes, on this machine or on others.
+    """Engine that runs functions in processes, on this machine or on others."""
 
-    Attributes:
-        submit: Runs a function with two arguments in a process that can import it.
-        cancel: Cancels a call; one that runs may end first.
-        deaths: Exceptions of a call whose process died or was killed.
-    """
-
-    submit: Callable[[Call, bytes, bytes], Future[Result]]
-    cancel: Callable[[Future[Result]], object]
-    deaths: tuple[type[BaseException], ...]
+    submit: Callable[[Call, bytes, bytes], Future[Result]]  # calls a function in a process that can import it
+    cancel: Callable[[Future[Result]], object]  # cancels a call; one that runs may end first
+    deaths: tuple[type[BaseException], ...]  # exceptions of a call whose process died
 
     def pool(self, stage: str, work: Work[S], warm_up: WarmUp, folder: StagingView, size: int) -> Pool[S]:
         """Return a pool of `size` workers for a stage; each has at most one call."""

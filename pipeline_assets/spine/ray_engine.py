@@ -69,7 +69,7 @@ def run_on_ray(
 
 
 def disconnect() -> None:
-    """Stop Ray if this process started it, and leave a cluster that it joined; else this happens at its exit."""
+    """Stop Ray if this process started it, or leave the cluster that it joined."""
     global _is_ours
     if _is_ours:
         import ray
@@ -115,7 +115,9 @@ def _connect(workers: int, memory: int) -> Any:
         address, on_sigterm = os.environ.get("RAY_ADDRESS") or "local", signal.getsignal(signal.SIGTERM)
         cpus = workers if address == "local" else None
         try:
-            _raise_if_unreachable(address)
+            if address not in ("local", "auto"):  # Ray itself would try for minutes
+                host, _, port = address.rpartition(":")
+                socket.create_connection((host.strip("[]"), port), _CONNECT_TIMEOUT_S).close()
             ray.init(address, num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
             what, where = f"cannot connect to Ray: {one_line(error, 200)}", f"RAY_ADDRESS={address}"
@@ -133,12 +135,3 @@ def _connect(workers: int, memory: int) -> Any:
                 raise RetryableError(what, "Ray", "lower --memory-mib")
             logger.warning("Ray: %s; waiting for a node that joins", what)
     return ray
-
-
-def _raise_if_unreachable(address: str) -> None:
-    """Raise OSError or ValueError unless HOST:PORT accepts connections."""
-    if address not in ("local", "auto"):  # Ray itself would try for minutes
-        host, _, port = address.rpartition(":")
-        if not host or "/" in host or not port.isdecimal():
-            raise ValueError("the address is not HOST:PORT")
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
