@@ -1,16 +1,17 @@
 """Cost model of stage A and healing: core-hours and disk for any number of tokens.
 
-    python benchmarks/cost_model.py --mb 16 64 256
+    python benchmarks/cost_model.py --every 32 8 2
 
 Each recipe is built at three sizes, without worker processes. For every kind of artifact, the two smaller sizes give a
 line: CPU seconds = start + MB of text × seconds per MB; likewise for the bytes on disk. The largest size was not used
 for the line, so it checks the prediction. The last table extends the lines to `TOKENS`; nothing of that size was run.
-Stage A reads installed programs and documentation from a local folder, healing a Parquet dataset from a hub on
-loopback.
+Stage A reads every n-th page of installed programs and documentation from a local folder, so that all sizes have the
+same mix; healing reads as much from a hub on loopback, as Parquet.
 """
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from measure import machine_line, measure
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.corpus.dedup.decision import MAX_DOCUMENTS
+from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -102,21 +103,21 @@ def build_healing(root: Path, endpoint: str, text_mb: float) -> None:
     build(HealingRecipe.model_validate(values), run, root / "figures.json")
 
 
-def stage_a_builds(sizes: Sequence[int]) -> Iterator[Build]:
-    for mb in sizes:
+def stage_a_builds(steps: Sequence[int]) -> Iterator[Build]:
+    for every in steps:
         with tempfile.TemporaryDirectory() as folder:
-            _, text_bytes = stage_a.prepare(Path(folder), mb)
+            _, text_bytes = stage_a.prepare(Path(folder), math.inf, every)
             measure(Path(__file__), ["stage_a", folder], 1)
             yield Build(text_bytes / 1e6, **json.loads((Path(folder) / "figures.json").read_text()))
 
 
-def healing_builds(sizes: Sequence[int]) -> Iterator[Build]:
+def healing_builds(sizes: Sequence[float]) -> Iterator[Build]:
     with tempfile.TemporaryDirectory() as pages:
-        write_files(Path(pages), max(sizes))
+        write_files(Path(pages), math.ceil(max(sizes)))
         files = sorted(Path(pages).glob("*.parquet"))
         for mb in sizes:
             with tempfile.TemporaryDirectory() as folder:
-                text_mb, root = link_files(files, Path(folder, "hub"), mb), Path(folder, "data")
+                text_mb, root = link_files(files, Path(folder, "hub"), round(mb)), Path(folder, "data")
                 root.mkdir()
                 with LoopbackHub(Path(folder, "hub")) as hub:
                     measure(Path(__file__), ["healing", str(root), hub.endpoint, str(text_mb)], 1)
@@ -178,13 +179,11 @@ def extrapolation_table(builds: Mapping[str, Sequence[Build]], bytes_per_token: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mb", type=int, nargs=3, default=(16, 64, 256), help="megabytes of text, ascending")
+    parser.add_argument("--every", type=int, nargs=3, default=(32, 8, 2), help="every n-th page; sizes must ascend")
     parser.add_argument("--bytes-per-token", type=float, default=4.8, help="of English web text; 4.8 for FineWeb-Edu")
     options = parser.parse_args()
-    builds = {}
-    for system, builder in (("stage A", stage_a_builds), ("healing", healing_builds)):
-        [_, *builds[system]] = builder([options.mb[0], *options.mb])  # the first one compiles kernels
-        print(f"{system}: {', '.join(f'{size.mb:.1f}' for size in builds[system])} MB", file=sys.stderr, flush=True)
+    [_, *first] = stage_a_builds([options.every[0], *options.every])  # the first build compiles kernels
+    builds = {"stage A": first, "healing": list(healing_builds([size.mb for size in first]))}
     print(f"{machine_line()}; without worker processes; lines through the two smaller sizes\n")
     error = {}
     for system, own in builds.items():
@@ -192,7 +191,9 @@ def main() -> None:
         predicted = sum(line["cpu_s"].at(own[-1].mb) for line in fit(own).values())
         error[system] = round(predicted / sum(figures["cpu_s"] for figures in own[-1].figures.values()) - 1, 3)
     print("\n".join(extrapolation_table(builds, options.bytes_per_token)), "\n")
-    print(json.dumps({"benchmark": "cost_model", "mb": list(options.mb), "cpu_error_at_largest": error}))
+    print(
+        json.dumps({"benchmark": "cost_model", "mb": [round(size.mb) for size in first], "cpu_error_at_largest": error})
+    )
 
 
 if __name__ == "__main__":

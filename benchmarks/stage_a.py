@@ -9,6 +9,7 @@ it filters, compares, hashes and syncs nothing. The second recipe also has a lan
 """
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -24,17 +25,18 @@ ITEM_WORDS = 40
 FLOWS = ("bare", "run", "run with languages")
 
 
-def prepare(root: Path, text_mb: int) -> tuple[int, int]:
+def prepare(root: Path, text_mb: float, every: int = 1) -> tuple[int, int]:
     """Write the source, the evaluation set and both recipes.
 
-    Return the number of pages, and of UTF-8 bytes in their texts.
+    The source has up to `text_mb` megabytes of every `every`-th page. Return the number of pages, and of UTF-8 bytes in
+    their texts.
     """
     (root / "source").mkdir()
     (root / "quiz").mkdir()
     count = size = 0
     items = []
     with open(root / "source" / "pages.jsonl", "w") as lines:
-        for text in installed_pieces():
+        for text in itertools.islice(installed_pieces(), 0, None, every):
             lines.write(json.dumps({"doc_id": f"page-{count}", "text": text}) + "\n")
             if count % 7 == 0 and len(items) < ITEMS:
                 items.append(" ".join(text.split()[:ITEM_WORDS]))

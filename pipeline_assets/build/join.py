@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.run_targets import TargetOutcome, build_and_check, lacks_input
+from pipeline_assets.build.run_targets import TargetOutcome, build_and_check
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.lock import BuilderBusy, locked
 from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
@@ -45,7 +45,8 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
         busy: list[str] = []
         for target in ready:
             try:
-                outcome = _build_unlocked(target, targets, run, len(targets) - len(pending) + 1)
+                with _locked_unless_done(target, run):
+                    outcome = build_and_check(target, targets, run, len(targets) - len(pending) + 1)
             except BuilderBusy as error:
                 busy.append(f"{target.role} ({error.what})")
             else:
@@ -61,13 +62,8 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
         pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
 
-def _build_unlocked(target: Target, targets: Sequence[Target], run: Run, number: int) -> TargetOutcome:
-    """Build and check a target under a lock of its own; BuilderBusy if it is locked.
-
-    The lock of the build itself ends at the seal, before the checks.
-    """
-    folder, is_done = run.root / target.folder, target.is_up_to_date(run.root)
-    if lacks_input(target, targets, run.root):
-        return TargetOutcome(target, None, False)
-    with contextlib.nullcontext() if is_done else locked(folder.with_name(f"{folder.name}.join")):
-        return build_and_check(target, run, number, len(targets))
+def _locked_unless_done(target: Target, run: Run) -> contextlib.AbstractContextManager[object]:
+    """Lock a target until its checks have run; the lock of its build ends at the seal."""
+    folder = run.root / target.folder
+    is_done = target.is_up_to_date(run.root)
+    return contextlib.nullcontext() if is_done else locked(folder.with_name(f"{folder.name}.join"))

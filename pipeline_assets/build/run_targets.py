@@ -48,12 +48,9 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     for number, target in enumerate(targets):
         if _depends_on(failed, target):
             continue
-        if lacks_input(target, targets, root):
-            yield TargetOutcome(target, None, False)
-            continue
         was_current = target.matches_recipe(root)
         try:
-            outcome = build_and_check(target, run, number + 1, len(targets))
+            outcome = build_and_check(target, targets, run, number + 1)
         except InputError as failure:
             failed.add(target.role)
             remaining = [other for other in targets[number + 1 :] if not _depends_on(failed, other)]
@@ -66,15 +63,17 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
             yield outcome
 
 
-def build_and_check(target: Target, run: Run, number: int, total: int) -> TargetOutcome:
-    """Build and check a target unless it is up to date.
+def build_and_check(target: Target, targets: Sequence[Target], run: Run, number: int) -> TargetOutcome:
+    """Build and check a target unless it is up to date or an input outside is missing.
 
-    `number` of `total` is its number on bars. Raise InputError if the build or a blocking check failed.
+    Bars show `number` as its place among `targets`. Raise InputError if the build or a blocking check failed.
     """
     root = run.root
+    if _lacks_input(target, targets, root):
+        return TargetOutcome(target, None, False)
     was_current, is_up_to_date = target.matches_recipe(root), target.is_up_to_date(root)
     if not is_up_to_date:
-        with label_bars(number, total):
+        with label_bars(number, len(targets)):
             build(target, run)
     target.raise_if_failed(root)
     manifest = read_manifest(root / target.folder)
@@ -86,7 +85,7 @@ def _depends_on(roles: Collection[str], target: Target) -> bool:
     return any(upstream.role in roles or _depends_on(roles, upstream) for upstream in target.upstream)
 
 
-def lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
+def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
     """Check if a target without partition needs an unbuilt input outside `targets`."""
     roles = {other.role for other in targets}
     return target.partition is None and any(

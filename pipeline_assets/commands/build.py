@@ -157,16 +157,17 @@ def build_recipe(
             _build(recipe, requested, path, settings, lines)
             return
         with terminal.name_recipe_keys(path):
-            earlier = {target.role for target in requested if target.is_up_to_date(data)}
+            earlier = {target.role: target.state(data) for target in requested if target.is_up_to_date(data)}
             is_done = len(earlier) == len(requested)
             built = set() if is_done else _build(recipe, requested, path, settings, join=join)
-        joined = {target.role for target in requested if join} - built - earlier
+        changed = {target.role for target in requested if target.state(data) != earlier.get(target.role)}
+        joined = changed - built if join else set()
         rows = [_artifact_row(target, built, joined, data) for target in requested]
         terminal.answer(as_json, rows, map(_format_row, rows))
         if join:
             counts = f"this process built {len(built):,}, other processes {len(joined):,}"
-            total = terminal.pluralize(len(requested), "artifact")
-            terminal.print_lines([f"{total}: {counts}, and {len(earlier):,} existed before"], err=True)
+            total, existed = terminal.pluralize(len(requested), "artifact"), len(requested) - len(built) - len(joined)
+            terminal.print_lines([f"{total}: {counts}, and {existed:,} existed before"], err=True)
 
 
 def _build(

@@ -27,7 +27,7 @@ import msgspec
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError
-from pipeline_assets.spine.lock_reach import no_locks_error, raise_if_not_exclusive
+from pipeline_assets.spine.lock_reach import FIX, raise_if_not_exclusive
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.temporary_names import is_dead_process
 
@@ -173,7 +173,7 @@ def _open_locked(path: Path, target: Path) -> int:
             raise _busy_error(target, owner) from None
         except OSError as error:
             os.close(descriptor)
-            raise no_locks_error(path, error) from None
+            raise RetryableError(f"this file system has no locks ({error.strerror})", path, FIX) from None
         if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             return descriptor
         os.close(descriptor)

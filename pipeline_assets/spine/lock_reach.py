@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline_assets.spine.errors import RetryableError
 
-_FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"
+FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"
 _MOUNTS = Path("/proc/self/mountinfo")
 # Mount options of NFS and Lustre by which locks exclude only processes of the same machine.
 _LOCAL_OPTIONS = ("nolock", "local_lock=flock", "local_lock=all", "localflock")
@@ -25,13 +25,8 @@ def raise_if_not_exclusive(descriptor: int, path: Path) -> None:
         return
     child = subprocess.run([sys.executable, "-I", "-S", "-c", _LOCK_AGAIN, path], stderr=subprocess.DEVNULL)
     if child.returncode == 0:
-        raise RetryableError("locks have no effect on this file system: two processes got the same one", path, _FIX)
+        raise RetryableError("locks have no effect on this file system: two processes got the same one", path, FIX)
     _probed_disks.add(disk)
-
-
-def no_locks_error(path: Path, error: OSError) -> RetryableError:
-    """Return the error for a file system that refuses locks."""
-    return RetryableError(f"this file system has no locks ({error.strerror})", path, _FIX)
 
 
 def raise_if_locks_are_local(root: Path, mounts: Path = _MOUNTS) -> None:

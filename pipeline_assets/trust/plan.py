@@ -14,7 +14,8 @@ from typing import Any
 from pipeline_assets.build.figures import real_figures
 from pipeline_assets.build.inventory import ArtifactStatus
 from pipeline_assets.build.run import Run
-from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, MAX_DOCUMENTS
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
+from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS
 from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError

@@ -17,7 +17,6 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 
 DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 3)
-MAX_DOCUMENTS = 2**32  # of one deduplication: their numbers have 32 bits
 DECISION_RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
 DECISIONS_FILE, EDGES_FILE, GROUPS_FILE = f"decisions{SUFFIX}", "edges.parquet", "groups.json"
 Outcome = Literal["kept", "exact_duplicate", "near_duplicate"]

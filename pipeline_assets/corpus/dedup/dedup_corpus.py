@@ -15,20 +15,13 @@ from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards, sum_by_source
 from pipeline_assets.corpus.dedup import resolution, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import propose_corpus_pairs
-from pipeline_assets.corpus.dedup.decision import (
-    DECISIONS_FILE,
-    EDGES_FILE,
-    GROUPS_FILE,
-    MAX_DOCUMENTS,
-    Group,
-    GroupSample,
-)
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, GroupSample
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact_copies
 from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
 from pipeline_assets.corpus.dedup.kept_documents import SAMPLES, write_kept_documents
 from pipeline_assets.corpus.dedup.neighbours import load_faiss
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS, DedupRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenStore, open_stores, store_names
 from pipeline_assets.corpus.dedup.sketches import POISON_ROWS, sketch_corpus
 from pipeline_assets.corpus.dedup.sorted_runs import Runs

@@ -10,6 +10,7 @@ import pydantic
 from pipeline_assets.corpus.dedup.proposal import Banding, DistanceLimit, recommend_banding, recommend_distance
 from pipeline_assets.spine.section import Decimal, Option, RecipeSection
 
+MAX_DOCUMENTS = 2**32  # of one deduplication: their numbers have 32 bits
 TARGET_RECALL = 0.95  # share of the pairs at the threshold that defaults should propose
 _MAX_DENOMINATOR, _MAX_PERMUTATIONS = 10**6, 4096
 Mode = Literal["exact", "near", "both"]

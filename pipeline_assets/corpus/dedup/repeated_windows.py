@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, compiled_inner
-from pipeline_assets.corpus.dedup.decision import MAX_DOCUMENTS
 from pipeline_assets.corpus.dedup.dedup_run import min_tasks, worker_bytes
+from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS
 from pipeline_assets.corpus.dedup.sorted_runs import (
     KeyRange,
     Runs,
