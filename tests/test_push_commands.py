@@ -1,4 +1,4 @@
-"""`corpusmill push` and `pull` as a user types them: lines, kills, wrong use, and credentials that nobody sees."""
+"""The commands `push` and `pull` as a user types them."""
 
 import functools
 import json
@@ -28,7 +28,7 @@ def server() -> Iterator[ObjectServer]:
 
 @pytest.fixture
 def store(server: ObjectServer, tmp_path: Path) -> dict[str, str]:
-    """Variables with which a command reaches the server."""
+    """Return the variables with which a command reaches the server."""
     return server.environment(tmp_path)
 
 
@@ -64,6 +64,20 @@ def test_a_set_is_pushed_pulled_verified_traced_and_current(
     assert corpusmill("run", "healing_text_v1", "--data", elsewhere).stdout.count("built") == 0
 
 
+def test_a_folder_outside_the_data_root_is_one_line_and_a_link_into_it_is_followed(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str]
+) -> None:
+    shutil.copytree(demo_root / TRAIN, tmp_path / "copy")
+    (tmp_path / "link").symlink_to(demo_root)
+
+    outside = corpusmill("push", tmp_path / "copy", STORE, "--data", demo_root, env=store)
+    linked = corpusmill("push", tmp_path / "link" / TRAIN, STORE, "--data", demo_root, env=store)
+
+    fix = "push it from its data root, which --data sets"
+    assert refused(outside) == f"{tmp_path / 'copy'}: the artifact is not inside the data root {demo_root}; {fix}"
+    assert linked.stdout.startswith(f"{TRAIN}: {digest_of(demo_root / TRAIN)} (new), ")
+
+
 def test_a_copy_without_a_name_is_the_only_one_and_several_are_listed(
     corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str]
 ) -> None:
@@ -80,6 +94,7 @@ def test_a_copy_without_a_name_is_the_only_one_and_several_are_listed(
     assert named.stdout.startswith(f"{tmp_path / 'other'}: {digest_of(demo_root / SET / 'valid')} of {SET}/valid, ")
 
 
+@pytest.mark.slow
 def test_a_hub_dataset_is_a_store_and_a_bucket_of_its_files_is_read(
     corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
 ) -> None:
@@ -173,7 +188,7 @@ def test_a_refused_access_is_one_line_that_says_how_to_go_on(
 def _kill_at_last(left: list[int], victims: list[int]) -> None:
     left[0] -= 1
     if left[0] == 0:
-        while not victims:  # the command asks before its process id is noted
+        while not victims:  # the command may send a request before its process id is noted
             time.sleep(0.001)
         os.kill(victims[0], signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""The commands `push`, `pull`, `export` and `nemotron publish`, which copy artifacts."""
+"""The commands `push`, `pull`, `export` and `nemotron publish`."""
 
 import contextlib
 import os
@@ -172,14 +172,12 @@ def pull(
     """
     from pipeline_assets.trust.pull import find_ref, pull_all
 
-    folder = folder.absolute()
-    found_root = data or find_data_root(folder)
-    if upstream and found_root is None:
-        raise UsageError(
-            "the folder is not inside a data root", folder, "pass the root of upstream artifacts with --data"
-        )
-    root = (found_root or folder.parent).absolute()
-    name = folder.relative_to(root).as_posix() if folder.is_relative_to(root) else None
+    root = data or find_data_root(folder)
+    if upstream and root is None:
+        fix = "pass the root of upstream artifacts with --data"
+        raise UsageError("the folder is not inside a data root", folder, fix)
+    root = (root or folder.parent).resolve()
+    name = folder.resolve().relative_to(root).as_posix() if folder.resolve().is_relative_to(root) else None
     with _opened(store, root) as opened:
         found = find_ref(opened, ref, name)
         log_every_s = LOG_EVERY.read(os.environ)

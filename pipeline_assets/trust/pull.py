@@ -1,7 +1,7 @@
-"""Pull of sealed artifacts from a store, whose files are hashed while they are written.
+"""Pull of sealed artifacts from a store.
 
-A pull that was interrupted continues: the finished parts of files have receipts in the staging directory, as the shards
-of builds have.
+Files are hashed while they are written. A pull that was interrupted continues, because the finished parts of files have
+receipts in the staging directory, like the shards of a build.
 """
 
 import functools
@@ -30,12 +30,12 @@ _PUSH_AGAIN = "delete the object, and push the artifact again from a data root t
 
 
 def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
-    """Return the pointer `name`; without a name, the pointer `default`, or else the only one.
+    """Return a pointer by name; without a name, `default` or the only one.
 
     Raise UsageError that lists the names if no pointer is found, or if there are several.
     """
-    wanted = name if name is not None else default
-    found = None if wanted is None else read_ref(store, wanted)[1]
+    chosen = name if name is not None else default
+    found = None if chosen is None else read_ref(store, chosen)[1]
     names = [] if found else [key.removeprefix(f"{REFS}/").removesuffix(".json") for key in store.keys(REFS)]
     if found is None and name is None and len(names) == 1:
         found = read_ref(store, names[0])[1]
@@ -51,7 +51,7 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
 def pull_all(
     store: Store, ref: Ref, folder: Path, root: Path | None, replace: bool, log_every_s: float
 ) -> tuple[int, int]:
-    """Pull a pointer's artifact and its members into `folder`, and upstream artifacts into `root`.
+    """Pull an artifact into `folder`, and upstream artifacts into `root`.
 
     Without a root, upstream artifacts are not pulled. Inputs come first, so that an interrupted pull leaves no artifact
     without them.
@@ -72,7 +72,7 @@ def pull_all(
 
 
 def pull(store: Store, entry: Entry, folder: Path, *, replace: bool, log_every_s: float) -> int:
-    """Pull one artifact into a folder; return the bytes in its files, or 0 if it is sealed there.
+    """Pull one artifact into a folder; return its bytes, or 0 if sealed there.
 
     Raises:
         UsageError: The folder has another or a damaged artifact, and `replace` is not set.
@@ -99,7 +99,11 @@ def pull(store: Store, entry: Entry, folder: Path, *, replace: bool, log_every_s
             if is_there():
                 staging.discard()
                 return 0
-            _pull_files(store, manifest, staging, log_every_s)
+            try:
+                _pull_files(store, manifest, staging, log_every_s)
+            except InputError:
+                staging.discard_if_unstarted()
+                raise
             staging.seal(*seal, manifest.storage, manifest.provenance)
     if entry.checks is not None:
         durable.write_durably(check_record_path(folder), _read_small(store, object_key(entry.checks), entry.checks))
@@ -130,7 +134,7 @@ def _pull_files(store: Store, manifest: Manifest, staging: StagingDir, log_every
 
 
 def _pull_file(store: Store, staging: StagingDir, number: int, file: StoredFile, count: Callable[[int], None]) -> None:
-    """Write a file part by part, each with a receipt; raise InputError if its hash is wrong."""
+    """Write a file in parts with receipts; raise InputError if its hash is wrong."""
     path, key, digest, done = staging.path(file.path), object_key(file.sha256), hashlib.sha256(), 0
     durable.reserve(path, file.bytes)
     while (receipt := staging.receipt(_STAGE, f"{number}-{done}")) is not None:

@@ -2,7 +2,7 @@
 
 A store has files as `objects/<first two digits>/<sha256>`, manifest files as `manifests/<sha256>.json`, and pointers as
 `refs/<folder below the data root>.json`. All but the pointers are named by their content. So a push that was
-interrupted sends only what is missing, and a reader never sees a part of an artifact.
+interrupted sends only the missing files, and a reader never sees a part of an artifact.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pipeline_assets.corpus.publishing.hub_repo import UploadFile
 from pipeline_assets.corpus.stores.hub_store import HubStore
 from pipeline_assets.corpus.stores.object_store import ObjectStore, Pointer
 from pipeline_assets.spine.artifact import check_record_path, open_artifact
-from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.lineage import collect_chain
 from pipeline_assets.spine.manifest import FILE_NAME, is_inside
 from pipeline_assets.spine.metadata_file import MetadataFile
@@ -34,7 +34,7 @@ _QUIET_S = 1.0
 class Entry(msgspec.Struct, frozen=True):
     """Artifact of a pointer: its folder in the data root, and hashes of its files.
 
-    `manifest` is the sha256 of the manifest file, `checks` that of the record of its checks; None if none is recorded.
+    `manifest` is the sha256 of the manifest file, `checks` the sha256 of the record of its checks; None without one.
     """
 
     folder: str
@@ -44,7 +44,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """Pointer of a store: the pushed artifact, followed by its members and upstream artifacts."""
+    """Pointer: the pushed artifact, then its members and upstream artifacts."""
 
     schema: str
     artifacts: tuple[Entry, ...]
@@ -79,6 +79,14 @@ def read_ref(store: Store, name: str) -> tuple[Pointer | None, Ref | None]:
     return pointer, ref
 
 
+def _place(folder: Path, root: Path) -> str:
+    """Return a folder's path in the data root; raise UsageError if it is outside."""
+    if not folder.resolve().is_relative_to(root.resolve()):
+        fix = "push it from its data root, which --data sets"
+        raise UsageError(f"the artifact is not inside the data root {root}", folder, fix)
+    return folder.resolve().relative_to(root.resolve()).as_posix()
+
+
 @dataclass(frozen=True)
 class Pushed:
     """Result of a push: the pointer, and bytes of the artifacts, in total and sent.
@@ -93,13 +101,12 @@ class Pushed:
 
 
 def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s: float) -> Pushed:
-    """Push a sealed artifact with its members, and its upstream artifacts if `upstream` is set.
+    """Push a sealed artifact with its members; with `upstream`, its lineage too.
 
     Raises:
         InputError: An artifact is missing or damaged, or a file differs from its manifest.
         RetryableError: Another push has replaced the pointer since this one began.
     """
-    store.prepare_writes()
     entries, objects, manifests = list[Entry](), dict[str, UploadFile](), dict[str, UploadFile]()
     with contextlib.ExitStack() as pinned:
         chain = collect_chain(folder, root if upstream else None)
@@ -117,9 +124,9 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
                 data = check_record_path(artifact.folder).read_bytes()
                 checks = hashlib.sha256(data).hexdigest()
                 objects[object_key(checks)] = UploadFile.from_bytes(object_key(checks), data)
-            place = artifact.folder.absolute().relative_to(root.absolute()).as_posix()
-            entries.append(Entry(place, artifact.manifest.digest, manifest, checks))
+            entries.append(Entry(_place(artifact.folder, root), artifact.manifest.digest, manifest, checks))
         name, total = entries[0].folder, sum(file.size for file in (*objects.values(), *manifests.values()))
+        store.prepare_writes()
         before, earlier = read_ref(store, name)
         progress, sent = Progress(f"push {name}", total, "bytes", log_every_s, _QUIET_S), 0
         for files in ([*objects.values()], [*manifests.values()]):

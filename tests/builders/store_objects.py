@@ -1,4 +1,4 @@
-"""Objects of stores: files named by their content, and a pointer's key."""
+"""Objects of stores: files that are named by their content."""
 
 import hashlib
 from pathlib import Path

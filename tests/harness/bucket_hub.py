@@ -8,7 +8,7 @@ from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
 
 
 class BucketHub(FaultyHub):
-    """A hub with a bucket of each dataset's files, at the addresses that clients of buckets use."""
+    """A hub with a bucket of each dataset's files, at the addresses of buckets."""
 
     def answer(self, origin: Origin, request: HubRequest) -> Answer:
         match request.raw_path.strip("/").split("/"):

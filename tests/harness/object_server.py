@@ -1,4 +1,4 @@
-"""A small object store on loopback, with the conditional writes of S3, GCS and Azure, and with faults.
+"""Small object store on loopback with conditional writes and faults.
 
 Each key has a lock, so that a condition is checked and its object written in one step. Unlike moto, the server may
 therefore decide races.
@@ -33,7 +33,7 @@ Kind = Literal["503", "501", "409", "403", "cut", "slow", "lost answer", "flip",
 class Fault:
     """A fault that `count` fitting requests meet, the first `after` of them left out.
 
-    `cut` sends half of a body and closes the connection; `lost answer` does what was asked, then closes it.
+    `cut` sends half of a body and closes the connection; `lost answer` serves the request, then closes it.
     """
 
     kind: Kind
@@ -57,7 +57,7 @@ class Stored:
 
 @dataclass
 class ObjectServer:
-    """A store with one bucket (for Azure: `account/bucket`), whose content and requests a test sees."""
+    """A store with one bucket, whose content and requests a test sees."""
 
     objects: dict[str, Stored] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
@@ -89,7 +89,7 @@ class ObjectServer:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Return the variables of clients of S3, GCS and Azure; `folder` gets a file for GCS."""
+        """Return the variables of all clients; `folder` gets a file for GCS."""
         account = {"gcs_base_url": self.endpoint, "disable_oauth": True, "client_email": "", "private_key": ""}
         (folder / "gcs.json").write_text(json.dumps({**account, "private_key_id": ""}))
         return {
@@ -132,7 +132,7 @@ class ObjectServer:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[ObjectServer]:
-    """Run a store, with the variables of its clients set; `folder` gets a file for GCS."""
+    """Run a store with its clients' variables set; `folder` gets a file for GCS."""
     with ObjectServer() as server, pytest.MonkeyPatch.context() as variables:
         for name, value in server.environment(folder).items():
             variables.setenv(name, value)

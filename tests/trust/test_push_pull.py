@@ -1,4 +1,4 @@
-"""Push and pull: what is pulled is what was pushed, after any cut, and no flipped bit gets through."""
+"""Push and pull of sealed artifacts through cuts, flips and races."""
 
 import dataclasses
 import random
@@ -42,7 +42,7 @@ def elsewhere(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def split(made: HealingSet) -> Path:
-    """Folder of a split, a member of a dataset, with a selection and a snapshot upstream."""
+    """Return the folder of a split, a member of a dataset."""
     return made.folder("train")
 
 
@@ -60,7 +60,7 @@ def fetch(store: ObjectStore, name: str, root: Path, upstream: bool = True, repl
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Contents of all files but locks, and manifests, whose provenance has the fencing number of the last builder."""
+    """Read all files but locks and manifests, which name their builder."""
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".lock", "fest.json")))
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
@@ -233,7 +233,7 @@ def test_a_damaged_file_is_not_pushed(made: HealingSet, split: Path, store: Obje
 
 
 def other_set(made: HealingSet, folder: Path) -> HealingSet:
-    """The same data root with another artifact in the folder of the split: its snapshot."""
+    """Return a set whose split's folder has another artifact: its snapshot."""
     root = folder / "other"
     for target in made.recipe.targets()[:1]:
         shutil.copytree(made.root / target.folder, root / made.folder("train").relative_to(made.root))

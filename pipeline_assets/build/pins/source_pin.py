@@ -51,7 +51,7 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
 
 
 def open_source(target: Target, pin: Manifest, run: Run) -> SourceFolder:
-    """Return the absolute folder of a pinned source; copy missing files from its object store."""
+    """Return the folder of a pinned source; copy missing files from its store."""
     assert isinstance(target.external_inputs, SourceFolder)
     folder = target.external_inputs.resolve_path(run.root)
     restore_source(folder.path, pin, run.settings)

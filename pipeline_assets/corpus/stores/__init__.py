@@ -1,1 +1,1 @@
-"""Stores outside the data root: object stores, mirror folders and repositories on a hub."""
+"""Stores outside the data root: object stores, folders and hub repositories."""

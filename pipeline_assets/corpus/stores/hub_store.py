@@ -1,4 +1,7 @@
-"""Stores on a hub: datasets, whose commits name their parents, and buckets, which are only read."""
+"""Stores on a hub: datasets and read-only buckets.
+
+The commit of a pointer names its parent, so that it fails if another commit moved the head.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.readers.hub_http import HubClient
 
 _MAX_MOVES = 8  # of the head by other writers, during one call
-_MAX_POINTER_BYTES = 64 << 20
+_MAX_POINTER_BYTES = 256 << 20  # a manifest has at most as many
 _FIX = "run the same command again when no other process commits to it"
 T = TypeVar("T")
 
@@ -24,7 +27,7 @@ class HubStore:
     """Store in a dataset or a bucket, with the methods of `ObjectStore`."""
 
     url: str
-    repo: HubRepo  # whose name is that of the bucket
+    repo: HubRepo  # for a bucket, only its name is used
     prefix: str  # empty, or a folder with a `/` at its end
     is_bucket: bool
 

@@ -32,7 +32,7 @@ _PART_BYTES = 16 << 20
 
 
 def source_path(path: str) -> Path:
-    """Return the folder of a source's files; for a URL, that of its copy in the data root."""
+    """Return the folder of a source's files, or of the copies for a URL."""
     match = _URL.fullmatch(path)
     return Path(path) if match is None else Path(CACHE_FOLDER, match[1], match[2], match[3].strip("/"))
 
@@ -53,7 +53,7 @@ SourcePath = Annotated[str, pydantic.AfterValidator(check_source_path)]
 
 
 def source_url(folder: Path) -> str | None:
-    """Return the URL of the objects that are copied to a folder; None for another folder."""
+    """Return the URL of the objects that are copied to a folder, or None."""
     match = _CACHED.fullmatch(folder.as_posix())
     return None if match is None else f"{match[1]}://{match[2]}"
 
@@ -68,7 +68,7 @@ def list_objects(url: str, patterns: Sequence[str]) -> list[StoredObject]:
 
 
 def fetch_source(url: str, folder: Path, patterns: Sequence[str], settings: RunSettings) -> dict[str, Any]:
-    """Copy the present versions of matching objects; return them for the provenance of a pin.
+    """Copy the present versions of matching objects; return their provenance.
 
     Copies of objects that the store no longer has are removed, as they would match the patterns.
     """
@@ -102,7 +102,7 @@ def missing_objects(objects: Iterable[StoredObject], folder: Path) -> list[Store
 def _copy(url: str, objects: Sequence[StoredObject], folder: Path, settings: RunSettings) -> None:
     for stored in objects:
         if not is_inside(stored.name) or any(part.startswith(".") for part in stored.name.split("/")):
-            raise InputError(f"the name {stored.name!r} cannot be that of a copy", url, "rename the object")
+            raise InputError(f"the name {stored.name!r} cannot be a file name below a folder", url, "rename the object")
     if not missing_objects(objects, folder):
         return
     durable.make_folder(folder)

@@ -1,6 +1,6 @@
-"""Object stores: S3, Google Cloud Storage, Azure and mirror folders, accessed by `obstore`.
+"""Object stores: S3, GCS, Azure and folders, accessed by `obstore`.
 
-Credentials are those that `obstore` finds in the environment. No message contains them: messages have the store's URL,
+`obstore` reads the credentials from the environment. No message contains them: messages have the store's URL,
 and the status or the first line of an error without its query strings.
 """
 
@@ -101,16 +101,13 @@ class ObjectStore:
 
     def keys(self, folder: str) -> list[str]:
         """List the keys in a folder and its subfolders, sorted."""
+        return sorted(stored.name for stored in self.list_objects(folder))
+
+    def list_objects(self, folder: str | None = None) -> list[StoredObject]:
+        """List the objects in a folder, or all objects of the store, with their versions."""
         import obstore
 
-        with self._explain(folder):
-            return sorted(entry["path"] for batch in obstore.list(self.client, folder) for entry in batch)
-
-    def list_objects(self) -> list[StoredObject]:
-        """List all objects of the store with their versions."""
-        import obstore
-
-        with self._explain(""):
+        with self._explain(folder or ""):
             return [
                 StoredObject(
                     entry["path"],
@@ -118,25 +115,23 @@ class ObjectStore:
                     str(entry.get("e_tag") or entry.get("version")),
                     int(entry["last_modified"].timestamp()) * 10**9,
                 )
-                for batch in obstore.list(self.client)
+                for batch in obstore.list(self.client, folder)
                 for entry in batch
             ]
 
     def read(self, key: str, start: int, size: int, etag: str | None = None) -> bytes:
-        """Read `size` bytes from offset `start`; fewer at the object's end, none if missing.
+        """Read `size` bytes from `start`; fewer at the end, none if missing.
 
         Raise InputError if the object has not this ETag.
         """
         import obstore
         from obstore.exceptions import BaseError, PreconditionError
 
+        condition = {} if etag is None else {"if_match": etag}
         with self._explain(key), contextlib.suppress(FileNotFoundError):
             try:
-                if etag is None:
-                    return bytes(obstore.get_range(self.client, key, start=start, length=size))
-                return bytes(
-                    obstore.get(self.client, key, options={"range": (start, start + size), "if_match": etag}).bytes()
-                )
+                options = {"range": (start, start + size), **condition}
+                return bytes(obstore.get(self.client, key, options=options).bytes())  # type: ignore[arg-type]
             except PreconditionError:
                 raise InputError("the object changed since it was listed", f"{self.url}/{key}", LIST_AGAIN) from None
             except BaseError as error:
@@ -145,7 +140,10 @@ class ObjectStore:
         return b""
 
     def put(self, files: Sequence[UploadFile]) -> int:
-        """Store files whose keys name their content, unless they are stored; return the bytes sent."""
+        """Store files that the store lacks; return the bytes sent.
+
+        The keys name the content, so a stored file of equal size is kept.
+        """
         return sum(map_in_order(self._put, files, _THREADS))
 
     def _put(self, file: UploadFile) -> int:
@@ -177,7 +175,7 @@ class ObjectStore:
         return None
 
     def replace(self, key: str, data: bytes, before: Pointer | None) -> bool:
-        """Write a pointer; return False if it is no longer `before`, where None is missing.
+        """Write a pointer; return False if it differs from `before` (None: missing).
 
         If the answer to a successful put is lost, the pointer has this content. A store that answers 409 to
         simultaneous puts may have written none of them, so the put is repeated.
@@ -239,7 +237,7 @@ class ObjectStore:
 
 
 def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
-    """Yield a file's bytes in blocks; raise InputError after the last if its sha256 differs."""
+    """Yield a file's bytes; raise InputError after the last if its sha256 differs."""
     digest = hashlib.sha256()
     with io.BytesIO(file.source) if isinstance(file.source, bytes) else open(file.source, "rb", buffering=0) as opened:
         for block in map(bytes, read_blocks(opened)):
@@ -251,6 +249,6 @@ def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
 
 
 def _describe(error: Exception) -> str:
-    """Return the HTTP status of an error, or else its first line without query strings."""
+    """Return an error's HTTP status, or else its first line without queries."""
     status = _STATUS.search(str(error))
     return f"HTTP {status[1]}" if status else one_line(Exception(_QUERY.sub("", f"{error}\n".splitlines()[0])), 200)

@@ -1,4 +1,4 @@
-"""Stores on a hub: a dataset's commits decide between writers; a bucket is only read."""
+"""Stores on a hub, in datasets and buckets."""
 
 import random
 import shutil
@@ -90,7 +90,7 @@ def test_after_a_lost_answer_the_commit_is_found(hub: BucketHub, store: HubStore
 def test_commits_to_other_files_do_not_decide(
     hub: BucketHub, store: HubStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another file is committed between the reading of the head and the commit of the pointer."""
+    """Commit another file after the head is read, before the pointer is committed."""
     commit = HfApi.create_commit
 
     def overtaken(api: HfApi, *arguments: object, **options: object) -> object:

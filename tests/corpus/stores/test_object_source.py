@@ -1,4 +1,4 @@
-"""Sources in object stores: the digests of local files, pinned by version and sha256, and fetched once."""
+"""Sources in object stores have the digests of local files."""
 
 import contextlib
 import json
@@ -148,7 +148,7 @@ def test_an_object_that_changed_since_it_was_pinned_is_named(
 
 
 def test_a_source_that_is_pinned_again_has_the_present_objects(server: ObjectServer, root: Path) -> None:
-    """One object changed, one is new, one is gone; only the first two are fetched."""
+    """Fetch only the changed and the new object, not the unchanged one."""
     build(root)
     server.put(f"corpora/notes/{NAMES[0]}", rows_of("changed", 10))
     server.put("corpora/notes/a/new.jsonl", rows_of("new", 5))
@@ -198,6 +198,7 @@ def test_a_plan_lists_objects_without_fetching_them(server: ObjectServer, root: 
     assert gets(server) == []
 
 
+@pytest.mark.slow
 def test_an_evaluation_set_may_be_in_an_object_store(server: ObjectServer, root: Path) -> None:
     question = "Which river does the quick brown fox reach at the end of its long run over the hills?"
     server.put("quiz/questions.jsonl", json.dumps({"question": question, "id": "q1"}).encode() + b"\n")
@@ -239,7 +240,7 @@ def test_a_hub_bucket_is_refused_as_a_source_and_as_a_pin(root: Path) -> None:
 
 
 def refusal_of(path: str, root: Path) -> str:
-    """The one error about a recipe whose source is at this path."""
+    """Return the only error about a recipe whose source has this path."""
     section = local_source(root, "notes", [], path=path)
     (root / "recipe.yaml").write_text(yaml.safe_dump(recipe_content("ab" * 20) | {"sources": [section]}))
     with pytest.raises(UsageError) as refusal:

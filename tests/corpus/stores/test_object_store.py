@@ -1,4 +1,4 @@
-"""Object stores of three providers: what is put is read, and of several conditional puts one wins.
+"""Object stores of three providers: puts, reads and races.
 
 The peer is the store of the tests, whose puts are atomic for each key. moto gives a second opinion on S3's protocol.
 """
@@ -38,7 +38,11 @@ def s3(server: ObjectServer) -> ObjectStore:
     return ObjectStore.open("s3://bucket/a/b")
 
 
-@pytest.mark.parametrize("size", [0, 1, 20_000_000], ids=["empty", "one byte", "several parts"])
+@pytest.mark.parametrize(
+    "size",
+    [0, 1, pytest.param(20_000_000, marks=pytest.mark.slow)],
+    ids=["empty", "one byte", "several parts"],
+)
 def test_what_is_put_is_read_whole_and_in_parts_and_is_not_sent_twice(
     store: ObjectStore, tmp_path: Path, size: int
 ) -> None:
@@ -104,7 +108,7 @@ def test_a_pointer_that_was_removed_is_not_replaced(s3: ObjectStore, server: Obj
 def test_a_put_outlasts_a_fault_and_wins_once(
     s3: ObjectStore, server: ObjectServer, kind: Kind, is_update: bool
 ) -> None:
-    """After a lost answer the put meets its own object, and says that it won."""
+    """Recognize the own object after a lost answer."""
     if is_update:
         s3.replace(KEY, b"before", None)
     before = s3.pointer(KEY)
@@ -183,7 +187,7 @@ def test_a_store_that_is_down_is_one_line_without_credentials(s3: ObjectStore, s
 def test_a_signature_in_an_address_is_in_no_message(
     server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Azure's shared access signatures are in the query string, which errors of the client contain."""
+    """Azure's signatures are in query strings, which errors of the client contain."""
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
     monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", f"sv=2023-11-03&sig={SECRET}")
     store = ObjectStore.open("az://bucket/a")
@@ -197,7 +201,7 @@ def test_a_signature_in_an_address_is_in_no_message(
 
 
 def race(store: ObjectStore, key: str, dice: random.Random, server: ObjectServer | None = None) -> list[int]:
-    """Let some writers replace a pointer in the same state; return those who were told that they won."""
+    """Replace one state of a pointer by several writers; return the winners."""
     if dice.random() < 0.5:
         assert store.replace(key, b"before", None)
     before = store.pointer(key)
@@ -234,7 +238,7 @@ def test_of_several_writers_one_wins(provider: str, races: int, server: ObjectSe
 
 @pytest.mark.slow
 def test_moto_agrees_on_conditional_puts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One writer after the other: moto decides no races."""
+    """Write in turn, since moto does not decide races."""
     server = pytest.importorskip("moto.server", reason="moto is not installed").ThreadedMotoServer(port=0)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
