@@ -1,6 +1,10 @@
-"""The instance of docker/: its configuration opens a real PostgreSQL and keeps a run there."""
+"""The files of docker/: an image, its services, and their instance on a real PostgreSQL.
+
+No image is built here: a test replays the steps of the build, and others read the files as their tools do.
+"""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -8,10 +12,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from free_ports import free_port
+from image_steps import replay, send_context
 
 PROJECT = Path(__file__).parents[1]
 RUN = """
@@ -59,25 +65,156 @@ def database(tmp_path: Path) -> Iterator[dict[str, str]]:
 @pytest.mark.slow
 def test_the_docker_instance_keeps_its_runs_in_postgres(database: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("dagster_postgres", reason="dagster-postgres is not installed")
-    config = yaml.safe_load((PROJECT / "docker" / "dagster.yaml").read_text())
-    config["storage"]["postgres"]["postgres_db"]["port"] = int(database["port"])
-    for section in ("compute_logs", "local_artifact_storage"):
-        config[section]["config"]["base_dir"] = str(tmp_path / "logs")
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "dagster.yaml").write_text(yaml.safe_dump(config))
-    postgres = {"HOST": "127.0.0.1", "DB": "postgres", "USER": "dagster", "PASSWORD": "unused"}
-    environment = {**os.environ, "DAGSTER_HOME": str(home)} | {f"DAGSTER_PG_{k}": v for k, v in postgres.items()}
+    shutil.copy(PROJECT / "docker" / "dagster.yaml", tmp_path)
+    postgres = {
+        "HOST": "127.0.0.1",
+        "PORT": database["port"],
+        "DB": "postgres",
+        "USER": "dagster",
+        "PASSWORD": "unused",
+    }
+    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path), "CORPUSMILL_SERVER_LOGS": str(tmp_path / "logs")}
+    environment |= {f"DAGSTER_PG_{name}": value for name, value in postgres.items()}
 
     result = subprocess.run([sys.executable, "-c", RUN], env=environment, capture_output=True, text=True)
 
     assert result.stdout.split() == ["1", "PostgresRunStorage", "QueuedRunCoordinator"], result.stderr
 
 
-def test_compose_starts_a_web_server_a_daemon_and_a_database_on_one_volume() -> None:
-    compose = yaml.safe_load((PROJECT / "docker" / "compose.yaml").read_text())
+def read_compose() -> dict[str, Any]:
+    compose: dict[str, Any] = yaml.safe_load((PROJECT / "docker" / "compose.yaml").read_text())
+    return compose
 
-    services = compose["services"]
-    assert sorted(services) == ["daemon", "postgres", "webserver"]
-    assert services["webserver"]["volumes"] == services["daemon"]["volumes"] == ["data:/data"]
-    assert services["webserver"]["ports"] == ["127.0.0.1:3000:3000"]
+
+SERVICES = read_compose()["services"]
+RUNNING = ("postgres", "code", "webserver", "daemon")
+SECRETS = {"HF_TOKEN", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_each_service_is_restarted_has_a_health_check_and_a_memory_limit(name: str) -> None:
+    service = SERVICES[name]
+
+    assert {"restart", "healthcheck", "mem_limit"} <= set(service)
+    assert service["restart"] == "unless-stopped"
+    assert name == "postgres" or service["init"] is True
+
+
+def test_tokens_and_run_settings_are_only_where_builds_run() -> None:
+    with_tokens = {name for name, service in SERVICES.items() if set(service.get("environment", {})) & SECRETS}
+
+    assert with_tokens == {"code", "corpusmill"}
+    passed = {"CORPUSMILL_MEMORY_MIB", "CORPUSMILL_WORKERS", "CORPUSMILL_ENGINE", "CORPUSMILL_LAUNCHER"}
+    for name in with_tokens:
+        assert set(SERVICES[name]["environment"]) >= SECRETS | passed
+        assert [volume.rpartition("}:")[2] for volume in SERVICES[name]["volumes"]] == ["/data", "/input:ro"]
+
+
+def test_services_wait_for_what_they_need_and_only_loopback_sees_the_ui() -> None:
+    needs = {
+        name: {other: how["condition"] for other, how in SERVICES[name]["depends_on"].items()} for name in RUNNING[1:]
+    }
+
+    assert SERVICES["migrate"]["command"] == ["dagster", "instance", "migrate"]
+    assert needs == {
+        "code": {"migrate": "service_completed_successfully"},
+        "webserver": {"code": "service_healthy"},
+        "daemon": {"code": "service_healthy"},
+    }
+    assert {name for name, service in SERVICES.items() if "ports" in service} == {"webserver"}
+    assert [port.partition(":")[0] for port in SERVICES["webserver"]["ports"]] == ["127.0.0.1"]
+
+
+def test_the_instances_of_a_server_and_of_a_data_root_have_equal_limits() -> None:
+    server = yaml.safe_load((PROJECT / "docker" / "dagster.yaml").read_text())
+    embedded = yaml.safe_load((PROJECT / "dagster.yaml").read_text())
+
+    places = {"storage", "compute_logs", "local_artifact_storage", "run_queue"}
+    assert {key: server[key] for key in server.keys() - places} == {
+        key: embedded[key] for key in embedded.keys() - places
+    }
+    assert {"run_retries", "retention", "code_servers", "run_monitoring"} <= set(server)
+
+
+def test_hadolint_accepts_the_dockerfile() -> None:
+    hadolint = Path(sys.executable).parent / "hadolint"
+    if not hadolint.exists():
+        pytest.skip("hadolint is not installed here")
+
+    result = subprocess.run([hadolint, PROJECT / "docker" / "Dockerfile"], capture_output=True, text=True)
+
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+def compose_program() -> list[str]:
+    """Return the command of docker compose, of either generation; skip if neither is installed."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) and subprocess.run([*command, "version"], capture_output=True).returncode == 0:
+            return command
+    pytest.skip("docker compose is not installed here")
+
+
+def test_compose_accepts_its_file_and_asks_for_a_password() -> None:
+    command = [*compose_program(), "-f", str(PROJECT / "docker" / "compose.yaml"), "config"]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CORPUSMILL_"))
+    }
+
+    without = subprocess.run(command, env=environment, capture_output=True, text=True)
+    given = environment | {
+        "DAGSTER_PG_PASSWORD": "secret",
+        "CORPUSMILL_HOST_INPUT": "/corpora",
+        "CORPUSMILL_ENGINE": "ray",
+    }
+    result = subprocess.run(command, env=given, capture_output=True, text=True)
+
+    assert without.returncode != 0 and "set a password" in without.stderr
+    assert result.returncode == 0, result.stderr
+    resolved = yaml.safe_load(result.stdout)["services"]["code"]
+    assert resolved["environment"]["CORPUSMILL_ENGINE"] == "ray"
+    assert "/corpora" in str(resolved["volumes"])
+
+
+def test_the_image_gets_what_shipped_recipes_need() -> None:
+    [extras] = re.findall(r'^ARG EXTRAS="(.*)"$', (PROJECT / "docker" / "Dockerfile").read_text(), re.MULTILINE)
+    recipes = "".join(path.read_text() for path in (PROJECT / "manifests" / "recipes").glob("*.yaml"))
+
+    needs = {
+        *({"stackexchange"} if ".7z" in recipes else ()),
+        *({"languages"} if "language:" in recipes else ()),
+        *({"tokenizers"} if "vocab_size" in recipes else ()),
+        *({"scoring"} if "score:" in recipes or "scoring:" in recipes else ()),
+    }
+    assert {"stackexchange", "languages", "tokenizers"} <= needs | {"postgres"} <= set(extras.split())
+
+
+def test_an_unknown_extra_is_named() -> None:
+    script = [sys.executable, PROJECT / "docker" / "requirements.py", "postgres", "nonsense"]
+
+    result = subprocess.run(script, cwd=PROJECT, capture_output=True, text=True)
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("EXTRAS must be of dev, ") and result.stderr.endswith("; got nonsense\n")
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_image_install_the_program_with_compiled_kernels(tmp_path: Path) -> None:
+    """Dependencies come from the package index; without torch and Ray, which take gigabytes."""
+    context, image = tmp_path / "context", tmp_path / "image"
+    context.mkdir()
+    image.mkdir()
+    send_context(context)
+
+    environment = replay("build", context, image, {"EXTRAS": "languages postgres stackexchange tokenizers"})
+
+    kernels = {path for path in (image / "kernels").rglob("*") if path.suffix in (".nbi", ".nbc")}
+    code = "import dagster_postgres, pipeline_assets.definitions as d; print(d.__file__, len(d.defs.jobs))"
+    place = {**environment, "CORPUSMILL_DATA": str(tmp_path / "data")}
+    loaded = subprocess.run(["python", "-c", code], env=place, cwd=tmp_path, capture_output=True, text=True)
+    demo = subprocess.run(
+        ["corpusmill", "smoke", "--out-dir", tmp_path / "smoke"], env=environment, cwd=tmp_path, capture_output=True
+    )
+    assert kernels
+    assert loaded.stdout.split() == [f"{image}/venv/lib/python3.11/site-packages/pipeline_assets/definitions.py", "8"]
+    assert demo.returncode == 0, demo.stderr
+    assert {path for path in (image / "kernels").rglob("*") if path.suffix in (".nbi", ".nbc")} == kernels

@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# The services of compose.yaml as plain processes: docker/run_local.sh [DATA ROOT [PORT]]
+#
+# Ctrl-C or SIGTERM stops them all. A service that dies is named and started again, as compose does. Without
+# DAGSTER_PG_HOST, a PostgreSQL of its own runs on a free port, with its files in DATA ROOT/dagster/server/postgres.
+set -euo pipefail
+bin=${CORPUSMILL_BIN:-$(cd "$(dirname "$0")/.." && pwd)/.venv/bin}
+docker=$(cd "$(dirname "$0")" && pwd)
+port=${2:-3000}
+max_deaths=5  # of one service in five minutes; then all stop
+
+fail() { echo "run_local.sh: $*" >&2; exit 1; }
+free_port() { "$bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+# A session of its own: Ctrl-C does not reach the service before `stop` does, and a signal reaches its children, too.
+alone() { exec "$bin/python" -c 'import os, signal, sys
+os.setsid(); signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])' "$@"; }
+# PostgreSQL refuses to run as root.
+as_postgres=(env) && [ "$(id -u)" != 0 ] || as_postgres=(setpriv --reuid=postgres --regid=postgres --init-groups)
+postgres_program() {
+    command -v "$1" || find /usr/lib/postgresql -path "*/bin/$1" 2> /dev/null | sort -V | tail -n 1 | grep . \
+        || fail "$1 not found; install PostgreSQL (apt: postgresql), or set DAGSTER_PG_HOST"
+}
+
+[ -x "$bin/dagster-daemon" ] || fail "$bin/dagster-daemon not found; run make demo, or set CORPUSMILL_BIN"
+"$bin/python" -c 'import dagster_postgres' 2> /dev/null || fail "dagster-postgres not found; $bin/pip install -c constraints.txt -e '.[postgres]'"
+mkdir -p "${1:-data}/dagster/server"
+data=$(cd "${1:-data}" && pwd)
+home=$data/dagster/server
+exec 8> "$home/lock"
+flock -n 8 || fail "another run_local.sh serves $data; stop it, or choose another data root"
+"$bin/python" -c 'import socket, sys; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("127.0.0.1", int(sys.argv[1])))' "$port" 2> /dev/null || fail "port $port must be a free port; pass another: run_local.sh $data PORT"
+cp "$docker/dagster.yaml" "$docker/workspace.yaml" "$home/"
+export CORPUSMILL_DATA=$data CORPUSMILL_SERVER_LOGS=$data/dagster DAGSTER_HOME=$home PYTHONWARNINGS=ignore
+export CORPUSMILL_CODE_HOST=127.0.0.1 CORPUSMILL_CODE_PORT
+CORPUSMILL_CODE_PORT=$(free_port)
+export DAGSTER_GRPC_TIMEOUT_SECONDS=${DAGSTER_GRPC_TIMEOUT_SECONDS:-300} DAGSTER_DAEMON_HEARTBEAT_TOLERANCE=600
+export PATH=$bin:$PATH
+
+names=(code webserver daemon)
+if [ -z "${DAGSTER_PG_HOST:-}" ]; then
+    names=(postgres "${names[@]}")
+    server=$(postgres_program postgres)
+    export DAGSTER_PG_HOST=127.0.0.1 DAGSTER_PG_PORT DAGSTER_PG_DB=postgres DAGSTER_PG_USER=dagster DAGSTER_PG_PASSWORD
+    DAGSTER_PG_PORT=$(free_port)
+    if [ ! -f "$home/password" ]; then
+        (umask 077 && "$bin/python" -c 'import secrets; print(secrets.token_hex(16))' > "$home/password")
+    fi
+    DAGSTER_PG_PASSWORD=$(cat "$home/password")
+    if [ ! -f "$home/postgres/PG_VERSION" ]; then
+        rm -rf "$home/postgres" && mkdir -m 700 "$home/postgres"
+        [ "$(id -u)" != 0 ] || chown postgres "$home/postgres" "$home/password"
+        "${as_postgres[@]}" "$(postgres_program initdb)" -D "$home/postgres" -U dagster -A scram-sha-256 \
+            --pwfile="$home/password" > /dev/null || fail "initdb failed in $home/postgres; its user needs access to the folder"
+    fi
+else
+    : "${DAGSTER_PG_DB:?}" "${DAGSTER_PG_USER:?}" "${DAGSTER_PG_PASSWORD:?}" "${DAGSTER_PG_PORT:=5432}"
+    export DAGSTER_PG_PORT
+fi
+
+pids=() deaths=() since=()
+start() {  # the service at a position of `names`
+    case ${names[$1]} in
+        postgres) alone "${as_postgres[@]}" "$server" -D "$home/postgres" -p "$DAGSTER_PG_PORT" -c listen_addresses=127.0.0.1 \
+            -c unix_socket_directories= -c log_min_messages=fatal & ;;
+        code) alone dagster code-server start -h 127.0.0.1 -p "$CORPUSMILL_CODE_PORT" \
+            -m pipeline_assets.definitions --log-level warning & ;;
+        webserver) alone python -m pipeline_assets.webserver -w "$home/workspace.yaml" -h 127.0.0.1 \
+            -p "$port" --log-level warning & ;;
+        daemon) alone dagster-daemon run -w "$home/workspace.yaml" --log-level warning & ;;
+    esac
+    pids[$1]=$!
+    echo "$!" > "$home/${names[$1]}.pid"
+}
+stop() {  # in reverse order, so that nothing misses the service that it needs
+    trap '' INT TERM
+    trap - EXIT
+    for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
+        signal=TERM
+        [ "${names[$i]}" != postgres ] || signal=INT  # a fast shutdown
+        kill -s $signal -- "-${pids[$i]}" 2> /dev/null || continue
+        for _ in $(seq 150); do kill -0 "${pids[$i]}" 2> /dev/null && sleep 0.2 || break; done
+        kill -KILL -- "-${pids[$i]}" 2> /dev/null || true
+    done
+    rm -f "$home"/*.pid
+}
+watch() {  # restart what has died
+    for i in "${!pids[@]}"; do
+        kill -0 "${pids[$i]}" 2> /dev/null && continue
+        status=0
+        wait "${pids[$i]}" || status=$?
+        kill -KILL -- "-${pids[$i]}" 2> /dev/null || true  # its children
+        [ $((SECONDS - ${since[$i]:-0})) -lt 300 ] || { deaths[$i]=0; since[$i]=$SECONDS; }
+        deaths[$i]=$((${deaths[$i]:-0} + 1))
+        [ "${deaths[$i]}" -le "$max_deaths" ] || fail "${names[$i]} died $max_deaths times in five minutes, at last with status $status"
+        echo "run_local.sh: ${names[$i]} died with status $status; starting it again" >&2
+        start "$i"
+    done
+}
+until_ready() {  # COMMAND…, for ten minutes
+    local began=$SECONDS
+    until "$@" > /dev/null 2>&1; do
+        [ $((SECONDS - began)) -lt 600 ] || fail "no answer to: $*"
+        watch
+        sleep 0.5
+    done
+}
+answers() { python -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=20)' "http://127.0.0.1:$port/server_info"; }
+
+trap 'stop; exit 130' INT
+trap 'stop; exit 143' TERM
+trap stop EXIT
+first=0
+if [ "${names[0]}" = postgres ]; then
+    start 0
+    first=1
+    until_ready "$(postgres_program pg_isready)" -h 127.0.0.1 -p "$DAGSTER_PG_PORT"
+fi
+dagster instance migrate > "$home/migrate.log" 2>&1 || fail "dagster instance migrate failed; see $home/migrate.log"
+start "$first"
+until_ready dagster api grpc-health-check -p "$CORPUSMILL_CODE_PORT"
+start $((first + 1))
+start $((first + 2))
+until_ready answers
+echo "Dagster UI: http://127.0.0.1:$port  (data root $data; Ctrl-C stops all services)"
+while true; do
+    watch
+    sleep 1 & wait $! || true  # `wait` ends with a signal
+done

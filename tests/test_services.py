@@ -1,0 +1,172 @@
+"""The services of docker/run_local.sh survive the death of each, and every build ends with the same bytes."""
+
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from services import NAMES, PROJECT, Services, skip_without_postgres
+
+from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.demo import recipes
+from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
+from pipeline_assets.demo.demo import HUB_TOKEN
+from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.systems.registry import SYSTEMS
+
+pytestmark = pytest.mark.slow
+BUILD_S = 1500
+CORPUSMILL = Path(sys.executable).with_name("corpusmill")
+WRITERS = {
+    "healing": recipes.write_healing_recipe,
+    "stage_a": recipes.write_stage_a_recipe,
+    "nemotron": recipes.write_nemotron_recipe,
+    "stage2": recipes.write_mixture_recipe,
+    "parallel_text": recipes.write_parallel_recipe,
+}
+
+
+@pytest.fixture(autouse=True)
+def needs_postgres() -> None:
+    skip_without_postgres()
+
+
+def write_demo(root: Path, systems: list[str]) -> LoopbackHub:
+    """Write inputs and recipes of the demo; return the hub of its datasets, not started."""
+    for system in systems:
+        write_inputs(root, system)
+    return LoopbackHub(root / HUB_FOLDER, writable="nemotron" in systems)
+
+
+def digests(root: Path, names: list[str]) -> dict[str, str]:
+    """Map the folders of a root's sealed artifacts to digests, without those that name the moment of publishing."""
+    targets = [target for name in names for target in SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets()]
+    statuses = artifact_statuses(root, targets)
+    assert {status.sealed for status in statuses} == {"current"}, [
+        (status.target.role, status.sealed) for status in statuses if status.sealed != "current"
+    ]
+    return {
+        str(status.target.folder): str(status.digest)
+        for status in statuses
+        if status.target.kind.name != "nemotron/published_pools"
+    }
+
+
+def recipe_names(root: Path) -> list[str]:
+    return sorted(path.stem for path in (root / "recipes").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Digests of all five systems, built by the demo."""
+    root = tmp_path_factory.mktemp("undisturbed")
+    demo = subprocess.run([CORPUSMILL, "demo", "--data", root], capture_output=True, text=True)
+    assert demo.returncode == 0, demo.stderr
+    return digests(root, recipe_names(root))
+
+
+def is_current(root: Path, name: str) -> bool:
+    targets = SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets()
+    return {status.sealed for status in artifact_statuses(root, targets)} == {"current"}
+
+
+def test_each_service_is_killed_while_all_five_systems_run_by_schedule_and_backfill(
+    undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with write_demo(root, list(WRITERS)) as hub:
+        names = {system: write(root, hub.commits()).name for system, write in WRITERS.items()}
+        entries = [
+            {"name": f"each_minute_{system}", "recipe": name, "cron": "* * * * *", "action": "run"}
+            for system, name in names.items()
+        ]
+        (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": entries}))
+        stage_a = SYSTEMS.read_recipe(root / "recipes" / f"{names['stage_a']}.yaml")
+        sources = [str(target.partition) for target in stage_a.targets() if target.kind.name == "stage_a/filtered"]
+        keys = [["stage_a", stage_a.name, artifact] for artifact in ("raw", "normalized", "filtered")]
+        variables = {"HF_TOKEN": HUB_TOKEN} | hub.client_environment() | {"CORPUSMILL_WORKERS": "1"}
+        with Services(root, variables) as services:
+            backfill = services.backfill(keys, sources)
+            for system in names:
+                services.start_schedule(f"each_minute_{system}")
+            for victim in (*NAMES, *NAMES):
+                services.wait_for(lambda: "STARTED" in services.run_statuses() or all_current(root, names), "a run")
+                services.kill(victim)
+            services.wait_for(lambda: all_current(root, names), "all artifacts", BUILD_S)
+            services.wait_for(lambda: services.backfill_status(backfill).startswith("COMPLETED"), "its end", BUILD_S)
+            services.wait_for(lambda: not unfinished(services), "the end of all runs", BUILD_S)
+            assert services.stop(signal.SIGTERM) == 143
+            assert services.processes() == []
+
+        assert digests(root, list(names.values())) == undisturbed
+
+
+def all_current(root: Path, names: dict[str, str]) -> bool:
+    return all(is_current(root, name) for name in names.values())
+
+
+def unfinished(services: Services) -> bool:
+    """Check whether runs wait or go on; those of schedules, which start one each minute, find nothing to do."""
+    statuses = services.run_statuses()
+    return sum(status in ("QUEUED", "STARTING", "STARTED") for status in statuses) > len(WRITERS)
+
+
+def test_a_used_port_is_named_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = used.getsockname()[1]
+        script = [PROJECT / "docker" / "run_local.sh", tmp_path, str(port)]
+        result = subprocess.run(script, capture_output=True, text=True)
+
+    assert result.returncode == 1
+    fix = f"pass another: run_local.sh {tmp_path} PORT"
+    assert result.stderr == f"run_local.sh: port {port} must be a free port; {fix}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_all_services_and_a_second_script_is_refused(number: signal.Signals, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with Services(root, {}) as services:
+        script = PROJECT / "docker" / "run_local.sh"
+        second = subprocess.run([script, root, "1"], capture_output=True, text=True)
+        assert len(services.processes()) >= len(NAMES)
+
+        status = services.stop(number)
+
+        assert status == {signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+        assert services.processes() == []
+        assert not [*services.home.glob("*.pid")]
+        assert second.returncode == 1
+        assert (
+            second.stderr == f"run_local.sh: another run_local.sh serves {root}; stop it, or choose another data root\n"
+        )
+
+
+def test_a_daemon_without_memory_is_replaced_and_ticks_go_on(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with Services(root, {}) as services:
+        before = services.pid("daemon")
+        services.wait_for(lambda: bool(ticks(services)), "a tick")
+
+        resource.prlimit(before, resource.RLIMIT_AS, (1 << 20, 1 << 20))
+        services.wait_for(lambda: "daemon died" in services.output(), "the end of the daemon")
+
+        services.wait_for(lambda: services.pid("daemon") != before, "another daemon")
+        known = max(ticks(services))
+        services.wait_for(lambda: max(ticks(services)) > max(known, time.time() - 30), "a new tick")
+
+
+def ticks(services: Services) -> list[float]:
+    """Times of the ticks of the sensor that watches the data root."""
+    query = """{sensorOrError(sensorSelector: {repositoryName: "__repository__", repositoryLocationName: "pipeline",
+        sensorName: "sealed_artifacts"}) {... on Sensor {sensorState {ticks(limit: 20) {timestamp}}}}}"""
+    return [tick["timestamp"] for tick in services.query(query)["sensorOrError"]["sensorState"]["ticks"]]
