@@ -88,7 +88,7 @@ watch() {  # restart what has died
     for i in "${!pids[@]}"; do
         kill -0 "${pids[$i]}" 2> /dev/null && continue
         status=0
-        wait "${pids[$i]}" || status=$?
+        wait "${pids[$i]}" 2> /dev/null || status=$?
         kill -KILL -- "-${pids[$i]}" 2> /dev/null || true  # its children
         [ $((SECONDS - ${since[$i]:-0})) -lt 300 ] || { deaths[$i]=0; since[$i]=$SECONDS; }
         deaths[$i]=$((${deaths[$i]:-0} + 1))

@@ -110,6 +110,16 @@ def test_the_ui_asks_it_too(root: Path, instance: dg.DagsterInstance) -> None:
     assert {evaluation.passed for evaluation in result.get_asset_check_evaluations()} == {True}
 
 
+def test_a_backfill_of_some_assets_of_a_scheduled_recipe_has_a_job(root: Path) -> None:
+    definitions = build_definitions(root)
+    raw = dg.AssetKey(["stage_a", "mixed", "raw"])
+
+    job = definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={raw})
+
+    assert job.asset_layer.executable_asset_keys == {raw}
+    assert {check.asset_key for check in job.asset_layer.asset_graph.asset_check_keys} >= {raw}
+
+
 def test_a_run_that_builds_nothing_draws_no_point_in_the_plots(root: Path, instance: dg.DagsterInstance) -> None:
     points = []
     for _ in range(2):

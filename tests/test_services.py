@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from pipeline_assets.demo import recipes
 from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
 from pipeline_assets.demo.demo import HUB_TOKEN
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.slow
@@ -36,6 +39,14 @@ def needs_postgres() -> None:
     skip_without_postgres()
 
 
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A folder that PostgreSQL's own user can reach, which folders of pytest are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "root").mkdir()
+        yield Path(folder, "root")
+
+
 def write_demo(root: Path, systems: list[str]) -> LoopbackHub:
     """Write inputs and recipes of the demo; return the hub of its datasets, not started."""
     for system in systems:
@@ -51,7 +62,7 @@ def digests(root: Path, names: list[str]) -> dict[str, str]:
         (status.target.role, status.sealed) for status in statuses if status.sealed != "current"
     ]
     return {
-        str(status.target.folder): str(status.digest)
+        str(status.target.folder): open_artifact(root / status.target.folder).manifest.digest
         for status in statuses
         if status.target.kind.name != "nemotron/published_pools"
     }
@@ -76,10 +87,8 @@ def is_current(root: Path, name: str) -> bool:
 
 
 def test_each_service_is_killed_while_all_five_systems_run_by_schedule_and_backfill(
-    undisturbed: dict[str, str], tmp_path: Path
+    undisturbed: dict[str, str], root: Path
 ) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
     with write_demo(root, list(WRITERS)) as hub:
         names = {system: write(root, hub.commits()).name for system, write in WRITERS.items()}
         entries = [
@@ -131,9 +140,7 @@ def test_a_used_port_is_named_before_anything_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_all_services_and_a_second_script_is_refused(number: signal.Signals, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
+def test_a_signal_stops_all_services_and_a_second_script_is_refused(number: signal.Signals, root: Path) -> None:
     with Services(root, {}) as services:
         script = PROJECT / "docker" / "run_local.sh"
         second = subprocess.run([script, root, "1"], capture_output=True, text=True)
@@ -150,9 +157,7 @@ def test_a_signal_stops_all_services_and_a_second_script_is_refused(number: sign
         )
 
 
-def test_a_daemon_without_memory_is_replaced_and_ticks_go_on(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
+def test_a_daemon_without_memory_is_replaced_and_ticks_go_on(root: Path) -> None:
     with Services(root, {}) as services:
         before = services.pid("daemon")
         services.wait_for(lambda: bool(ticks(services)), "a tick")

@@ -37,9 +37,8 @@ class Services:
         self.log = root.with_name(f"{root.name}.log")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CORPUSMILL_"))}
         environment = {**kept, "CORPUSMILL_BIN": str(Path(sys.executable).parent), **variables}
-        for folder in [root, *root.parents[:4]]:  # PostgreSQL, which root starts as another user, must reach its files
-            if folder.exists() and folder.stat().st_uid == os.geteuid():
-                folder.chmod(folder.stat().st_mode | 0o111)
+        for folder in (root, root.parent):  # PostgreSQL, which root starts as another user, must reach its files
+            folder.chmod(0o755)
         command = [PROJECT / "docker" / "run_local.sh", root, str(self.port)]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
@@ -56,14 +55,27 @@ class Services:
         return self.log.read_text(errors="replace")
 
     def wait_for(self, is_done: Callable[[], bool], what: str, seconds: float = _START_S) -> None:
+        """Wait until `is_done`; a service that is being replaced does not answer, and is asked again."""
         deadline = time.monotonic() + seconds
-        while not is_done():
+
+        def answer() -> bool:
+            try:
+                return is_done()
+            except OSError:
+                return False
+
+        while not answer():
             assert self.process.poll() is None, f"run_local.sh ended: {self.output()[-3000:]}"
             assert time.monotonic() < deadline, f"no sign of {what} in {seconds:.0f} s: {self.output()[-3000:]}"
             time.sleep(_POLL_S)
 
     def pid(self, name: str) -> int:
         return int((self.home / f"{name}.pid").read_text())
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of the code server, such as the address of PostgreSQL."""
+        entries = Path(f"/proc/{self.pid('code')}/environ").read_bytes().decode().split("\0")
+        return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
     def kill(self, name: str) -> None:
         """Kill a service, and wait until it is named, has another process, and the UI answers."""
