@@ -35,6 +35,7 @@ export CORPUSMILL_DATA=$data CORPUSMILL_SERVER_LOGS=$data/dagster DAGSTER_HOME=$
 export CORPUSMILL_CODE_HOST=127.0.0.1 CORPUSMILL_CODE_PORT
 CORPUSMILL_CODE_PORT=$(free_port)
 export DAGSTER_GRPC_TIMEOUT_SECONDS=${DAGSTER_GRPC_TIMEOUT_SECONDS:-300} DAGSTER_DAEMON_HEARTBEAT_TOLERANCE=600
+export DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR=1
 export PATH=$bin:$PATH
 
 names=(code webserver daemon)
@@ -125,5 +126,5 @@ until_ready answers
 echo "Dagster UI: http://127.0.0.1:$port  (data root $data; Ctrl-C stops all services)"
 while true; do
     watch
-    sleep 1 & wait $! || true  # `wait` ends with a signal
+    { sleep 1 & wait $!; } 2> /dev/null || true  # `wait` ends with a signal; the shell reports deaths in its own words
 done

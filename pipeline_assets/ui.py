@@ -28,7 +28,8 @@ from pipeline_assets.systems.registry import SYSTEMS
 from resources.webhook import webhook_address
 
 _POLL_S = 0.2
-_GRPC_TIMEOUTS = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "300"}  # a loaded machine needs more than Dagster's 60 s
+# A loaded machine needs more than Dagster's 60 s for a call, and backfills wait for a code server that starts again.
+_PATIENCE = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "300", "DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR": "1"}
 # A report quotes untrusted text: its page may not run scripts or load anything.
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
@@ -64,7 +65,7 @@ def ui(
         with open_instance(data) as instance:
             report_sealed(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
         variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(instance_home(data))}
-        environment = {**_GRPC_TIMEOUTS, **os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
+        environment = {**_PATIENCE, **os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(shipped_path("workspace.yaml"))
         # Ctrl-C during the import ends the process without a traceback.
         develop = (
