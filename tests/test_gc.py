@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from command_results import Corpusmill, only_line
-from demo_variants import V1, build, write_recipe
+from demo_variants import INLINE, V1, write_recipe
 
+from pipeline_assets.build import drive
+from pipeline_assets.build.run import Run
 from pipeline_assets.spine.artifact import read_manifest
+from pipeline_assets.systems.registry import SYSTEMS
 
 DAY_S = 86_400
 SMALL = ["megatron/small", "selections/small"]
@@ -19,7 +22,8 @@ SMALL = ["megatron/small", "selections/small"]
 def with_small(root: Path) -> Path:
     """Return a data root with the artifacts of a deleted recipe."""
     path = write_recipe(root, {"megatron": {"token_budget": 60_000}}, "small")
-    build(path, root, root / "hub_cache")
+    for target in SYSTEMS.read_recipe(path).targets():
+        drive.build(target, Run(root, INLINE))
     path.unlink()
     return root
 
@@ -106,3 +110,27 @@ def test_a_recipe_that_cannot_be_read_keeps_everything_and_is_named(corpusmill: 
     lines = result.stdout.splitlines()
     assert lines[0].startswith(f"WARNING {odd}:") and lines[0].endswith("; until then only leftovers are removed")
     assert lines[1:] == ["nothing to remove"]
+
+
+@pytest.mark.slow
+def test_artifacts_without_a_recipe_are_kept_if_a_user_named_their_folder(
+    corpusmill: Corpusmill, with_small: Path
+) -> None:
+    notes = with_small / "notes.jsonl"
+    notes.write_text("".join(json.dumps({"text": f"note number {number}"}) + "\n" for number in range(9)))
+    words = ["stage-a", "normalize", "--input", notes, "--out-dir", with_small, "--domain", "web", "--source", "notes"]
+    assert corpusmill(*words).returncode == 0
+    folder = with_small / "stage_a" / "deduplicated" / "all"
+    source = next(with_small.glob("stage_a/**/normalized/notes"))
+    assert corpusmill("stage-a", "dedup", "--input", source, "--out-dir", folder).returncode == 0
+    for recipe in (with_small / "recipes").glob("*.yaml"):
+        if recipe.stem not in ("healing_text_v1", "small"):
+            recipe.unlink()
+    (with_small / "megatron" / ".small.checks.json").unlink()  # as if it had been copied
+
+    result = corpusmill("gc", "--data", with_small, "--apply")
+
+    kept = {line.split()[1].rstrip(",") for line in result.stdout.splitlines() if line.startswith("kept: ")}
+    assert {"stage_a/deduplicated/all", "megatron/small"} <= kept
+    assert (folder / "manifest.json").exists() and (source / "manifest.json").exists()
+    assert corpusmill("verify", with_small / "megatron" / "small", "--upstream").returncode == 0

@@ -1,8 +1,9 @@
 """Garbage of a data root: folders that no recipe and no artifact needs.
 
-An artifact is needed if a recipe requests or reads its folder; or if its digest, or the hash of one of its files, is an
-input of a needed artifact or of an unfinished build. If a recipe or a manifest cannot be read, only leftovers of builds
-are garbage. Cached hub files are needed if a needed artifact, or the listing of a commit in a recipe, names them.
+An artifact is needed if a recipe requests or reads its folder; if a user named its folder, in a command that builds
+without a recipe or in a copy; or if its digest, or the hash of one of its files, is an input of a needed artifact or of
+an unfinished build. If a recipe or a manifest cannot be read, only leftovers of builds are garbage. Cached hub files
+are needed if a needed artifact, or the listing of a commit in a recipe, names them.
 
 A garbage artifact first becomes `.NAME.building.N`, the leftover of a dead builder, downstream artifacts first. Then
 the needs are read again, so that a build that began meanwhile gets its inputs back. Then the leftovers are removed;
@@ -33,6 +34,8 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan
 from pipeline_assets.spine.staging import PLAN, leftover_path, leftover_target
 
+# Commands that write or read a recipe in the data root; others build in a folder that the user names.
+_RECIPE_COMMANDS = {"run", "demo", "smoke", "stage2", "nemotron", "parallel"}
 _CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks its artifact
 
 
@@ -51,6 +54,7 @@ class Needs:
 
     Attributes:
         folders: Folders that recipes request or read, or unfinished builds write, and of artifacts that are too young.
+        named: Artifacts in `folders` that no recipe requests, because a user named their folders.
         doubts: Errors of recipes and manifests that cannot be read.
         names: Digests and file hashes of inputs; at first of unfinished builds, then of needed artifacts, too.
         leftovers: Folders of ended builds that no `run` would continue; `unfinished` has the others.
@@ -63,6 +67,7 @@ class Needs:
     names: set[str] = field(default_factory=set)
     leftovers: list[Garbage] = field(default_factory=list)
     unfinished: list[Path] = field(default_factory=list)
+    named: Sequence[Path] = ()
     is_building: bool = False
 
     def needed_artifacts(self) -> set[Path]:
@@ -153,8 +158,9 @@ class Collector:
         read = (other for target in requested.values() for other in (*target.upstream, *target.checked_against))
         lineage = Lineage(self.root)
         folders = {*requested, *(self.root / target.folder for target in read)}
-        folders |= {folder for folder in lineage.sealed if not self._is_old(folder / FILE_NAME)}
-        needs = Needs(recipes, lineage.sealed, folders, [*errors, *lineage.unreadable.values()])
+        named = [path for path, manifest in lineage.sealed.items() if path not in folders and _is_named(path, manifest)]
+        folders |= {folder for folder in lineage.sealed if not self._is_old(folder / FILE_NAME)}.union(named)
+        needs = Needs(recipes, lineage.sealed, folders, [*errors, *lineage.unreadable.values()], named=named)
         for leftover, folder in self._leftovers():
             is_building = lock_owner(folder) is not None
             is_resumable = folder in requested and not requested[folder].matches_recipe(self.root)
@@ -197,6 +203,12 @@ class Collector:
             return path.stat().st_mtime <= self.started - max(self.min_age_s, least_s)
         except FileNotFoundError:  # a build moved its folder
             return False
+
+
+def _is_named(folder: Path, manifest: Manifest) -> bool:
+    """Check whether a command without a recipe built an artifact, or it was copied here unchecked."""
+    typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run").split()
+    return typed[1] not in _RECIPE_COMMANDS or not check_record_path(folder).exists()
 
 
 def _input_names(inputs: Iterable[Mapping[str, Any]], tokenizer: Mapping[str, Any] | None) -> set[str]:

@@ -48,6 +48,7 @@ def gc(
         "bytes": total,
         "bytes_freed": freed,
         "unfinished": needs.unfinished,
+        "named": needs.named,
         "doubts": list(map(str, needs.doubts)),
     }
     summary = f"removing these frees {terminal.format_bytes(total)}; to do so, add --apply"
@@ -73,5 +74,7 @@ def _lines(root: Path, sizes: Mapping[Garbage, int], needs: Needs) -> Iterator[s
     yield from terminal.aligned([(name, terminal.format_bytes(size), reason) for name, size, reason in rows], (1,))
     for path in needs.unfinished:
         yield f"kept: {path.relative_to(root)}, an unfinished build of {terminal.format_bytes(folder_bytes(path))}"
+    for path in needs.named:
+        yield f"kept: {path.relative_to(root)}, which a command built without a recipe, or which was copied here"
     for doubt in needs.doubts:
         yield f"WARNING {doubt}; until then only leftovers are removed"
