@@ -134,3 +134,17 @@ def test_artifacts_without_a_recipe_are_kept_if_a_user_named_their_folder(
     assert {"stage_a/deduplicated/all", "megatron/small"} <= kept
     assert (folder / "manifest.json").exists() and (source / "manifest.json").exists()
     assert corpusmill("verify", with_small / "megatron" / "small", "--upstream").returncode == 0
+
+
+@pytest.mark.slow
+def test_a_folder_stays_as_long_as_an_artifact_inside_is_needed(corpusmill: Corpusmill, with_small: Path) -> None:
+    for manifest in with_small.rglob("manifest.json"):
+        os.utime(manifest, (0, 0))
+    os.utime(with_small / "megatron" / "small" / "train" / "manifest.json")
+
+    young = corpusmill("gc", "--data", with_small, "--older-than", "1d", "--apply")
+    os.utime(with_small / "megatron" / "small" / "train" / "manifest.json", (0, 0))
+    old = corpusmill("gc", "--data", with_small, "--older-than", "1d", "--apply")
+
+    assert young.stdout == "nothing to remove\n"
+    assert [line.split()[0] for line in old.stdout.splitlines()[:-1]] == SMALL

@@ -134,7 +134,7 @@ class Collector:
                 doomed[entry.folder] = entry.artifact
             else:
                 with contextlib.suppress(InputError), locked(entry.folder, highest_fence(entry.folder)) as lock:
-                    if not any(map(_is_locked, entry.folder.rglob(".*.lock"))):
+                    if entry.folder.exists() and not any(map(_is_locked, entry.folder.rglob(".*.lock"))):
                         leftover = leftover_path(entry.folder, "building", lock.fence)
                         doomed[leftover] = entry.folder
                         durable.rename(entry.folder, leftover)
@@ -143,7 +143,8 @@ class Collector:
         needed = needs.needed_artifacts()
         for leftover, folder in reversed(doomed.items()):
             with contextlib.suppress(InputError), locked(folder, highest_fence(folder)):
-                if folder in sealed and not folder.exists() and (needs.doubts or folder in needed):
+                is_hidden = folder in sealed and leftover.exists() and not folder.exists()
+                if is_hidden and (needs.doubts or folder in needed):
                     durable.rename(leftover, folder)
         for leftover, folder in doomed.items():
             with contextlib.suppress(InputError), locked(folder, highest_fence(folder)):

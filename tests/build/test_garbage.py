@@ -1,8 +1,11 @@
 """Removal of garbage: only needless files, safe at any crash and next to builds."""
 
 import contextlib
+import multiprocessing
 import os
+import random
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +16,13 @@ from graph_system import SYSTEMS, Node, build_graph, write_graph
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipeline_assets.build import drive
 from pipeline_assets.build.garbage import Collector
 from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.run import Run
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import AREAS, Lineage, collect_chain
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.opening import open_staging_dir
@@ -257,3 +264,45 @@ def test_what_remains_is_intact_with_all_inputs_and_no_state_changes(
     needed = {artifact.folder for folder in requested for artifact in collect_chain(folder, root).artifacts}
     assert {root / folder for folder in sealed_in(root)} - needed == set()
     assert collect(root) == []
+
+
+def build_and_delete_recipes(root: Path, name: str, until: float) -> None:
+    """Build recipes of one name that change, vanish and come back."""
+    dice = random.Random(name)
+    while time.monotonic() < until:
+        path = write_graph(root, name, dice.choice([CHAIN, FORK, {"a": CHAIN["a"], "d": FORK["d"]}]))
+        with contextlib.suppress(InputError, FileNotFoundError):
+            for target in SYSTEMS.read_recipe(path).targets():
+                drive.build(target, Run(root, RunSettings(workers=0), replace=True))
+        if dice.random() < 0.5:
+            path.unlink()
+
+
+@pytest.mark.slow
+def test_builds_and_killed_removals_at_the_same_time_leave_no_artifact_without_its_inputs(tmp_path: Path) -> None:
+    processes, dice, until = multiprocessing.get_context("fork"), random.Random(1), time.monotonic() + 8
+    builders = [processes.Process(target=build_and_delete_recipes, args=(tmp_path, name, until)) for name in ("x", "y")]
+    for builder in builders:
+        builder.start()
+    exit_codes = set[int | None]()
+    while time.monotonic() < until:
+        removals = [processes.Process(target=collect, args=(tmp_path,)) for _ in range(2)]
+        for removal in removals:
+            removal.start()
+        if dice.random() < 0.5:
+            time.sleep(dice.uniform(0, 0.1))
+            removals[0].kill()
+        for removal in removals:
+            removal.join()
+            exit_codes.add(removal.exitcode)
+    for builder in builders:
+        builder.join()
+
+    assert exit_codes == {0, -signal.SIGKILL}
+    assert_whole(tmp_path)
+    for name in ("x", "y"):
+        write_graph(tmp_path, name, CHAIN)
+        for target in SYSTEMS.read_recipe(tmp_path / "recipes" / f"{name}.yaml").targets():
+            drive.build(target, Run(tmp_path, RunSettings(workers=0), replace=True))
+    collect(tmp_path)
+    assert sealed_in(tmp_path) == {f"graph/{name}/{node}" for name in "xy" for node in "abc"}
