@@ -146,5 +146,6 @@ def test_a_folder_stays_as_long_as_an_artifact_inside_is_needed(corpusmill: Corp
     os.utime(with_small / "megatron" / "small" / "train" / "manifest.json", (0, 0))
     old = corpusmill("gc", "--data", with_small, "--older-than", "1d", "--apply")
 
-    assert young.stdout == "nothing to remove\n"
-    assert [line.split()[0] for line in old.stdout.splitlines()[:-1]] == SMALL
+    # Another recipe's selection has the same content, so that this copy is not needed.
+    assert [line.split()[0] for line in young.stdout.splitlines()[:-1]] == ["selections/small"]
+    assert [line.split()[0] for line in old.stdout.splitlines()[:-1]] == ["megatron/small"]
