@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -143,10 +143,17 @@ def test_inputs_and_folder_of_a_living_builder_are_kept_although_no_recipe_is_le
     build_graph(tmp_path, "words")
     shutil.rmtree(tmp_path / "graph" / "words" / "c")
 
+    cached = tmp_path / "hub_cache" / "some--one" / "bytes" / f"sha256-{'a' * 64}"
+    cached.mkdir(parents=True)
+    (cached / "0-4.part").write_text("text")
+    os.utime(cached / "0-4.part", (0, 0))
+
     with interrupted(tmp_path, "words", "c") as folder:
         (tmp_path / "recipes" / "words.yaml").unlink()
         assert collect(tmp_path) == []
-        assert folder.exists()
+        assert folder.exists() and any(cached.iterdir())
+    assert collect(tmp_path, min_age_s=3600) == [str(cached.relative_to(tmp_path))]
+    assert not any(cached.iterdir())
     assert collect(tmp_path) == ["graph/words/.c.building.2", "graph/words/b", "graph/words/a"]
 
     assert sealed_in(tmp_path) == set()
@@ -167,6 +174,27 @@ def test_an_interrupted_build_that_run_continues_is_kept_and_a_needless_leftover
     assert states(tmp_path) | {"graph/words/a": ""} == before | {"graph/words/a": ""}
 
 
+def test_the_only_copy_of_an_artifact_whose_replacement_was_cut_off_is_kept(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", {"a": ("one", ())})
+    build_graph(tmp_path, "words")
+    (tmp_path / "recipes" / "words.yaml").unlink()
+    folder = tmp_path / "graph" / "words" / "a"
+    old = folder.rename(folder.with_name(".a.old.2"))
+
+    assert collect(tmp_path) == []
+    assert old.exists()
+
+
+def test_a_folder_in_which_another_process_builds_a_member_is_kept(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", {"a": ("one", ())})
+    build_graph(tmp_path, "words")
+    (tmp_path / "recipes" / "words.yaml").unlink()
+
+    with locked(tmp_path / "graph" / "words" / "a" / "member"):
+        assert collect(tmp_path) == ["graph/words/a"]
+        assert sealed_in(tmp_path) == {"graph/words/a"}
+
+
 def test_an_artifact_that_another_process_builds_is_kept(tmp_path: Path) -> None:
     write_graph(tmp_path, "words", {"a": ("one", ())})
     build_graph(tmp_path, "words")
@@ -180,29 +208,51 @@ def test_an_artifact_that_another_process_builds_is_kept(tmp_path: Path) -> None
     assert sealed_in(tmp_path) == set()
 
 
+@contextlib.contextmanager
+def before_hiding(name: str, action: Callable[[], object]) -> Iterator[None]:
+    """Run an action once, before the removal hides the artifact of this name."""
+
+    def act(kind: durable.Operation, path: Path) -> None:
+        if kind == "rename" and path.name.startswith(f".{name}.building."):
+            durable.failpoint = None
+            action()
+
+    durable.failpoint = act
+    try:
+        yield
+        assert durable.failpoint is None, "nothing was hidden"
+    finally:
+        durable.failpoint = None
+
+
 def test_a_build_that_begins_during_the_removal_gets_its_inputs_back(tmp_path: Path) -> None:
     write_graph(tmp_path, "words", FORK)
     build_graph(tmp_path, "words")
     (tmp_path / "recipes" / "words.yaml").unlink()
-    steps = 0
 
-    def build_before_a_is_hidden(kind: durable.Operation, path: Path) -> None:
-        nonlocal steps
-        if kind == "rename" and path.name.startswith(".a.building."):
-            durable.failpoint, steps = None, steps + 1
-            write_graph(tmp_path, "words", {"a": ("one", ()), "new": ("five", ("a",))})
-            build_graph(tmp_path, "words")
+    def begin() -> None:
+        write_graph(tmp_path, "words", {"a": ("one", ()), "new": ("five", ("a",))})
+        build_graph(tmp_path, "words")
 
-    durable.failpoint = build_before_a_is_hidden
-    try:
+    with before_hiding("a", begin):
         assert collect(tmp_path)[-1] == "graph/words/a"
-    finally:
-        durable.failpoint = None
 
-    assert steps == 1
     assert sealed_in(tmp_path) == {"graph/words/a", "graph/words/new"}
     assert_whole(tmp_path)
     assert set(states(tmp_path).values()) == {"current None"}
+
+
+def test_a_recipe_that_becomes_unreadable_during_the_removal_keeps_everything(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", CHAIN)
+    build_graph(tmp_path, "words")
+    recipe = tmp_path / "recipes" / "words.yaml"
+    recipe.unlink()
+
+    with before_hiding("a", lambda: recipe.write_text("system: [")):
+        assert len(collect(tmp_path)) == 3
+
+    assert sealed_in(tmp_path) == {"graph/words/a", "graph/words/b", "graph/words/c"}
+    assert_whole(tmp_path)
 
 
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
