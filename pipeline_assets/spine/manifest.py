@@ -205,7 +205,7 @@ class Manifest:
         return data
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: Path) -> "Manifest":
+    def from_bytes(cls, data: bytes, where: Path | str) -> "Manifest":
         """Parse a manifest file, and check its digest and that no path leaves the folder."""
         written, manifest = _read(data, where)
         try:
@@ -256,10 +256,10 @@ def _encode_json(value: Json) -> bytes:
 class _KindPart(dict[str, Any]):
     """Manifest part whose keys depend on the kind; a missing key is an InputError."""
 
-    where: Path
+    where: Path | str
 
     @classmethod
-    def from_json(cls, part: Json, where: Path) -> "_KindPart":
+    def from_json(cls, part: Json, where: Path | str) -> "_KindPart":
         content = cls(
             (key, cls.from_json(value, where) if isinstance(value, dict) else value) for key, value in part.items()
         )
@@ -299,7 +299,7 @@ class _StoredManifest(msgspec.Struct):
 MANIFEST_FILE = MetadataFile("manifest", 256 << 20, "rebuild the artifact", _StoredManifest)
 
 
-def _read(data: bytes, where: Path) -> tuple[_StoredManifest, Manifest]:
+def _read(data: bytes, where: Path | str) -> tuple[_StoredManifest, Manifest]:
     written = MANIFEST_FILE.parse(data, where)
     if written.schema != SCHEMA:
         what = f"the schema is {written.schema!r}, but this program reads {SCHEMA!r}"

@@ -79,7 +79,7 @@ class MetadataFile(Generic[T]):
         except (FileNotFoundError, NotADirectoryError, InputError):
             return False
 
-    def parse(self, data: bytes, where: Path) -> T:
+    def parse(self, data: bytes, where: Path | str) -> T:
         """Convert the bytes of a file to `shape`; raise InputError if that fails."""
         try:
             value = msgspec.json.decode(data)
@@ -89,7 +89,7 @@ class MetadataFile(Generic[T]):
             raise self._refused(problem, where)
         return self.convert_part(value, self.shape, where)
 
-    def convert_part(self, value: Any, shape: type[Part], where: Path) -> Part:
+    def convert_part(self, value: Any, shape: type[Part], where: Path | str) -> Part:
         """Convert a part of the decoded JSON; raise InputError if its shape differs."""
         try:
             return msgspec.convert(value, shape)

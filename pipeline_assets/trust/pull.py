@@ -12,14 +12,14 @@ from pathlib import Path, PurePosixPath
 
 from pipeline_assets.corpus.readers.hub_files import map_in_order
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.artifact import check_record_path, size_error, try_read_manifest
+from pipeline_assets.spine.artifact import check_record_path, read_check_results, size_error, try_read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import read_blocks
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
-from pipeline_assets.trust.push import REFS, Entry, Ref, Store, manifest_key, object_key, read_ref
+from pipeline_assets.trust.push import REFS, Entry, Ref, Store, manifest_key, object_key, parse_ref, ref_key
 
 _PART_BYTES = 16 << 20
 _THREADS = 8
@@ -34,13 +34,14 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
 
     Raise UsageError that lists the names if no pointer is found, or if there are several.
     """
-    chosen = name if name is not None else default
-    found = None if chosen is None else read_ref(store, chosen)[1]
-    names = [] if found else [key.removeprefix(f"{REFS}/").removesuffix(".json") for key in store.keys(REFS)]
-    if found is None and name is None and len(names) == 1:
-        found = read_ref(store, names[0])[1]
-    if found is not None:
-        return found
+    chosen, names = name if name is not None else default, list[str]()
+    pointer = None if chosen is None else store.pointer(ref_key(chosen))
+    if pointer is None:
+        names = [key.removeprefix(f"{REFS}/").removesuffix(".json") for key in store.keys(REFS)]
+    if name is None and len(names) == 1:
+        chosen, pointer = names[0], store.pointer(ref_key(names[0]))
+    if chosen is not None and pointer is not None:
+        return parse_ref(store, chosen, pointer)
     if not names:
         raise UsageError("the store has no artifacts", store.url, "correct the URL, or push an artifact first")
     more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
@@ -79,34 +80,36 @@ def pull(store: Store, entry: Entry, folder: Path, *, replace: bool, log_every_s
         InputError: An object is missing or damaged; the message names it.
     """
     recover(folder)
-    is_there = functools.partial(_is_there, folder, entry.digest)
-    if is_there():
-        return 0
+    size = 0 if _is_there(folder, entry.digest) else _pull_missing(store, entry, folder, replace, log_every_s)
+    if entry.checks is not None and read_check_results(folder, entry.digest) is None:
+        durable.write_durably(check_record_path(folder), _read_small(store, object_key(entry.checks), entry.checks))
+    return size
+
+
+def _pull_missing(store: Store, entry: Entry, folder: Path, replace: bool, log_every_s: float) -> int:
     if (folder / FILE_NAME).exists() and not replace:
         sealed = try_read_manifest(folder)
         is_other = sealed is not None and sealed.digest != entry.digest
         what = f"the folder has another artifact, {sealed.digest}" if sealed and is_other else "the artifact is damaged"
         raise UsageError(what, folder, f"use --replace to pull {entry.digest}, or choose another folder")
-    key = manifest_key(entry.manifest)
-    manifest = Manifest.from_bytes(_read_small(store, key, entry.manifest), Path(f"{store.url}/{key}"))
+    key, is_there = manifest_key(entry.manifest), functools.partial(_is_there, folder, entry.digest)
+    manifest = Manifest.from_bytes(_read_small(store, key, entry.manifest), f"{store.url}/{key}")
     if manifest.digest != entry.digest or any(manifest.storage_errors()):
         raise InputError(f"not the manifest of {entry.digest}", f"{store.url}/{key}", _PUSH_AGAIN)
     seal = (manifest.kind, manifest.name, manifest.identity)
     if not manifest.storage:
         seal_in_place(folder, *seal, manifest.provenance, is_there)
-    else:
-        with open_staging_dir(folder, {"pull": entry.manifest}) as staging:
-            if is_there():
-                staging.discard()
-                return 0
-            try:
-                _pull_files(store, manifest, staging, log_every_s)
-            except InputError:
-                staging.discard_if_unstarted()
-                raise
-            staging.seal(*seal, manifest.storage, manifest.provenance)
-    if entry.checks is not None:
-        durable.write_durably(check_record_path(folder), _read_small(store, object_key(entry.checks), entry.checks))
+        return 0
+    with open_staging_dir(folder, {"pull": entry.manifest}) as staging:
+        if is_there():
+            staging.discard()
+            return 0
+        try:
+            _pull_files(store, manifest, staging, log_every_s)
+        except InputError:
+            staging.discard_if_unstarted()
+            raise
+        staging.seal(*seal, manifest.storage, manifest.provenance)
     return sum(file.bytes for file in manifest.storage)
 
 

@@ -68,15 +68,13 @@ def ref_key(name: str) -> str:
     return f"{REFS}/{name}.json"
 
 
-def read_ref(store: Store, name: str) -> tuple[Pointer | None, Ref | None]:
-    """Read and check a pointer; None if it does not exist."""
-    pointer, where = store.pointer(ref_key(name)), Path(ref_key(name))
-    if pointer is None:
-        return None, None
+def parse_ref(store: Store, name: str, pointer: Pointer) -> Ref:
+    """Parse a pointer; raise InputError if it is damaged, or leads out of a data root."""
+    where = f"{store.url}/{ref_key(name)}"
     ref = _REF_FILE.parse(pointer.data, where)
     if ref.schema != SCHEMA or not ref.artifacts or not all(is_inside(entry.folder) for entry in ref.artifacts):
-        raise InputError("not a pointer of this program", f"{store.url}/{where}", _REF_FILE.fix)
-    return pointer, ref
+        raise InputError("not a pointer of this program", where, _REF_FILE.fix)
+    return ref
 
 
 def _place(folder: Path, root: Path) -> str:
@@ -127,7 +125,10 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
             entries.append(Entry(_place(artifact.folder, root), artifact.manifest.digest, manifest, checks))
         name, total = entries[0].folder, sum(file.size for file in (*objects.values(), *manifests.values()))
         store.prepare_writes()
-        before, earlier = read_ref(store, name)
+        before, earlier = store.pointer(ref_key(name)), None
+        if before is not None:
+            with contextlib.suppress(InputError):  # a damaged pointer is replaced
+                earlier = parse_ref(store, name, before)
         progress, sent = Progress(f"push {name}", total, "bytes", log_every_s, _QUIET_S), 0
         for files in ([*objects.values()], [*manifests.values()]):
             for first in range(0, len(files), _BATCH_FILES):
@@ -137,7 +138,8 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
     ref, is_new = Ref(SCHEMA, tuple(entries)), earlier is None or not {*entries} <= {*earlier.artifacts}
     data = msgspec.json.format(msgspec.json.encode(ref), indent=1) + b"\n"
     if is_new and not store.replace(ref_key(name), data, before):
-        _, other = read_ref(store, name)
+        now = store.pointer(ref_key(name))
+        other = None if now is None else parse_ref(store, name, now)
         if other is None or not other.digests() >= ref.digests():  # an equal push may have been faster
             what = "removed" if other is None else f"replaced by one that leads to {other.artifacts[0].digest}"
             fix = f"pull {name} to compare, or push again to replace it"

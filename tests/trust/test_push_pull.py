@@ -14,11 +14,18 @@ from object_server import Fault, Kind, ObjectServer, Stored, serving
 
 from pipeline_assets.corpus.publishing.hub_repo import UploadFile
 from pipeline_assets.corpus.stores.object_store import ObjectStore
-from pipeline_assets.spine.artifact import check_record_path, open_artifact, read_manifest
+from pipeline_assets.spine.artifact import (
+    CheckResult,
+    check_record_path,
+    open_artifact,
+    read_check_results,
+    read_manifest,
+    write_check_results,
+)
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
 from pipeline_assets.trust import pull as pulling
 from pipeline_assets.trust.pull import find_ref, pull_all
-from pipeline_assets.trust.push import Pushed, push, read_ref
+from pipeline_assets.trust.push import Pushed, push
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 HOUR_S = 3600.0
@@ -114,7 +121,7 @@ def test_pushed_again_nothing_is_sent_and_a_lineage_is_kept(made: HealingSet, sp
 
     assert (again.sent, alone.sent) == (0, 0)
     assert again.earlier == alone.earlier == first.ref.artifacts[0].digest
-    assert read_ref(store, name_of(split, made.root))[1] == first.ref
+    assert find_ref(store, name_of(split, made.root), None) == first.ref
 
 
 @pytest.mark.parametrize("share", [0.4, 0.6, 0.9])
@@ -219,6 +226,37 @@ def test_damage_in_the_store_is_named_and_mended_by_another_push(
     fetch(store, name, elsewhere)
 
     assert files_of(elsewhere / name) == files_of(split)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"schema":"other","artifacts":[]}'])
+def test_a_damaged_pointer_is_named_and_mended_by_another_push(
+    made: HealingSet, split: Path, store: ObjectStore, server: ObjectServer, elsewhere: Path, data: bytes
+) -> None:
+    name = name_of(split, made.root)
+    send(split, made, store)
+    server.put(f"a/refs/{name}.json", data)
+
+    with pytest.raises(InputError, match=f"s3://bucket/a/refs/{name}.json: not a .*pointer.*; push the artifact again"):
+        fetch(store, name, elsewhere)
+    send(split, made, store)
+    fetch(store, name, elsewhere)
+
+    assert files_of(elsewhere / name) == files_of(split)
+
+
+def test_checks_that_a_cut_pull_left_out_are_pulled_later(
+    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path
+) -> None:
+    digest, name = open_artifact(split).manifest.digest, name_of(split, made.root)
+    result = CheckResult("files", True, True, "all there")
+    write_check_results(split, digest, [result])
+    send(split, made, store)
+    fetch(store, name, elsewhere)
+    check_record_path(elsewhere / name).unlink()
+
+    fetch(store, name, elsewhere)
+
+    assert read_check_results(elsewhere / name, digest) == (result,)
 
 
 def test_a_damaged_file_is_not_pushed(made: HealingSet, split: Path, store: ObjectStore, server: ObjectServer) -> None:

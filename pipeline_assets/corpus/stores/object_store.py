@@ -76,7 +76,7 @@ class ObjectStore:
             raise not_installed_error(error, "objects") from None
         folder = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else None
         retries = {"max_retries": 6, "retry_timeout": datetime.timedelta(seconds=180)}
-        options = {"timeout": "120s", "allow_http": True}  # for a part; the environment chooses the endpoint
+        options = {"timeout": "300s", "allow_http": True}  # for a part; the environment chooses the endpoint
         remote = {} if folder else {"retry_config": retries, "client_options": options}
         if folder is not None and not folder.is_dir():  # perhaps its disk is not mounted
             raise UsageError("folder not found", folder, "create it, or correct the URL")
