@@ -9,6 +9,7 @@ import datetime
 import hashlib
 import io
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _THREADS = 8
 _PART_BYTES, _MAX_PARTS = 8 << 20, 9_000  # S3 allows 10,000 parts
-_CONFLICT_TRIES = 8
+_CONFLICT_WAITS_S = [0.02 * 2**attempt for attempt in range(8)]  # another put of the object is in progress
 _PROBE = "probe"
 _OTHER_STORE = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
 LIST_AGAIN = "run the recipe again; if the source was pinned earlier, remove its folder in raw/ first"
@@ -148,21 +149,34 @@ class ObjectStore:
 
     def _put(self, file: UploadFile) -> int:
         import obstore
+        from obstore.exceptions import BaseError
 
         with self._explain(file.path):
             with contextlib.suppress(FileNotFoundError):
                 if obstore.head(self.client, file.path)["size"] == file.size:
                     return 0
-            if self.folder is None:
-                part_bytes, blocks = max(_PART_BYTES, file.size // _MAX_PARTS), _hashed_blocks(file)
-                content = b"".join(blocks) if file.size <= _PART_BYTES else blocks  # one request for a small file
-                obstore.put(self.client, file.path, content, chunk_size=part_bytes, max_concurrency=2)
-            else:
-                durable.make_folder((self.folder / file.path).parent)
-                with durable.DurableFile(self.folder / file.path) as output:
-                    for block in _hashed_blocks(file):
-                        output.write(block)
+            for wait_s in (*_CONFLICT_WAITS_S, None):
+                try:
+                    self._send(file)
+                    break
+                except BaseError as error:
+                    if wait_s is None or _describe(error) != "HTTP 409":
+                        raise
+                    time.sleep(wait_s)
         return file.size
+
+    def _send(self, file: UploadFile) -> None:
+        import obstore
+
+        if self.folder is None:
+            part_bytes, blocks = max(_PART_BYTES, file.size // _MAX_PARTS), _hashed_blocks(file)
+            content = b"".join(blocks) if file.size <= _PART_BYTES else blocks  # one request for a small file
+            obstore.put(self.client, file.path, content, chunk_size=part_bytes, max_concurrency=2)
+        else:
+            durable.make_folder((self.folder / file.path).parent)
+            with durable.DurableFile(self.folder / file.path) as output:
+                for block in _hashed_blocks(file):
+                    output.write(block)
 
     def pointer(self, key: str) -> Pointer | None:
         """Read a pointer with its version; None if it does not exist."""
@@ -180,7 +194,7 @@ class ObjectStore:
         If the answer to a successful put is lost, the pointer has this content. A store that answers 409 to
         simultaneous puts may have written none of them, so the put is repeated.
         """
-        for _ in range(_CONFLICT_TRIES):
+        for wait_s in _CONFLICT_WAITS_S:
             with self._explain(key):
                 if self._put_if(key, data, before):
                     return True
@@ -189,7 +203,8 @@ class ObjectStore:
                 return True
             if now != before:
                 return False
-        what = f"the store refused {_CONFLICT_TRIES} conditional writes (HTTP 409)"
+            time.sleep(wait_s)
+        what = f"the store refused {len(_CONFLICT_WAITS_S)} conditional writes (HTTP 409)"
         raise TransientError(what, f"{self.url}/{key}", "run the same command again")
 
     def _put_if(self, key: str, data: bytes, before: Pointer | None) -> bool:

@@ -128,6 +128,14 @@ def test_a_lost_answer_does_not_hide_that_another_put_won(s3: ObjectStore, serve
     assert not s3.replace(KEY, b"mine", None)
 
 
+def test_a_conflict_of_an_object_is_retried(s3: ObjectStore, server: ObjectServer, tmp_path: Path) -> None:
+    server.faults = [Fault("409", "PUT", count=2)]
+
+    assert s3.put([file_of(b"bytes", tmp_path)]) == 5
+    assert server.met["409"] == 2
+
+
+@pytest.mark.slow
 def test_a_store_that_answers_409_for_ever_is_an_error(s3: ObjectStore, server: ObjectServer) -> None:
     server.faults = [Fault("409", "PUT", KEY, 1000)]
 
