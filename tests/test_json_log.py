@@ -39,6 +39,15 @@ def test_each_line_of_a_build_and_its_error_is_json(corpusmill: Corpusmill, tmp_
     assert error["message"].startswith(f"corpusmill: {tmp_path}/none: ")
 
 
+def test_another_form_of_log_lines_is_refused(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    result = corpusmill("plan", "healing_text_v1", "--data", tmp_path, env={"CORPUSMILL_LOG": "xml"})
+
+    assert (result.returncode, result.stderr) == (
+        2,
+        "corpusmill: CORPUSMILL_LOG: must be text or json, got 'xml'; correct it\n",
+    )
+
+
 def test_the_documented_metrics_of_a_data_root(corpusmill: Corpusmill, demo_root: Path) -> None:
     [program] = blocks_of(DOCS / "operations.md", "python")
     status = corpusmill("status", "--json", "--data", demo_root).stdout

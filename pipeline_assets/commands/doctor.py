@@ -27,12 +27,11 @@ from pipeline_assets.spine.disk_errors import explain_os_error
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, one_line
 from pipeline_assets.spine.install_hints import install_hint, not_installed_error, pip_hint
 from pipeline_assets.spine.lock import locked
-from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
+from pipeline_assets.spine.lock_reach import mounts_of, raise_if_locks_are_local
 from resources.launchers import remote_launcher_factory
 
 _LIMIT_S, _CONNECT_S = 60.0, 5
-_MOUNTS, _NVIDIA = Path("/proc/self/mountinfo"), Path("/dev/nvidiactl")
-_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_CONTAINER_LIMIT, _NVIDIA = Path("/sys/fs/cgroup/memory.max"), Path("/dev/nvidiactl")
 _LOW_DISK_BYTES = 10 << 30
 _PROCESS_BYTES = 450 << 20  # with libraries, kernels and tokenizer tables, measured in the demo
 _FEW_FILES, _MANY_FILES = 64, 1024  # a small stage A fails at 32
@@ -91,10 +90,7 @@ def _disk(root: Path) -> str:
     folder, probe = _existing(root), _existing(root) / f".doctor.{os.getpid()}"
     durable.write_durably(probe, bytes(1 << 16))
     durable.remove(probe)
-    usage, device = shutil.disk_usage(folder), os.stat(folder).st_dev
-    mounts = _MOUNTS.read_text(errors="replace").splitlines() if _MOUNTS.exists() else []
-    number = f" {os.major(device)}:{os.minor(device)} "
-    kind = next((line.partition(" - ")[2].split(" ")[0] for line in mounts if number in line), "unknown file system")
+    usage, kind = shutil.disk_usage(folder), next((kind for kind, _ in mounts_of(folder)), "unknown file system")
     text = f"{terminal.format_bytes(usage.free)} of {terminal.format_bytes(usage.total)} are free ({kind})"
     if usage.free < _LOW_DISK_BYTES:
         raise Doubt(text, folder, "free some, see `corpusmill gc`; `corpusmill plan` shows what a build needs")

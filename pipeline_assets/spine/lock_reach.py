@@ -29,16 +29,25 @@ def raise_if_not_exclusive(descriptor: int, path: Path) -> None:
     _probed_disks.add(disk)
 
 
+def mounts_of(root: Path, mounts: Path = _MOUNTS) -> list[tuple[str, list[str]]]:
+    """Return (type, options) of each mount of a path's file system; empty without /proc.
+
+    The path need not exist.
+    """
+    disk = os.stat(next(folder for folder in (root, *root.parents) if folder.exists())).st_dev
+    number = f"{os.major(disk)}:{os.minor(disk)}"
+    lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines() if mounts.exists() else []
+    # id, parent, major:minor, root, mount point, …, type, device, options
+    return [(fields[-3], fields[-1].split(",")) for fields in map(str.split, lines) if fields[2] == number]
+
+
 def raise_if_locks_are_local(root: Path, mounts: Path = _MOUNTS) -> None:
     """Raise RetryableError if a mount option keeps the locks of `root` local.
 
     Without /proc, nothing is checked. The servers of other file systems decide on their own, which no client can see.
     """
-    disk = os.stat(next(folder for folder in (root, *root.parents) if folder.exists())).st_dev
-    number = f"{os.major(disk)}:{os.minor(disk)}"
-    lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines() if mounts.exists() else []
-    for fields in map(str.split, lines):  # id, parent, major:minor, root, mount point, …, type, device, options
-        local = next((option for option in _LOCAL_OPTIONS if option in fields[-1].split(",")), None)
-        if fields[2] == number and local is not None:
+    for _, options in mounts_of(root, mounts):
+        local = next((option for option in _LOCAL_OPTIONS if option in options), None)
+        if local is not None:
             what = f"locks exclude only processes of this machine, because of the mount option {local}"
             raise RetryableError(what, root, "mount it without that option, or run without --join")
