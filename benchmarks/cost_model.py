@@ -165,16 +165,20 @@ def extrapolation_table(builds: Mapping[str, Sequence[Build]], bytes_per_token: 
     yield "|---" * (5 + len(titles)) + "|"
     for name, tokens in TOKENS.items():
         mb = tokens * bytes_per_token / 1e6
-        cells = [name, f"{mb / 1e6:,.3g}"]
+        cells = [name, _short(mb / 1e6)]
         for sizes in builds.values():
             lines = fit(sizes)
-            cells.append(f"{sum(own['cpu_s'].at(mb) for own in lines.values()) / 3600:,.1f}")
-            cells.append(f"{sum(own['sealed_bytes'].at(mb) for own in lines.values()) / 1e12:,.3g}")
+            cells.append(_short(sum(own["cpu_s"].at(mb) for own in lines.values()) / 3600))
+            cells.append(_short(sum(own["sealed_bytes"].at(mb) for own in lines.values()) / 1e12))
         last = next(iter(builds.values()))[-1]
         documents, shards = mb * last.documents / last.mb, mb * 1e6 / SHARD_TEXT_BYTES
         broken = ["documents"] * (documents > MAX_DOCUMENTS) + ["shards"] * (shards > MAX_SHARDS)
         cells += [f"{documents:.2g}", f"{shards:,.0f}", ", ".join(broken) or "–"]
         yield f"| {' | '.join(cells)} |"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def main() -> None:
