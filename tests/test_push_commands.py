@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,6 +222,48 @@ def test_killed_at_any_request_push_and_pull_go_on(
     verified = corpusmill("verify", elsewhere / TRAIN)
     assert verified.stdout.splitlines()[-1] == digest_of(demo_root / TRAIN)
     assert verified.returncode == 0
+    assert [path.name for path in (elsewhere / SET).iterdir() if "building" in path.name] == []
+
+
+# A command that is killed before its n-th disk step: n, the log of steps, the command's words.
+KILLED = """
+import sys
+from pathlib import Path
+from crash_points import Death, Victim
+from pipeline_assets.spine import durable
+durable.failpoint = Death(int(sys.argv[1]), Victim.PARENT, Path(sys.argv[2]))
+sys.argv[1:] = sys.argv[3:]
+from pipeline_assets.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.02, 0.15, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9])
+def test_killed_before_any_disk_step_push_and_pull_go_on(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, share: float
+) -> None:
+    """The store is a folder, whose files are written through the same durable steps."""
+    mirror, elsewhere, log = tmp_path / "mirror", tmp_path / "elsewhere", tmp_path / "steps"
+    mirror.mkdir()
+    harness = Path(__file__).parent / "harness"
+    variables = {**os.environ, "PYTHONPATH": f"{harness.parents[1]}:{harness}"}
+    for words in (["push", demo_root / TRAIN, f"file://{mirror}"], ["pull", f"file://{mirror}", elsewhere / TRAIN]):
+
+        def killed_at(number: int, words: list[object] = words) -> int:
+            log.unlink(missing_ok=True)
+            command = [sys.executable, "-c", KILLED, str(number), str(log), *map(str, words)]
+            return subprocess.run(command, env=variables, capture_output=True, timeout=60).returncode
+
+        assert killed_at(0) == 0
+        steps = log.stat().st_size // 8
+        shutil.rmtree(mirror if words[0] == "push" else elsewhere)
+        mirror.mkdir(exist_ok=True)
+        assert killed_at(max(1, round(share * steps))) == -signal.SIGKILL
+        assert corpusmill(*words).returncode == 0
+
+    assert corpusmill("verify", elsewhere / TRAIN).stdout.splitlines()[-1] == digest_of(demo_root / TRAIN)
+    assert [path for path in mirror.rglob("*.tmp")] == []
     assert [path.name for path in (elsewhere / SET).iterdir() if "building" in path.name] == []
 
 

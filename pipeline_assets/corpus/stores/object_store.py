@@ -173,8 +173,10 @@ class ObjectStore:
             content = b"".join(blocks) if file.size <= _PART_BYTES else blocks  # one request for a small file
             obstore.put(self.client, file.path, content, chunk_size=part_bytes, max_concurrency=2)
         else:
-            durable.make_folder((self.folder / file.path).parent)
-            with durable.DurableFile(self.folder / file.path) as output:
+            path = self.folder / file.path
+            durable.make_folder(path.parent)
+            durable.remove_abandoned(path.parent)
+            with durable.DurableFile(path) as output:
                 for block in _hashed_blocks(file):
                     output.write(block)
 
