@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from crash_points import count_steps, killed_at
 from graph_system import SYSTEMS, Node, build_graph, write_graph
 from hypothesis import HealthCheck, given, settings
@@ -95,6 +96,37 @@ def test_inputs_of_a_stale_artifact_are_kept(tmp_path: Path) -> None:
 
     shutil.rmtree(tmp_path / "graph" / "words" / "c")
     assert collect(tmp_path) == ["graph/words/b", "graph/words/a"]
+
+
+def test_an_artifact_that_another_recipe_reads_is_kept_before_and_after_that_build(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", CHAIN)
+    build_graph(tmp_path, "words")
+    (tmp_path / "recipes" / "words.yaml").unlink()
+    write_graph(tmp_path, "reader", {"d": ("four", ("words/b",))})
+
+    assert collect(tmp_path) == ["graph/words/c"]
+    build_graph(tmp_path, "reader")
+    assert collect(tmp_path) == []
+    assert_whole(tmp_path)
+
+
+def test_an_artifact_with_a_file_that_another_artifact_was_built_from_is_kept(tmp_path: Path) -> None:
+    """As a trained tokenizer, which a recipe of another corpus names by its path."""
+    write_graph(tmp_path, "words", {"a": ("one", ()), "b": ("two", ())})
+    build_graph(tmp_path, "words")
+    (tmp_path / "recipes" / "words.yaml").unlink()
+    recipe = {"system": "toy", "name": "loud", "path": "graph/words/a", "mark": "!"}
+    (tmp_path / "recipes" / "loud.yaml").write_text(yaml.safe_dump(recipe))
+    SYSTEMS.add("toy", "toy_system")
+    try:
+        for target in SYSTEMS.read_recipe(tmp_path / "recipes" / "loud.yaml").targets():
+            drive.build(target, Run(tmp_path, RunSettings(workers=0)))
+
+        assert collect(tmp_path) == ["graph/words/b"]
+        assert_whole(tmp_path)
+    finally:
+        AREAS.remove("toy")
+        del SYSTEMS.pages["toy"]
 
 
 def test_a_younger_artifact_keeps_its_older_inputs(tmp_path: Path) -> None:

@@ -22,15 +22,19 @@ Node = tuple[str, tuple[str, ...]]  # its word, and the nodes that it is built f
 
 class GraphRecipe(Recipe):
     system: Literal["graph"]
-    nodes: dict[str, list[str]]  # the word, then the inputs
+    nodes: dict[str, list[str]]  # the word, then the inputs: nodes, or RECIPE/NODE of another recipe
 
     def final_targets(self) -> list[Target]:
         made: dict[str, Target] = {}
         for name, (word, *inputs) in self.nodes.items():
-            upstream = tuple(made[other] for other in inputs)
+            upstream = tuple(made[other] if other in made else _of_another_recipe(other) for other in inputs)
             folder = Path("graph", self.name, name)
             made[name] = Target(NODE, name, folder, {"word": word}, upstream, partition=name)
         return list(made.values())
+
+
+def _of_another_recipe(name: str) -> Target:
+    return Target(NODE, name, Path("graph", name), {}, is_external=True)
 
 
 def _write_word(job: Job) -> BuildResult:
