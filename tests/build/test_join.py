@@ -35,7 +35,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 class Parts:
-    """A recipe of a pin, five parts and their sum, whose builds and checks leave marks.
+    """Recipe of a pin, five parts and their sum, whose builds and checks leave marks.
 
     A pin is described before its lock is taken, which may hash many files: without a lock around the whole, all would.
     """
