@@ -21,7 +21,7 @@ from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
 from pipeline_assets.trust.push import REFS, Entry, Ref, Store, manifest_key, object_key, parse_ref, ref_key
 
-_PART_BYTES = 16 << 20
+_PART_BYTES = 8 << 20
 _THREADS = 8
 _STAGE = "pull"
 _QUIET_S = 1.0

@@ -28,7 +28,7 @@ CACHE_FOLDER = "object_cache"  # relative to a data root
 VERSIONS = "object_versions"  # key of the provenance of a pin
 _URL = re.compile(r"(s3|gs|az)://([^/@?]+)/?([^@?]*)")
 _CACHED = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
-_PART_BYTES = 16 << 20
+_PART_BYTES = 8 << 20
 
 
 def source_path(path: str) -> Path:
