@@ -193,7 +193,7 @@ RAW = Kind(
     input_builder(source_pin.pin_inputs),
     """Files of a source, pinned by their hashes: of a hub dataset at the recipe's commit, or of a local folder.
 
-    The files are not copied. Those of a hub are fetched into the cache.""",
+    Files of a hub or an object store are fetched into a cache; files of a folder are not copied.""",
     formats=frozenset({"huggingface", "file"}),
     external_inputs=input_folder,
     preview=preview_inputs,
