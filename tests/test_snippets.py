@@ -128,6 +128,7 @@ def test_a_snippet_runs_in_a_fresh_process(code: str, user_folder: Path, demo_ro
         [sys.executable, "-c", code.replace("<commit>", commit.name)],
         cwd=user_folder,
         env=environment,
+        input='{"recipes": []}',  # tests/test_json_log.py gives that snippet the status of a real data root
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

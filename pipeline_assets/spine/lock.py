@@ -36,6 +36,7 @@ _POLL_S = 0.01
 # Follow no link, and wait for no FIFO.
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
@@ -173,6 +174,9 @@ def _open_locked(path: Path, target: Path) -> int:
             raise _busy_error(target, owner) from None
         except OSError as error:
             os.close(descriptor)
+            if error.errno not in _NO_LOCKS:
+                error.filename = str(path)
+                raise
             raise RetryableError(f"this file system has no locks ({error.strerror})", path, FIX) from None
         if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             return descriptor
