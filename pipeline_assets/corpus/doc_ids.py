@@ -155,7 +155,7 @@ def _read_blocks(path: Path | None) -> Iterator[NDArray[np.void]]:
 
 
 class _Run(NamedTuple):
-    """Sorted run of ids in a shard's file; `start` is the position of its first id, `ids` their number."""
+    """Sorted run in a shard's file: `ids` ids from position `start` on."""
 
     shard: int
     path: Path

@@ -1,13 +1,13 @@
 """Proposal of pairs of documents to compare, by bands or by binary sketches."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import is_from_seen_corpus
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_not_copy, memory_ranges
 from pipeline_assets.corpus.dedup.neighbours import neighbour_tasks
@@ -27,13 +27,13 @@ def propose_corpus_pairs(
 ) -> list[Receipt]:
     """Propose pairs of the whole corpus, by bands or by binary sketches."""
     if recipe.faiss is not None:
-        tasks = neighbour_tasks(dedup, dedup.run_paths(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
+        tasks = neighbour_tasks(dedup, files_in(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
     else:
         seen = tuple(store.bands for store in dedup.seen)
-        bands = memory_ranges(dedup, dedup.run_paths(sketched, BANDS), seen, _BAND_BYTES)
+        bands = memory_ranges(dedup, files_in(sketched, BANDS), seen, _BAND_BYTES)
         rules = (seen, exact.bitmap_file, recipe.max_compared)
         tasks = [Task.bind(propose_pairs, key_range, *rules) for key_range in bands]
-    return dedup.run_tasks("propose", tasks)
+    return dedup.run_tasks("pairs", tasks)
 
 
 def propose_pairs(
@@ -54,6 +54,8 @@ def propose_pairs(
     same pair. Counts: `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1
     documents; `proposed` pairs, counted once per common key.
     """
+    if bands.high - bands.low == 1:
+        return _propose_in_bucket(bands, seen, copies, max_compared, folder)
     table = read_with_seen(bands, seen)
     keys, orders = to_numpy(table["key"]), to_numpy(table["order"])
     is_kept = is_not_copy(orders, copies)
@@ -75,6 +77,34 @@ def propose_pairs(
     sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))  # documents of each bucket
     capped = int((sizes > max_compared + 1).sum())
     counts = {"buckets": int((sizes > 1).sum()), "capped_buckets": capped, "proposed": int(compared.sum())}
+    return Receipt(files, counts)
+
+
+def _propose_in_bucket(
+    bands: KeyRange, seen: Sequence[SeenRuns], copies: Path | None, max_compared: int, folder: StagingView
+) -> Receipt:
+    """Pair the documents of one bucket, holding those of one run in memory."""
+
+    def blocks() -> Iterator[NDArray[np.uint64]]:
+        seen_tables = (table for runs in seen for table in runs.tables(bands.low, bands.high))
+        for table in itertools.chain(bands.tables(), seen_tables):
+            orders = to_numpy(table["order"])
+            yield orders[is_not_copy(orders, copies)]
+
+    size, first_orders = 0, np.empty(0, np.uint64)
+    for orders in blocks():
+        size += len(orders)
+        first_orders = np.sort(np.append(first_orders, orders))[:max_compared]
+    documents = max(MAX_PAIRS // max_compared, 1)  # in a run of pairs
+    files, proposed = list[OutputFile](), 0
+    for orders in blocks():
+        later = np.sort(orders[~is_from_seen_corpus(orders)])
+        for part in np.split(later, range(documents, len(later), documents)):
+            pairs = np.stack((np.repeat(part, len(first_orders)), np.tile(first_orders, len(part))))
+            pairs = pairs[:, pairs[1] < pairs[0]]
+            proposed += pairs.shape[1]
+            files.append(write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs))
+    counts = {"buckets": int(size > 1), "capped_buckets": int(size > max_compared + 1), "proposed": proposed}
     return Receipt(files, counts)
 
 

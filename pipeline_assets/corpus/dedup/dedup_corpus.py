@@ -3,7 +3,6 @@
 import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +15,7 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards, sum_
 from pipeline_assets.corpus.dedup import resolution, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import propose_corpus_pairs
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, GroupSample
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact_copies
 from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
 from pipeline_assets.corpus.dedup.kept_documents import SAMPLES, write_kept_documents
@@ -97,7 +96,7 @@ def dedup_corpus(
     files = [
         *(receipt.files[0] for receipt in kept),
         concatenate_lines(staging, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
-        *([publish_edges(staging, near.edges, stores)] if recipe.near is not None else []),
+        *([publish_edges(dedup, near.edges)] if recipe.near is not None else []),
         _write_groups(dedup, groups, kept),
         _write_rejects(staging, shards, sketched, settings.zstd_level),
     ]
@@ -131,17 +130,16 @@ def find_near_duplicates(
     """Propose pairs by bands or binary sketches, and find near duplicates among them."""
     proposed = propose_corpus_pairs(dedup, sketched, recipe, exact)
     written, edges = find_edges(dedup, proposed, recipe)
-    return resolution.resolve_edges(dedup, dedup.run_paths(edges), exact, total_counts([*proposed, *written, *edges]))
+    return resolution.resolve_edges(dedup, files_in(edges), exact, total_counts([*proposed, *written, *edges]))
 
 
-def publish_edges(staging: StagingDir, runs: Runs, seen: Sequence[SeenStore]) -> OutputFile:
+def publish_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
     """Write all edges to one file, sorted by later document, then by earlier document."""
-    tables = parquet.regroup_rows((_read_edges(run, seen) for run in runs), EDGE_SCHEMA)
-    return parquet.write_table(staging.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
+    tables = parquet.regroup_rows((_edge_rows(dedup.read_run(run), dedup.seen) for run in runs), EDGE_SCHEMA)
+    return parquet.write_table(dedup.staging.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
 
 
-def _read_edges(run: Path, seen: Sequence[SeenStore]) -> pa.Table:
-    edges = parquet.read_columns(run)
+def _edge_rows(edges: pa.Table, seen: Sequence[SeenStore]) -> pa.Table:
     shared, own, other = (to_numpy(edges[name]) for name in ("shared", "shingles", "other_shingles"))
     ids = (edges["doc_id"], edges["other_doc_id"], store_names(to_numpy(edges["earlier"]), seen))
     unchanged = (edges[name] for name in ("later", "earlier", "shared", "shingles", "other_shingles"))

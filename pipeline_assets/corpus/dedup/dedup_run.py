@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, empty_bitmap
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenStore
-from pipeline_assets.corpus.dedup.sorted_runs import Runs
+from pipeline_assets.corpus.dedup.sorted_runs import Runs, read_run
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
-from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.spine.engine import PROCESS_BYTES, RunSettings, StageRunner
 from pipeline_assets.spine.stage import Task
-from pipeline_assets.spine.staging import WORK, Receipt, StagingDir
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir
 
 _MIN_WORKER_BYTES = 64 << 20
 
@@ -32,6 +32,11 @@ def worker_bytes(settings: RunSettings) -> int:
 def min_tasks(settings: RunSettings) -> int:
     """Return the smallest number of tasks of a step that keeps all workers busy."""
     return 4 * settings.workers if settings.workers > 1 else 1
+
+
+def files_in(receipts: Iterable[Receipt], area: str = WORK) -> Runs:
+    """Return the files that receipts list in the folder `area`."""
+    return [file for receipt in receipts for file in receipt.files if file.path.startswith(f"{area}/")]
 
 
 @dataclass(frozen=True)
@@ -59,15 +64,14 @@ class DedupRun:
         """Run tasks and return their receipts."""
         return list(self.run_stage(stage, list(tasks), self.staging))
 
-    def run_paths(self, receipts: Iterable[Receipt], area: str = WORK) -> Runs:
-        """Return the paths of the files that receipts list in the folder `area`."""
-        files = (file.path for receipt in receipts for file in receipt.files)
-        return tuple(self.staging.path(path) for path in files if path.startswith(f"{area}/"))
+    def read_run(self, run: OutputFile) -> pa.Table:
+        """Map a run of the staging directory into memory."""
+        return read_run(self.staging.path(run.path))
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
         """Return a bitmap of the documents in the given columns of runs."""
         members = empty_bitmap(self.documents)
         for run in runs:
-            for column in read_columns(run, list(columns)).columns:
+            for column in self.read_run(run).select(columns).columns:
                 add_to_bitmap(members, to_numpy(column))
         return members

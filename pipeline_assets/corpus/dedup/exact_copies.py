@@ -8,18 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
 from pipeline_assets.corpus.dedup.sketches import HASHES
-from pipeline_assets.corpus.dedup.sorted_runs import (
-    KeyRange,
-    Runs,
-    even_ranges,
-    is_first_in_group,
-    total_rows,
-    write_run,
-)
+from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, divide_keys, is_first_in_group, write_run
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
@@ -40,17 +33,16 @@ class ExactCopies:
 def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     """Find the exact copies of the corpus from its sketches."""
     seen = tuple(store.hashes for store in dedup.seen)
-    hashes = memory_ranges(dedup, dedup.run_paths(sketched, HASHES), seen, _HASH_BYTES)
-    runs = dedup.run_paths(
-        dedup.run_tasks("exact", (Task.bind(find_copies_in_range, key_range, seen) for key_range in hashes))
-    )
+    hashes = memory_ranges(dedup, files_in(sketched, HASHES), seen, _HASH_BYTES)
+    tasks = (Task.bind(find_copies_in_range, key_range, seen) for key_range in hashes)
+    runs = files_in(dedup.run_tasks("copies", tasks))
     return ExactCopies(runs, save_bitmap(dedup.document_bitmap(runs, "number"), dedup.staging.path(_COPIES)))
 
 
 def memory_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
     """Divide keys into ranges whose rows, in `runs` and in stores, fit in memory."""
-    rows = total_rows(runs) + total_rows(path for runs in seen for path in runs.paths) // _SEEN_ROWS
-    return even_ranges(runs, rows, dedup.worker_bytes // row_bytes)
+    rows = sum(run.rows for run in runs) + sum(store.rows for store in seen) // _SEEN_ROWS
+    return divide_keys(dedup.staging, runs, dedup.worker_bytes // row_bytes, rows)
 
 
 def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
@@ -72,7 +64,7 @@ def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Win
     first_rows = first_rows[by_number]
     first_ids = table["doc_id"].take(to_arrow(first_rows))
     run = to_table({"number": copy_numbers[by_number], "first": order[first_rows], "first_id": first_ids})
-    return Receipt([write_run(folder, f"{_EXACT}/{hashes.name}.parquet", run)], {"copies": len(copies)})
+    return Receipt([write_run(folder, f"{_EXACT}/{hashes.name}.run", run)], {"copies": len(copies)})
 
 
 def is_not_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:

@@ -9,18 +9,21 @@ block is a range of documents in the order of their priorities.
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_tasks
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_not_copy
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
-from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, Runs, bounded_ranges, total_rows, write_pairs
+from pipeline_assets.corpus.dedup.signature_store import SeenRuns
+from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, Runs, divide_keys, write_pairs
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import install_hint
@@ -52,21 +55,22 @@ def neighbour_tasks(
     dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
 ) -> list[Task]:
     """Return one task per block; it pairs the block with itself and earlier blocks."""
-    stores = (store.sketches for store in dedup.seen)
-    seen = itertools.chain.from_iterable(bounded_ranges(runs, BLOCK_DOCUMENTS, first) for runs, first in stores)
-    own = bounded_ranges(runs, max(min(BLOCK_DOCUMENTS, total_rows(runs) // min_tasks(dedup.settings)), 1))
+    seen = tuple(store.sketches for store in dedup.seen)
+    rows = sum(run.rows for run in runs)
+    blocks = divide_keys(dedup.staging, runs, max(min(BLOCK_DOCUMENTS, rows // min_tasks(dedup.settings)), 1))
     sources = None
     if dedup.recipe.scope == "per-source":
         sources = [span for store in dedup.seen for span in store.sources]
-        sources += [(shard.first_number, shard.source) for shard in dedup.shards]
+        by_source = itertools.groupby(dedup.shards, lambda shard: shard.source)
+        sources += [(next(shards).first_number, source) for source, shards in by_source]
     device = select_faiss_device(dedup.settings.faiss_gpu)
     rules = (exact.bitmap_file, sources, recipe, max_compared, device)
-    return [Task.bind(propose_neighbours, block, (*seen, *own[:number]), *rules) for number, block in enumerate(own)]
+    return [Task.bind(propose_neighbours, block, seen, *rules) for block in blocks]
 
 
 def propose_neighbours(
     block: KeyRange,
-    before: Sequence[KeyRange],
+    seen: Sequence[SeenRuns],
     copies: Path | None,
     sources: Sequence[tuple[int, str]] | None,
     recipe: BinarySketchRecipe,
@@ -77,15 +81,19 @@ def propose_neighbours(
 ) -> Receipt:
     """Pair each document of a block with earlier documents whose sketches are near.
 
-    A document is paired with at most the first `max_compared` + 1 near documents of each block in `before`, and of its
-    own block. `sources` lists spans of documents, each as first document number and source, and only documents of the
-    same source are paired; None pairs documents of all sources. `device` is the number of a GPU; None is the CPU.
+    A document is paired with at most the first `max_compared` + 1 near documents of each block of stores, of each
+    earlier block, and of its own block. `sources` lists spans of documents, each as first document number and source,
+    and only documents of the same source are paired; None pairs documents of all sources. `device` is the number of a
+    GPU; None is the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
     """
     load_faiss().omp_set_num_threads(1)
-    queries = _read_sketches(block, copies, sources, recipe)
-    earlier = (_read_sketches(key_range, copies, sources, recipe) for key_range in before)
+    queries = _read_sketches(block.table(), copies, sources, recipe)
+    seen_blocks = (table for runs in seen for table in runs.tables())
+    earlier_blocks = (replace(block, number=number).table() for number in range(block.number))
+    blocks = itertools.chain(seen_blocks, earlier_blocks)
+    earlier = (_read_sketches(table, copies, sources, recipe) for table in blocks)
     bases = itertools.chain(earlier, [queries])
     near_pairs = (near for base in bases for near in _near_pairs(queries, base, recipe, max_compared, device))
     files: list[OutputFile] = []
@@ -99,9 +107,9 @@ def propose_neighbours(
 
 
 def _read_sketches(
-    block: KeyRange, copies: Path | None, sources: Sequence[tuple[int, str]] | None, recipe: BinarySketchRecipe
+    table: pa.Table, copies: Path | None, sources: Sequence[tuple[int, str]] | None, recipe: BinarySketchRecipe
 ) -> _Sketches:
-    table = block.table().combine_chunks()
+    table = table.combine_chunks()
     orders = to_numpy(table["order"])
     bits = np.frombuffer(b"".join(table["sketch"].to_pylist()), np.uint8).reshape(len(orders), recipe.bits // 8)
     sorted_rows = np.argsort(orders)

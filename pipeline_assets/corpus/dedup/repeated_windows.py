@@ -20,16 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, compiled_inner
-from pipeline_assets.corpus.dedup.dedup_run import min_tasks, worker_bytes
+from pipeline_assets.corpus.dedup.dedup_run import files_in, min_tasks, worker_bytes
 from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS
 from pipeline_assets.corpus.dedup.sorted_runs import (
     KeyRange,
     Runs,
-    bounded_ranges,
-    even_ranges,
+    divide_keys,
     is_first_in_group,
+    ranges_between,
     sorted_pairs,
-    total_rows,
     write_run,
 )
 from pipeline_assets.corpus.dedup.window_hashes import select_windows
@@ -75,7 +74,7 @@ def select_shard(
 
     for group in group_by_size(blocks(), lambda block: len(block[0]), _RUN_ROWS):
         hashes, rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
-        name = f"{_WINDOWS}/{shard.name}.{len(files):05d}.parquet"
+        name = f"{_WINDOWS}/{shard.name}.{len(files):05d}.run"
         files.append(_write_run(folder, name, hashes, rows, first_number))
     return Receipt(files, {}, {_POISON_ROWS: fatal})
 
@@ -98,14 +97,14 @@ _LOWER = np.uint64(2**32 - 1)  # mask of the lower 32 bits
 
 @dataclass(frozen=True)
 class ShardRepeats:
-    """Repetition in a shard: `dropped` documents, and rows that crash a worker."""
+    """Repetition in a shard: `dropped` documents, if any, and poison rows."""
 
-    dropped: KeyRange
+    dropped: KeyRange | None
     poison_rows: frozenset[int]
 
     def shares_by_row(self) -> dict[int, float]:
         """Return the share of seen windows of each dropped document, by row."""
-        if not self.dropped.runs:
+        if self.dropped is None:
             return {}
         table = self.dropped.table()
         rows = to_numpy(table["number"]) - np.uint64(self.dropped.low)
@@ -133,12 +132,10 @@ def find_repeating_documents(
         raise InputError(what, "the source", "split it into several sources")
     numbered_shards = list(zip(shards, firsts, strict=False))
     tasks = [Task.bind(select_shard, shard, first, recipe, refused_licences) for shard, first in numbered_shards]
-    selected = list(run("windows", tasks, staging))
-    dropped = _drop_repeats(run, staging, _run_paths(staging, selected), recipe, settings)
-    return [
-        ShardRepeats(KeyRange(first, first + shard.rows, dropped), frozenset(receipt.notes[_POISON_ROWS]))
-        for (shard, first), receipt in zip(numbered_shards, selected, strict=True)
-    ]
+    selected = list(run("selected_windows", tasks, staging))
+    dropped = _drop_repeats(run, staging, files_in(selected), recipe, settings)
+    poison_rows = (frozenset(receipt.notes[_POISON_ROWS]) for receipt in selected)
+    return list(map(ShardRepeats, ranges_between(staging, dropped, firsts), poison_rows))
 
 
 def load_kernels() -> None:
@@ -152,18 +149,15 @@ def _drop_repeats(
     run: StageRunner[Task], staging: StagingView, windows: Runs, recipe: WindowRecipe, settings: RunSettings
 ) -> Runs:
     if not windows:
-        return ()
-    rows, max_rows = total_rows(windows), worker_bytes(settings) // _ROW_BYTES
-    ranges = even_ranges(windows, rows, max(min(max_rows, -(-rows // min_tasks(settings))), 1))
+        return []
+    rows, max_rows = sum(file.rows for file in windows), worker_bytes(settings) // _ROW_BYTES
+    ranges = divide_keys(staging, windows, max(min(max_rows, -(-rows // min_tasks(settings))), 1), rows)
     tasks = [Task.bind(_find_repeated, key_range, number) for number, key_range in enumerate(ranges)]
-    repeated = list(run("repeated", tasks, staging))
+    repeated = list(run("repeated_windows", tasks, staging))
     firsts = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in repeated)]).astype(np.uint64)
-    decide = functools.partial(_decide_all, _run_paths(staging, repeated), firsts, Fraction(recipe.max_share), max_rows)
-    return _run_paths(staging, list(run("repeating", [Task("all", 0, decide)], staging)))
-
-
-def _run_paths(staging: StagingView, receipts: Sequence[Receipt]) -> Runs:
-    return tuple(staging.path(file.path) for receipt in receipts for file in receipt.files)
+    by_document = divide_keys(staging, files_in(repeated), max_rows)
+    decide = functools.partial(_decide_all, by_document, firsts, Fraction(recipe.max_share))
+    return files_in(run("repeating_documents", [Task("all", 0, decide)], staging))
 
 
 def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
@@ -190,27 +184,26 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
         "window": windows[by_document].astype(np.uint64),
         "windows": to_numpy(table["windows"])[order[by_document]],
     }
-    files = [write_run(folder, f"{_REPEATED}/{key_range.name}.parquet", to_table(columns))]
+    files = [write_run(folder, f"{_REPEATED}/{key_range.name}.run", to_table(columns))]
     return Receipt(files, {"repeated_windows": int(is_new.sum())})
 
 
 def _decide_all(
-    repeated: Runs,
+    repeated: Sequence[KeyRange],
     firsts: NDArray[np.uint64],
     max_share: Fraction,
-    max_rows: int,
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Decide which documents to drop, in order, with about `max_rows` rows in memory.
+    """Decide which documents to drop, in order, with one range of rows in memory.
 
     `firsts` has the number of repeated windows before each range of hashes, and their total as last element. The
-    receipt lists Parquet runs with a row per dropped document: its `number`, and the `share` of its windows that
+    receipt lists runs with a row per dropped document: its `number`, and the `share` of its windows that
     earlier kept documents have.
     """
     seen = np.zeros((int(firsts[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
-    for key_range in bounded_ranges(repeated, max_rows):
+    for key_range in repeated:
         table = key_range.table()
         order = np.argsort(to_numpy(table["number"]))
         documents, windows, totals = (to_numpy(table[name])[order] for name in ("number", "window", "windows"))
@@ -219,7 +212,7 @@ def _decide_all(
             documents, windows, totals, firsts, max_share.numerator, max_share.denominator, seen, dropped, shares
         )
         columns = {"number": dropped[:count], "share": shares[:count]}
-        files.append(write_run(folder, f"{_DROPPED}/{len(files):05d}.parquet", to_table(columns)))
+        files.append(write_run(folder, f"{_DROPPED}/{len(files):05d}.run", to_table(columns)))
     return Receipt(files, {})
 
 

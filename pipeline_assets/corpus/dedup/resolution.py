@@ -6,8 +6,8 @@ earlier documents only, and edges are sorted by their later document, so one pas
 everything, without computing connected components.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,21 +20,20 @@ from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, bitmap_contains, empty_bitmap, is_member
 from pipeline_assets.corpus.dedup.decision import DECISION_RULE, Decision, Outcome
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies
 from pipeline_assets.corpus.dedup.signature_store import SeenStore, store_names
 from pipeline_assets.corpus.dedup.sketches import IDS
-from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, write_run
+from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, ranges_between, read_keys, read_run, write_run
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _NONE = -1
-_NEAR, _FIRST_COPIES = f"{WORK}/near", f"{WORK}/of_firsts.parquet"
+_NEAR, _FIRST_COPIES = f"{WORK}/near", f"{WORK}/of_firsts.run"
 
 
 @dataclass(frozen=True)
@@ -57,24 +56,22 @@ class NearDuplicates:
 def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
     """Find the documents to drop for their edges, and write them as runs."""
     dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
-    paths, with_copies = [], []
-    for number, table in enumerate(near_duplicates(edges, dropped)):
-        paths.append(write_run(dedup.staging, f"{_NEAR}/{number:05d}.parquet", table).path)
+    runs, with_copies = [], []
+    for number, table in enumerate(near_duplicates(map(dedup.read_run, edges), dropped)):
+        runs.append(write_run(dedup.staging, f"{_NEAR}/{number:05d}.run", table))
         with_copies.append(table.filter(bool_column(bitmap_contains(to_numpy(table["number"]), originals))))
-    paths.append(write_run(dedup.staging, _FIRST_COPIES, pa.concat_tables(with_copies).sort_by("number")).path)
-    *runs, first_copies_run = map(dedup.staging.path, paths)
-    return NearDuplicates(tuple(runs), first_copies_run, edges, counts)
+    first_copies = write_run(dedup.staging, _FIRST_COPIES, pa.concat_tables(with_copies).sort_by("number"))
+    return NearDuplicates(runs, dedup.staging.path(first_copies.path), edges, counts)
 
 
-def near_duplicates(runs: Sequence[Path], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
+def near_duplicates(runs: Iterable[pa.Table], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
     """Yield, for each run of edges, a table of dropped documents, sorted by `number`.
 
     Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
     `shingles` and `other_shingles` as in `verify_pairs`. Of several edges to kept documents, the most similar one
     counts; of equally similar edges, the first. The dropped documents are added to the bitmap `dropped`.
     """
-    for run in runs:
-        edges = read_columns(run)
+    for edges in runs:
         later, earlier = to_numpy(edges["later"]), to_numpy(edges["earlier"])
         shared = to_numpy(edges["shared"])
         union = to_numpy(edges["shingles"]) + to_numpy(edges["other_shingles"]) - shared
@@ -137,17 +134,22 @@ def write_decisions(
     dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
 ) -> list[Receipt]:
     """Write the decisions of all shards by `decide_shard`."""
-    rules = (exact, near, tuple(dedup.seen), dedup.settings.zstd_level)
-    ids = (dedup.run_paths([sketch], IDS) for sketch in sketched)
-    tasks = (Task.bind(decide_shard, shard, own, *rules) for shard, own in zip(dedup.shards, ids, strict=True))
+    bounds = [*(shard.first_number for shard in dedup.shards), dedup.documents]
+    copies, near_ranges = (ranges_between(dedup.staging, runs, bounds) for runs in (exact.runs, near.runs))
+    rules = (near.with_copies, [replace(store, sets=()) for store in dedup.seen], dedup.settings.zstd_level)
+    tasks = []
+    for shard, sketch, *ranges in zip(dedup.shards, sketched, copies, near_ranges, strict=True):
+        ids = [dedup.staging.path(file.path) for file in files_in([sketch], IDS)]
+        tasks.append(Task.bind(decide_shard, shard, ids, *ranges, *rules))
     return dedup.run_tasks("decide", tasks)
 
 
 def decide_shard(
     shard: CorpusShard,
-    ids: Runs,
-    exact: ExactCopies,
-    near: NearDuplicates,
+    ids: Sequence[Path],
+    copies: KeyRange | None,
+    near: KeyRange | None,
+    with_copies: Path | None,
     seen: Sequence[SeenStore],
     zstd_level: int,
     window: Window,
@@ -155,8 +157,10 @@ def decide_shard(
 ) -> Receipt:
     """Write the decisions on a shard's documents, in the order of its rows.
 
-    `ids` are runs with the priorities and ids of the shard's documents. An exact copy of a near duplicate gets the same
-    `duplicate_of` as its original, so `duplicate_of` is always a kept document.
+    `ids` are runs with the priorities and ids of the shard's documents; `copies` and `near` are the rows of its exact
+    copies and near duplicates, None if the recipe does not request them; for `with_copies` see `NearDuplicates`. An
+    exact copy of a near duplicate gets the same `duplicate_of` as its original, so `duplicate_of` is always a kept
+    document.
 
     Files: the decisions; the dropped rows, as `DROPPED_ROW_DTYPE`. Counts: `out`, the kept documents;
     `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a document of a signature store.
@@ -164,11 +168,16 @@ def decide_shard(
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, rows_name = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}.rows"
     dropped: list[tuple[int, int]] = []
+    copied, similar = (key_range and key_range.table() for key_range in (copies, near))
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
         for run in ids:
-            table = read_columns(run)
+            table = read_run(run)
             own = document_numbers(to_numpy(table["order"]))
-            decisions = _drop_decisions(int(own[0]), int(own[-1]) + 1, exact, near, seen) if len(own) else {}
+            decisions: dict[int, _DropDecision] = {}
+            if similar is not None:
+                decisions |= _near_drop_decisions(_select_documents(similar, own), seen)
+            if copied is not None:
+                decisions |= _copy_drop_decisions(_select_documents(copied, own), with_copies, seen)
             lines = []
             for number, doc_id in zip(own.tolist(), table["doc_id"].to_pylist(), strict=True):
                 row, decision = number - shard.first_number, decisions.get(number)
@@ -187,31 +196,31 @@ def decide_shard(
     return Receipt([writer.output(name), OutputFile.plain(rows_name, len(dropped), file)], counts)
 
 
-def _drop_decisions(
-    first: int, stop: int, exact: ExactCopies, near: NearDuplicates, seen: Sequence[SeenStore]
+def _select_documents(table: pa.Table, documents: NDArray[np.uint64]) -> pa.Table:
+    """Return the rows of consecutive documents, by the column `number`."""
+    numbers = to_numpy(table["number"])
+    return table.filter(bool_column((numbers >= documents[:1]) & (numbers <= documents[-1:])))
+
+
+def _copy_drop_decisions(
+    copies: pa.Table, with_copies: Path | None, seen: Sequence[SeenStore]
 ) -> dict[int, _DropDecision]:
-    """Return, by number, the decisions to drop documents `first` to before `stop`."""
-    decisions: dict[int, _DropDecision] = {}
-    if near.runs:
-        decisions |= _near_drop_decisions(KeyRange(first, stop, near.runs), seen)
-    if exact.runs:
-        copies = KeyRange(first, stop, exact.runs).table()
-        firsts = document_numbers(to_numpy(copies["first"]))
-        original_decisions: dict[int, _DropDecision] = {}
-        if near.with_copies is not None and len(firsts):
-            original_decisions = _near_drop_decisions(
-                KeyRange(int(firsts.min()), int(firsts.max()) + 1, (near.with_copies,)), seen
-            )
-        columns = (copies["number"], copies["first_id"], store_names(to_numpy(copies["first"]), seen))
-        rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
-        for first_number, number, first_id, seen_in in rows:
-            own = _DropDecision(first_number, "exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
-            decisions[number] = original_decisions.get(first_number, own)._replace(copy_of=first_id)
+    """Return, by number, the decisions to drop exact copies."""
+    firsts = document_numbers(to_numpy(copies["first"]))
+    original_decisions: dict[int, _DropDecision] = {}
+    if with_copies is not None:
+        original_decisions = _near_drop_decisions(read_keys(with_copies, np.unique(firsts)), seen)
+    columns = (copies["number"], copies["first_id"], store_names(to_numpy(copies["first"]), seen))
+    rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
+    decisions = {}
+    for first_number, number, first_id, seen_in in rows:
+        own = _DropDecision(first_number, "exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
+        decisions[number] = original_decisions.get(first_number, own)._replace(copy_of=first_id)
     return decisions
 
 
-def _near_drop_decisions(key_range: KeyRange, seen: Sequence[SeenStore]) -> dict[int, _DropDecision]:
-    table = key_range.table()
+def _near_drop_decisions(table: pa.Table, seen: Sequence[SeenStore]) -> dict[int, _DropDecision]:
+    """Return, by number, the decisions to drop near duplicates."""
     shared, own, other = (to_numpy(table[name]) for name in ("shared", "shingles", "other_shingles"))
     firsts = to_numpy(table["first"])
     measured = (document_numbers(firsts), shared / (own + other - shared), shared / own)

@@ -4,16 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.corpus_shard import corpus_shards, sum_by_source
 from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, empty_bitmap, save_bitmap
 from pipeline_assets.corpus.dedup.dedup_corpus import prepare_run
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.signature_store import BANDS_FOLDER, DOCUMENTS_FILE, HASHES_FOLDER, SKETCHES_FOLDER
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES, IDS, POISON_ROWS, sketch_shard
-from pipeline_assets.corpus.dedup.sorted_runs import bounded_ranges
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES, IDS, POISON_ROWS, SKETCHES, sketch_shard
+from pipeline_assets.corpus.dedup.sorted_runs import divide_keys
 from pipeline_assets.corpus.dedup.verify import write_sets
 from pipeline_assets.corpus.document_shards import poison_row_error
 from pipeline_assets.corpus.formats import parquet
@@ -44,7 +43,7 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     recipe = DedupRecipe.from_content(recipe.content() | {"mode": mode, "selection": "first", "quality_column": None})
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
     run = prepare_run(staging, shards, recipe, settings)
-    sketched = run.run_tasks("sketch", (Task.bind(sketch_shard, shard, recipe) for shard in shards))
+    sketched = run.run_tasks(SKETCHES, (Task.bind(sketch_shard, shard, recipe) for shard in shards))
     for shard, sketch in zip(shards, sketched, strict=True):
         if sketch.notes[POISON_ROWS]:
             raise poison_row_error(sketch.notes[POISON_ROWS][0], "reading", shard.file)
@@ -62,16 +61,16 @@ def _write(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Sche
 
 def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:
     for shard, sketch in zip(run.shards, sketched, strict=True):
-        for ids in map(parquet.read_columns, run.run_paths([sketch], IDS)):
+        for ids in map(run.read_run, files_in([sketch], IDS)):
             yield pa.table([ids["doc_id"], repeat_text(shard.source, ids.num_rows)], schema=_DOCUMENTS)
 
 
 def _write_runs(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
     """Write each kind of signature as one sorted run, a range of keys at a time."""
     for area, folder in _FOLDERS.items():
-        if runs := run.run_paths(sketched, area):
-            schema = pa.schema([field.with_nullable(False) for field in pq.read_schema(runs[0])])
-            ranges = bounded_ranges(runs, run.worker_bytes // _ROW_BYTES)
+        if runs := files_in(sketched, area):
+            schema = pa.schema([field.with_nullable(False) for field in run.read_run(runs[0]).schema])
+            ranges = divide_keys(run.staging, runs, run.worker_bytes // _ROW_BYTES)
             tables = (_sort_by_key(key_range.table(), schema) for key_range in ranges)
             yield _write(run, f"{folder}/all.parquet", tables, schema)
 

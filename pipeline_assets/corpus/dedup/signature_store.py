@@ -7,20 +7,22 @@ documents of the store first.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs
-from pipeline_assets.corpus.formats.arrow_columns import bool_column, string_column, to_numpy
+from pipeline_assets.corpus.dedup.sorted_runs import ALL_KEYS, KeyRange
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, string_column, to_arrow, to_numpy
+from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 
@@ -29,15 +31,35 @@ DOCUMENTS_FILE, HASHES_FOLDER, BANDS_FOLDER, SKETCHES_FOLDER = "documents.parque
 
 
 class SeenRuns(NamedTuple):
-    """Runs of a signature store.
+    """Runs of a signature store, as Parquet files sorted by their first column.
 
     Attributes:
         paths: Files of the runs, in which the store's documents are numbered from 0.
         first_number: Number of the store's document 0 in the corpus that is deduplicated.
     """
 
-    paths: Runs
+    paths: tuple[Path, ...]
     first_number: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in all runs."""
+        return sum(pq.read_metadata(path).num_rows for path in self.paths)
+
+    def tables(self, low: int = 0, high: int = ALL_KEYS) -> Iterator[pa.Table]:
+        """Yield rows with `low <= key < high`, by row groups, with numbers in the corpus."""
+        for path in self.paths:
+            with open_parquet(path) as file:
+                for number in range(file.num_row_groups):
+                    keys = file.metadata.row_group(number).column(0).statistics
+                    if keys is not None and keys.max >= low and keys.min < high:
+                        yield self._select(file.read_row_group(number, use_threads=False), low, high)
+
+    def _select(self, table: pa.Table, low: int, high: int) -> pa.Table:
+        keys, orders = to_numpy(table.column(0)), to_numpy(table["order"])
+        numbers = document_numbers(orders) + np.uint64(self.first_number)
+        table = table.set_column(table.schema.names.index("order"), "order", to_arrow(numbers))
+        return table.filter(bool_column((keys >= np.uint64(low)) & (keys <= np.uint64(high - 1))))
 
 
 class ShingleSetFiles(NamedTuple):
@@ -86,8 +108,7 @@ def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
         return corpus_rows
     keys = np.sort(to_numpy(corpus_rows.column(0)))
     tables = [corpus_rows]
-    for runs, first_number in seen:
-        table = KeyRange(key_range.low, key_range.high, runs, first_number).table()
+    for table in itertools.chain.from_iterable(runs.tables(key_range.low, key_range.high) for runs in seen):
         values = to_numpy(table.column(0))
         # The search gives the first key that is not below the value: equal to it if the key occurs. A value above all
         # keys is compared with the last key.

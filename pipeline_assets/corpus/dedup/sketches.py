@@ -3,14 +3,13 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import document_numbers, priorities
 from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, minhash_signatures
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
@@ -20,12 +19,12 @@ from pipeline_assets.corpus.doc_ids import find_first_repeat, write_ids
 from pipeline_assets.corpus.document import RAW_DECODER, RawDocument, decode_columns
 from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools, to_numpy, to_table
-from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView, total_counts
 
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
+SKETCHES = "sketches"  # stage
 POISON_ROWS = "fatal"
 _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
@@ -122,7 +121,7 @@ def _write(
             yield write_ids(folder.path(name), name, table["doc_id"].to_pylist())
         else:
             table = table.take(to_arrow(np.argsort(to_numpy(table.column(0)))))
-        yield write_run(folder, f"{area}/{shard.name}.{number:05d}.parquet", table)
+        yield write_run(folder, f"{area}/{shard.name}.{number:05d}.run", table)
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
@@ -132,7 +131,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
         UsageError: No document has the quality column.
         InputError: A line is not a Document, a quality is not a number, or two documents have the same id.
     """
-    sketched = dedup.run_tasks("sketch", (Task.bind(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
+    sketched = dedup.run_tasks(SKETCHES, (Task.bind(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
         what, fix = f"no document has the column `{column}`", "choose a numeric column of their meta"
@@ -142,22 +141,22 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
 
 
 def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
-    repeat = find_first_repeat(dedup.run_paths(sketched, ID_HASHES))
+    repeat = find_first_repeat([dedup.staging.path(file.path) for file in files_in(sketched, ID_HASHES)])
     if repeat is None:
         return
-    runs = dedup.run_paths(sketched, IDS)
-    doc_id = read_columns(runs[repeat.shard])["doc_id"][repeat.row]
-    first, second, *_ = np.sort(np.concatenate([_documents_with(doc_id, run) for run in runs])).tolist()
+    runs = files_in(sketched, IDS)
+    doc_id = dedup.read_run(runs[repeat.shard])["doc_id"][repeat.row]
+    documents = [_documents_with(doc_id, dedup.read_run(run)) for run in runs]
+    first, second, *_ = np.sort(np.concatenate(documents)).tolist()
     what = f"{doc_id} is the id of {_describe_row(dedup, first)} and of {_describe_row(dedup, second)}"
     raise InputError(
         what, dedup.staging.target, "remove one of these sources, or give it another id column and normalize it again"
     )
 
 
-def _documents_with(doc_id: pa.Scalar, run: Path) -> NDArray[np.uint64]:
+def _documents_with(doc_id: pa.Scalar, table: pa.Table) -> NDArray[np.uint64]:
     import pyarrow.compute as pc
 
-    table = read_columns(run)
     is_match = to_bools(pc.equal(table["doc_id"].combine_chunks(), doc_id))
     return document_numbers(to_numpy(table["order"])[is_match])
 

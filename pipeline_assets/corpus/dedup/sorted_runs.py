@@ -1,62 +1,73 @@
 """Sorted runs: tables sorted by their first column, read by ranges of keys.
 
-A run is an uncompressed Parquet file of small row groups. To read a range of keys, only the row groups whose key
-statistics overlap it are read. So the data of all runs may exceed memory by far: one range is read and sorted at a
-time. The number of ranges depends on memory; the union of their results does not.
+A run is an uncompressed Arrow file with one batch, so its columns are arrays in the file, which are mapped into memory.
+The process that starts tasks divides the keys of all runs into ranges, and writes one index: the names of the runs, and
+for each range the row of each run at which it begins. So a task carries the path of an index, however many runs there
+are, and finds its rows without a search. The data of all runs may exceed memory by far: one range is read and sorted at
+a time. The number of ranges depends on memory; the union of their results does not.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+import json
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
-from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
-_ROW_GROUP_ROWS = 1 << 13
 _PAIRS = f"{WORK}/pairs"
 MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
-_KEYS = 2**64  # exclusive upper bound of all keys
-Runs = tuple[Path, ...]
+ALL_KEYS = 2**64  # exclusive upper bound of all keys
+_INDEX, _ROW = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs
+_SAMPLES = 4  # samples of each run for each range, to divide keys
+Runs = Sequence[OutputFile]
 
 
 def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
     """Write a table as a run; its first column must be uint64 and ascend."""
+    sink = pa.BufferOutputStream()  # because Arrow would write each column on its own
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
     with DurableFile(folder.path(name)) as file:
-        pq.write_table(
-            table,
-            file,
-            _ROW_GROUP_ROWS,
-            compression="none",
-            use_dictionary=False,
-            write_statistics=[table.schema.names[0]],
-            write_page_checksum=True,
-        )
+        file.write(memoryview(sink.getvalue()))
     return OutputFile.plain(name, table.num_rows, file)
+
+
+def read_run(path: Path) -> pa.Table:
+    """Map a run into memory, without keeping its file open."""
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def read_keys(path: Path, sought: NDArray[np.uint64]) -> pa.Table:
+    """Read the rows with ascending keys `sought` of a run with unique keys."""
+    table = read_run(path)
+    keys = to_numpy(table.column(0))
+    rows = np.searchsorted(keys, sought)
+    rows, sought = rows[rows < len(keys)], sought[rows < len(keys)]
+    return table.take(to_arrow(rows[keys[rows] == sought]))
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Rows of all runs with `low <= key < high`, as a shard of a stage.
+    """Rows of all runs of an index with `low <= key < high`, as a shard of a stage.
 
     Attributes:
         high: Exclusive upper bound, at most 2**64.
-        first_number: Number that document 0 of a signature store has in the corpus, because the store's runs number
-            documents from 0; None for runs of the corpus itself.
+        number: Number of the range in the index.
     """
 
     low: int
     high: int
-    runs: Runs
-    first_number: int | None = None
+    index: Path
+    number: int
 
     @property
     def name(self) -> str:
@@ -67,57 +78,81 @@ class KeyRange:
         """Number of input rows: 0, because sorted runs are work files."""
         return 0
 
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows run by run; the first table may be empty, but has the columns."""
+        with open(self.index, "rb") as file:
+            names = json.loads(file.readline())
+            file.seek(self.number * len(names) * _ROW.itemsize, os.SEEK_CUR)
+            starts, stops = np.frombuffer(file.read(2 * len(names) * _ROW.itemsize), _ROW).reshape(2, -1).tolist()
+        for run, (name, start, stop) in enumerate(zip(names, starts, stops, strict=True)):
+            if start < stop or run == 0:
+                yield read_run(self.index.with_name(name)).slice(start, stop - start)
+
     def table(self) -> pa.Table:
-        """Return the rows, run after run; document numbers are those of the corpus."""
-        table = pa.concat_tables(map(self._range_rows, self.runs))
-        if self.first_number is None:
-            return table
-        orders = document_numbers(to_numpy(table["order"])) + np.uint64(self.first_number)
-        return table.set_column(table.schema.names.index("order"), "order", to_arrow(orders))
-
-    def _range_rows(self, run: Path) -> pa.Table:
-        with open_parquet(run) as file:
-            row_groups = _row_group_keys(file.metadata)
-            groups = [number for number, keys in row_groups if keys.max >= self.low and keys.min < self.high]
-            table = file.read_row_groups(groups, use_threads=False)
-        keys = to_numpy(table.column(0))
-        start, stop = (
-            np.searchsorted(keys, np.uint64(bound)) if bound < _KEYS else len(keys) for bound in (self.low, self.high)
-        )
-        return table.slice(start, stop - start)
+        """Return the rows, run after run."""
+        return pa.concat_tables(self.tables())
 
 
-def _row_group_keys(run: pq.FileMetaData) -> Iterator[tuple[int, pq.Statistics]]:
-    """Yield the number and the key statistics of each row group that has rows."""
-    columns = (run.row_group(number).column(0) for number in range(run.num_row_groups))
-    return ((number, column.statistics) for number, column in enumerate(columns) if column.num_values)
-
-
-def total_rows(runs: Iterable[Path]) -> int:
-    """Count the rows of runs."""
-    return sum(pq.read_metadata(run).num_rows for run in runs)
-
-
-def even_ranges(runs: Runs, rows: int, max_rows: int) -> list[KeyRange]:
-    """Divide evenly distributed 64-bit keys into ranges of about `max_rows` rows."""
-    range_count = max(-(-rows // max_rows), 1)  # rounded up
-    bounds = [number * _KEYS // range_count for number in range(range_count + 1)]
-    return [KeyRange(low, high, runs) for low, high in itertools.pairwise(bounds)]
-
-
-def bounded_ranges(runs: Runs, max_rows: int, first_number: int | None = None) -> list[KeyRange]:
+def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int = 0) -> list[KeyRange]:
     """Divide 64-bit keys of any distribution into ranges of about `max_rows` rows.
 
-    Bounds are lowest keys of row groups, so only the rows of a single key can exceed the limit by far.
+    If the keys are hashes, `even_rows` is the number of rows; else it is 0. Only the rows of a single key can exceed
+    the limit by far, and such a key gets a range of its own.
     """
-    keys = (key for run in runs for _, key in _row_group_keys(pq.read_metadata(run)))
-    bounds, rows = [0], 0
-    for lowest, group_rows in sorted((key.min, key.num_values) for key in keys):
-        if rows + group_rows > max_rows and lowest > bounds[-1]:
-            bounds.append(lowest)
-            rows = 0
-        rows += group_rows
-    return [KeyRange(low, high, runs, first_number) for low, high in itertools.pairwise([*bounds, _KEYS])]
+    range_count = max(-(-even_rows // max_rows), 1)  # rounded up
+    bounds = [number * ALL_KEYS // range_count for number in range(range_count + 1)]
+    positions = _find_positions(folder, runs, bounds)
+    too_large = np.flatnonzero(np.diff(positions.sum(axis=1)) > max_rows * 5 // 4).tolist()
+    if too_large:
+        every = max(max_rows // (_SAMPLES * len(runs)), 1)
+        samples: list[list[NDArray[np.uint64]]] = [[] for _ in too_large]
+        for run, starts, stops in zip(runs, positions[too_large].T, positions[1:][too_large].T, strict=True):
+            keys = _read_keys(folder, run)
+            for number, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+                samples[number].append(keys[start:stop:every].copy())
+        inner = [_find_bounds(np.sort(np.concatenate(own)), -(-max_rows // every)) for own in samples]
+        bounds = sorted({*bounds, *itertools.chain.from_iterable(inner)})
+        positions = _find_positions(folder, runs, bounds)
+    return _write_index(folder, runs, bounds, positions)
+
+
+def _find_bounds(samples: NDArray[np.uint64], range_samples: int) -> list[int]:
+    """Return bounds: between two are about `range_samples`, or those of one key."""
+    firsts = np.append(np.flatnonzero(is_first_in_group(samples)), len(samples))
+    frequent = samples[firsts[:-1][np.diff(firsts) > range_samples // 2]].tolist()
+    return [*samples[range_samples::range_samples].tolist(), *frequent, *(key + 1 for key in frequent)]
+
+
+def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
+    """Return the ranges between bounds, the last above all keys; None without runs."""
+    if not runs:
+        return [None] * (len(bounds) - 1)
+    return _write_index(folder, runs, bounds, _find_positions(folder, runs, bounds))
+
+
+def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
+    """Return the row of each run at which each bound is, shape (bounds, runs)."""
+    positions = np.empty((len(bounds), len(runs)), _ROW)
+    lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it
+    for number, run in enumerate(runs):
+        positions[:-1, number] = np.searchsorted(_read_keys(folder, run), lows)
+        positions[-1, number] = run.rows
+    return positions
+
+
+def _read_keys(folder: StagingView, run: OutputFile) -> NDArray[np.uint64]:
+    return to_numpy(read_run(folder.path(run.path)).column(0))
+
+
+def _write_index(
+    folder: StagingView, runs: Runs, bounds: Sequence[int], positions: NDArray[np.uint32]
+) -> list[KeyRange]:
+    """Write the index of runs, which are in one folder, and return its ranges."""
+    index = folder.path(f"{Path(runs[0].path).parent}/{_INDEX}")
+    with DurableFile(index) as file:
+        file.write(json.dumps([Path(run.path).name for run in runs]).encode() + b"\n" + positions.tobytes())
+    spans = enumerate(itertools.pairwise(bounds))
+    return [KeyRange(low, high, index, number) for number, (low, high) in spans]
 
 
 def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -150,4 +185,4 @@ def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
     """Write distinct pairs of later (row 0) and earlier (row 1) documents as a run."""
     later, earlier = distinct_pairs(pairs)
-    return write_run(folder, f"{_PAIRS}/{name}.parquet", to_table({"later": later, "earlier": earlier}))
+    return write_run(folder, f"{_PAIRS}/{name}.run", to_table({"later": later, "earlier": earlier}))

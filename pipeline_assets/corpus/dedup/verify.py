@@ -3,12 +3,13 @@
 An edge is a pair whose similarity reaches the threshold. The shingle sets of compared documents are written once, in
 the order of the corpus, and read at random. A file has, for each document, its id in UTF-8, padded with zeros to a
 multiple of 8 bytes, and the distinct hashes of its shingles as uint64, ascending. An index file has, for each document,
-its number, its offset, the size of its id in bytes and the number of its shingles. Two different shingles have equal
-hashes with a probability of 2**-64, so hashes are counted instead of shingles.
+its number, its offset, the size of its id in bytes and the number of its shingles; the indices of all shards are then
+joined to one, so that a task opens few files at a time. Two different shingles have equal hashes with a probability of
+2**-64, so hashes are counted instead of shingles.
 """
 
-import contextlib
 import itertools
+import json
 import os
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -21,12 +22,12 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_tasks
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in, min_tasks
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.minhash import shingle_sets
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import INDEX_SUFFIX, SETS_SUFFIX, ShingleSetFiles
-from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, bounded_ranges, distinct_pairs, total_rows, write_run
+from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, distinct_pairs, divide_keys, write_run
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DECODER
 from pipeline_assets.corpus.document_shards import decode_lines, read_lines
@@ -36,6 +37,7 @@ from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _SETS, _EDGES, _COMPARED = f"{WORK}/sets", f"{WORK}/edges", f"{WORK}/compared.set"
+_ALL_SETS = f"{WORK}/sets.index"
 _PAIR_BYTES = 250  # memory for a row: as read, sorted and written
 _SHINGLE_BYTES = 24  # memory for a shingle: as read, and in the array of all sets
 _SETS_SHARE = 2  # sets may use half of a worker's memory
@@ -44,17 +46,20 @@ _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("
 
 def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
     """Verify proposed pairs; return the receipts of `write_sets` and `verify_pairs`."""
-    pairs = dedup.run_paths(proposed)
+    pairs = files_in(proposed)
     compared = save_bitmap(dedup.document_bitmap(pairs, "later", "earlier"), dedup.staging.path(_COMPARED))
     words = recipe.proposer.shingle_words
     to_write = (Task.bind(write_sets, shard, compared, words, _SETS) for shard in dedup.shards)
     written = dedup.run_tasks("shingle", to_write)
-    own = [ShingleSetFiles(0, *dedup.run_paths([receipt])) for receipt in written if receipt.files]
-    sets = (*(file for store in dedup.seen for file in store.sets), *own)
+    files = [[dedup.staging.path(file.path) for file in receipt.files] for receipt in written if receipt.files]
+    own = (ShingleSetFiles(0, sets, index) for sets, index in files)
+    seen = (files for store in dedup.seen for files in store.sets)
+    sets = index_sets([*seen, *own], dedup.staging.path(_ALL_SETS))
     sets_bytes = dedup.worker_bytes // _SETS_SHARE
     rules = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
-    by_later = bounded_ranges(pairs, min(sets_bytes // _PAIR_BYTES, -(-total_rows(pairs) // min_tasks(dedup.settings))))
-    return written, dedup.run_tasks("verify", (Task.bind(verify_pairs, key_range, *rules) for key_range in by_later))
+    task_rows = -(-sum(run.rows for run in pairs) // min_tasks(dedup.settings))
+    by_later = divide_keys(dedup.staging, pairs, max(min(sets_bytes // _PAIR_BYTES, task_rows), 1))
+    return written, dedup.run_tasks("edges", (Task.bind(verify_pairs, key_range, *rules) for key_range in by_later))
 
 
 def write_sets(
@@ -92,26 +97,35 @@ def write_sets(
     return Receipt([sets, index], {"compared": len(entries)})
 
 
+def index_sets(files: Sequence[ShingleSetFiles], path: Path) -> Path:
+    """Write one index of shingle sets whose files are in the order of their documents.
+
+    Its first line lists the files of the sets, each with the number of its first document.
+    """
+    firsts = [int(np.fromfile(own.index_file, _INDEX, 1)["number"][0]) + own.offset for own in files]
+    header = json.dumps([(str(own.sets), first) for own, first in zip(files, firsts, strict=True)]).encode()
+    with DurableFile(path) as file:
+        file.write(header + b" " * (-(len(header) + 1) % 8) + b"\n")  # aligns the entries, to search them in place
+        for own in files:
+            entries = np.fromfile(own.index_file, _INDEX)
+            entries["number"] += np.uint64(own.offset)
+            file.write(entries.view(np.uint8).data)
+    return path
+
+
 class ShingleSets:
-    """Shingle sets of a corpus, read on demand from files in document order."""
+    """Shingle sets of a corpus, read on demand by an index of `index_sets`."""
 
-    def __init__(self, files: Sequence[ShingleSetFiles]) -> None:
-        self._offsets = [np.uint64(file.offset) for file in files]
-        self._descriptors = [os.open(file.sets, os.O_RDONLY) for file in files]
-        self._indices = [np.memmap(file.index_file, _INDEX, "r") for file in files]
-        firsts = [index["number"][0] + offset for index, offset in zip(self._indices, self._offsets, strict=True)]
-        self._firsts = np.array(firsts, np.uint64)
-
-    def close(self) -> None:
-        """Close all files."""
-        for descriptor in self._descriptors:
-            os.close(descriptor)
+    def __init__(self, index: Path) -> None:
+        with open(index, "rb") as file:
+            files = json.loads(file.readline())
+            self._index = np.memmap(file, _INDEX, "r", file.tell()) if files else np.empty(0, _INDEX)
+        self._paths = [path for path, _ in files]
+        self._firsts = np.array([first for _, first in files], np.uint64)
 
     def sizes(self, numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Count the distinct shingles of each document; `numbers` must ascend."""
-        return np.concatenate(
-            [np.empty(0, np.int64), *(entries["shingles"] for _, entries in self._index_entries(numbers))]
-        )
+        return self._find_entries(numbers)["shingles"].astype(np.int64)
 
     def fetch(self, numbers: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64], NDArray[np.int64]]:
         """Read the shingle sets of documents; `numbers` must ascend.
@@ -121,27 +135,25 @@ class ShingleSets:
             the number of hashes, shape (documents + 1,).
         """
         doc_ids, parts = [], []
-        for shard, entries in self._index_entries(numbers):
-            for _, offset, id_bytes, shingles in entries.tolist():
-                padded_id_bytes = -(-id_bytes // 8) * 8  # rounded up to a multiple of 8
-                record = os.pread(self._descriptors[shard], padded_id_bytes + 8 * shingles, offset)
-                doc_ids.append(record[:id_bytes].decode())
-                parts.append(np.frombuffer(record, np.uint64, shingles, padded_id_bytes))
+        entries = self._find_entries(numbers)
+        owners = np.searchsorted(self._firsts, numbers, side="right") - 1  # the last file that begins at or before it
+        for owner in np.unique(owners).tolist():
+            with open(self._paths[owner], "rb", buffering=0) as file:
+                for _, offset, id_bytes, shingles in entries[owners == owner].tolist():
+                    padded_id_bytes = -(-id_bytes // 8) * 8  # rounded up to a multiple of 8
+                    record = os.pread(file.fileno(), padded_id_bytes + 8 * shingles, offset)
+                    doc_ids.append(record[:id_bytes].decode())
+                    parts.append(np.frombuffer(record, np.uint64, shingles, padded_id_bytes))
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts], dtype=np.int64)))
         return doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets
 
-    def _index_entries(self, numbers: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Yield the position of each file with some of the documents, and their entries."""
-        # A document is in the last file that begins at or before it.
-        owners = np.searchsorted(self._firsts, numbers, side="right") - 1
-        for shard in np.unique(owners).tolist():
-            index, own = self._indices[shard], numbers[owners == shard] - self._offsets[shard]
-            yield shard, index[np.searchsorted(index["number"], own)]
+    def _find_entries(self, numbers: NDArray[np.uint64]) -> NDArray[np.void]:
+        return np.array(self._index[np.searchsorted(self._index["number"], numbers)])
 
 
 def verify_pairs(
     pairs: KeyRange,
-    sets: Sequence[ShingleSetFiles],
+    sets_index: Path,
     threshold: str,
     fetched_shingles: int,
     max_compared: int | None,
@@ -167,12 +179,12 @@ def verify_pairs(
         ranks = np.arange(compared.shape[1]) - np.searchsorted(compared[0], compared[0])
         capped = int((ranks == max_compared).sum())
         compared = compared[:, ranks < max_compared]
-    with contextlib.closing(ShingleSets(sets)) as opened:
-        edges = pa.concat_tables(
-            _find_edges(block, opened, Fraction(threshold)) for block in _blocks(compared, opened, fetched_shingles)
-        ).combine_chunks()
+    sets = ShingleSets(sets_index)
+    edges = pa.concat_tables(
+        _find_edges(block, sets, Fraction(threshold)) for block in _blocks(compared, sets, fetched_shingles)
+    ).combine_chunks()
     counts = {"pairs": compared.shape[1], "edges": edges.num_rows, "capped_documents": capped}
-    return Receipt([write_run(folder, f"{_EDGES}/{pairs.name}.parquet", edges)], counts)
+    return Receipt([write_run(folder, f"{_EDGES}/{pairs.name}.run", edges)], counts)
 
 
 def load_kernels() -> None:
