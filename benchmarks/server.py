@@ -1,9 +1,9 @@
-"""Benchmark of the UI's queries and of the services' memory, with 200 partitions × 11 assets and 100,000 events.
+"""Benchmark of the UI's queries and the services' memory, with 100,000 events.
 
     python benchmarks/server.py --minutes 60
 
 Starts the services of docker/run_local.sh on a made data root of four recipes with 200 sources each, reports an event
-of eleven assets, and copies the events in PostgreSQL for all partitions. Then four clients send the queries of the
+of eleven assets, and copies the events in PostgreSQL for all 200 partitions. Then four clients send the queries of the
 UI's pages without a pause, while sensors and daemons run. Prints the median and the 95th percentile of each query, and
 the memory of each service. The exit status is 1 if a service grows by more than `--growth-mib` after the first third
 of the time, when caches are filled.
@@ -61,7 +61,7 @@ def write_root(root: Path) -> list[list[str]]:
 
 
 def fill(services: Services, keys: Sequence[Sequence[str]]) -> int:
-    """Report a materialization of each asset, copy it for all partitions, and return the number of events."""
+    """Report a materialization of each asset, and copy it; return the number of events."""
     environment = services.environment()
     os.environ.update(
         {name: value for name, value in environment.items() if name.startswith(("DAGSTER_", "CORPUSMILL_"))}

@@ -1,4 +1,4 @@
-"""Print the requirements of the project with extras, as `python requirements.py EXTRA…` names them."""
+"""Print the requirements of the project with the extras of the command line."""
 
 import sys
 import tomllib

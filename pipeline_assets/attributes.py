@@ -1,4 +1,4 @@
-"""Attributes of assets: owners, tags, groups, and conditions of scheduled recipes.
+"""Attributes of assets, such as owners, tags, groups and automation conditions.
 
 Owners and tags are those of CORPUSMILL_OWNERS (default `team:corpusmill`) and CORPUSMILL_TAGS.
 """

@@ -1,4 +1,4 @@
-"""Links of assets to source code: the kernels of a kind, and the function that calls them."""
+"""Links of assets to the source code of their kernels."""
 
 import ast
 import functools
@@ -32,7 +32,7 @@ def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
 
 
 def _kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
-    """Yield the kernels that a function calls; functions that receive the job are followed."""
+    """Yield the kernels that a function calls, also through functions with the job."""
     functions, imports = _parse(module)
     calls = [node for node in ast.walk(functions[line]) if isinstance(node, ast.Call) and node.args]
     for call in sorted(calls, key=lambda call: call.lineno):
@@ -50,7 +50,7 @@ def _kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
 
 @functools.cache
 def _parse(module: str) -> tuple[dict[int, ast.stmt | ast.expr], dict[str, str]]:
-    """Return the functions of a module by line, and what it imports: full names by alias."""
+    """Return a module's functions by line, and the full names of its imports by alias."""
     nodes = list(ast.walk(ast.parse(_file(module).read_text(encoding="utf-8"))))
     imports = [(f"{node.module}.", alias) for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
     functions: dict[int, ast.stmt | ast.expr]

@@ -1,4 +1,4 @@
-"""The steps of docker/Dockerfile, replayed in folders of this machine instead of an image."""
+"""Steps of docker/Dockerfile, replayed in folders instead of an image."""
 
 import os
 import re
@@ -24,12 +24,12 @@ def instructions(stage: str) -> Iterator[tuple[str, str]]:
 
 
 def replay(stage: str, context: Path, root: Path, arguments: Mapping[str, str]) -> dict[str, str]:
-    """Run a stage's steps with its absolute folders below `root`; return its environment.
+    """Run a stage's steps with its folders below `root`; return its environment.
 
     `context` has the files that the build may copy. `arguments` replace defaults of ARG.
     """
 
-    def here(text: str) -> str:
+    def relocate(text: str) -> str:
         for folder in FOLDERS:
             text = re.sub(rf"(?<![\w/]){folder}\b", f"{root}{folder}", text)
         return text
@@ -44,10 +44,10 @@ def replay(stage: str, context: Path, root: Path, arguments: Mapping[str, str]) 
     for name, rest in instructions(stage):
         match name:
             case "WORKDIR":
-                folder = Path(here(rest))
+                folder = Path(relocate(rest))
                 folder.mkdir(parents=True)
             case "ENV" | "ARG":
-                for assignment in shlex.split(here(rest)):
+                for assignment in shlex.split(relocate(rest)):
                     variable, _, value = assignment.partition("=")
                     value = arguments.get(variable, value) if name == "ARG" else value
                     environment[variable] = value.replace("$PATH", environment["PATH"])
@@ -56,7 +56,7 @@ def replay(stage: str, context: Path, root: Path, arguments: Mapping[str, str]) 
                 for source in sources:
                     copy(context / source, folder / target, into=target.endswith("/"))
             case "RUN":
-                result = subprocess.run(["sh", "-ec", here(rest)], cwd=folder, env=environment, capture_output=True)
+                result = subprocess.run(["sh", "-ec", relocate(rest)], cwd=folder, env=environment, capture_output=True)
                 assert result.returncode == 0, f"{rest}\n{(result.stdout + result.stderr).decode()[-3000:]}"
             case _:
                 raise AssertionError(f"the replay does not know {name}")
