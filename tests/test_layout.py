@@ -57,6 +57,7 @@ MAY_IMPORT = {
     "code_references": {"build"},
     "attributes": {"assets", "external", "spine"},
     "retention": {"build", "events"},
+    "dead_runs": set(),
     "version_assets": RESOURCES | {"assets", "events", "external", "versions"},
     "definitions": RESOURCES
     | {"assets", "attributes", "external", "freshness", "jobs", "retention", "schedules", "sealed_sensor"}
@@ -113,7 +114,7 @@ HOMES = {
     "dagster": [
         *("versions", "events", "external", "assets", "version_assets", "jobs", "schedules", "definitions"),
         *("freshness", "attributes", "retention", "instance", "resources", "sealed_sensor", "webserver", "compat"),
-        "code_references",
+        *("code_references", "dead_runs"),
     ],
     "modal": ["resources/modal_launcher", "resources/modal_calls", "modal_jobs"],
     "torch": ["corpus/batching", "corpus/scoring", "modal_jobs"],

@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipeline_assets.dead_runs import end_dead_runs
 from pipeline_assets.instance import instance_home
 from pipeline_assets.retention import KEEP_RUNS_DAYS, delete_runs, run_retention
 
@@ -92,6 +93,24 @@ def test_runs_within_the_time_and_runs_that_are_not_finished_are_kept(home: dg.D
 
     assert (recent, deleted) == (0, 1)
     assert kept != unfinished and [entry.run_id for entry in home.get_runs()] == [unfinished]
+
+
+def test_runs_of_a_dead_code_server_end_and_other_runs_stay_as_they_are(home: dg.DagsterInstance) -> None:
+    finished = run(home, "failing")
+    started, canceling, waiting = (home.create_run_for_job(failing) for _ in range(3))
+    home.report_run_canceling(canceling)
+    home.report_dagster_event(dg.DagsterEvent("PIPELINE_START", failing.name, message=""), started.run_id)
+
+    ended = end_dead_runs(home)
+
+    statuses = {entry.run_id: entry.status.value for entry in home.get_runs()}
+    expected = {
+        finished: "FAILURE",
+        started.run_id: "FAILURE",
+        canceling.run_id: "CANCELED",
+        waiting.run_id: "NOT_STARTED",
+    }
+    assert (ended, statuses) == (2, expected)
 
 
 def test_the_sensor_reads_the_days_from_the_environment(

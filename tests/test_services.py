@@ -102,16 +102,15 @@ def test_each_service_is_killed_while_all_five_systems_run_by_schedule_and_backf
         variables = {"HF_TOKEN": HUB_TOKEN} | hub.client_environment() | {"CORPUSMILL_WORKERS": "1"}
         with Services(root, variables) as services:
             backfill = services.backfill(keys, sources)
-            for system in names:
-                services.start_schedule(f"each_minute_{system}")
+            schedules = [services.start_schedule(f"each_minute_{system}") for system in names]
             for victim in (*NAMES, *NAMES):
                 services.wait_for(lambda: "STARTED" in services.run_statuses() or all_current(root, names), "a run")
                 services.kill(victim)
-            services.wait_for(lambda: all_current(root, names), "all artifacts", BUILD_S)
+            services.wait_for(lambda: len(services.run_statuses()) > len(schedules), "runs of schedules", BUILD_S)
+            for schedule in schedules:
+                services.stop_schedule(schedule)
             services.wait_for(lambda: services.backfill_status(backfill).startswith("COMPLETED"), "its end", BUILD_S)
             services.wait_for(lambda: not unfinished(services), "the end of all runs", BUILD_S)
-            assert services.stop(signal.SIGTERM) == 143
-            assert services.processes() == []
 
         assert digests(root, list(names.values())) == undisturbed
 
@@ -121,9 +120,7 @@ def all_current(root: Path, names: dict[str, str]) -> bool:
 
 
 def unfinished(services: Services) -> bool:
-    """Check whether runs wait or go on; those of schedules, which start one each minute, find nothing to do."""
-    statuses = services.run_statuses()
-    return sum(status in ("QUEUED", "STARTING", "STARTED") for status in statuses) > len(WRITERS)
+    return any(status in ("QUEUED", "STARTING", "STARTED", "CANCELING") for status in services.run_statuses())
 
 
 def test_a_used_port_is_named_before_anything_starts(tmp_path: Path) -> None:

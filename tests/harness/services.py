@@ -120,9 +120,15 @@ class Services:
         kinds = [(entry["locationOrLoadError"] or {}).get("__typename") for entry in entries]
         return kinds == ["RepositoryLocation"]
 
-    def start_schedule(self, name: str) -> None:
-        data = self.query(_START_SCHEDULE, selector={**_REPOSITORY, "scheduleName": name})
-        assert data["startSchedule"]["__typename"] == "ScheduleStateResult", data
+    def start_schedule(self, name: str) -> str:
+        """Switch a schedule on; return the id by which it is stopped."""
+        data = self.query(_START_SCHEDULE, selector={**_REPOSITORY, "scheduleName": name})["startSchedule"]
+        assert data["__typename"] == "ScheduleStateResult", data
+        return str(data["scheduleState"]["id"])
+
+    def stop_schedule(self, state: str) -> None:
+        data = self.query(_STOP_SCHEDULE, id=state)["stopRunningSchedule"]
+        assert data["__typename"] == "ScheduleStateResult", data
 
     def backfill(self, keys: list[list[str]], partitions: list[str]) -> str:
         """Start a backfill of assets with equal partitions; return its id."""
@@ -141,8 +147,12 @@ class Services:
 _LOCATIONS = "{workspaceOrError {... on Workspace {locationEntries {locationOrLoadError {__typename}}}}}"
 _START_SCHEDULE = """
 mutation ($selector: ScheduleSelector!) {
-  startSchedule(scheduleSelector: $selector) {__typename ... on PythonError {message}}
+  startSchedule(scheduleSelector: $selector) {
+    __typename ... on ScheduleStateResult {scheduleState {id}} ... on PythonError {message}
+  }
 }"""
+_STOP_SCHEDULE = """
+mutation ($id: String!) {stopRunningSchedule(id: $id) {__typename ... on PythonError {message}}}"""
 _BACKFILL = """
 mutation ($parameters: LaunchBackfillParams!) {
   launchPartitionBackfill(backfillParams: $parameters) {
