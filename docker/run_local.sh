@@ -64,7 +64,7 @@ start() {  # the service at a position of `names`
     case ${names[$1]} in
         postgres) alone "${as_postgres[@]}" "$server" -D "$home/postgres" -p "$DAGSTER_PG_PORT" -c listen_addresses=127.0.0.1 \
             -c unix_socket_directories= -c log_min_messages=fatal & ;;
-        code) alone sh -c 'until python -m pipeline_assets.dead_runs; do sleep 1; done
+        code) alone sh -c 'now=$(date +%s); (until python -m pipeline_assets.dead_runs "$0" "$now"; do sleep 1; done) &
             exec dagster code-server start -h 127.0.0.1 -p "$0" -m pipeline_assets.definitions --log-level warning' \
             "$CORPUSMILL_CODE_PORT" & ;;
         webserver) alone python -m pipeline_assets.webserver -w "$home/workspace.yaml" -h 127.0.0.1 \

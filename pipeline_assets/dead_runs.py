@@ -1,17 +1,24 @@
-"""Runs whose processes died with their code server: `python -m pipeline_assets.dead_runs` ends them.
+"""Runs whose processes died with their code server: `python -m pipeline_assets.dead_runs PORT TIME` ends them.
 
-A code server calls this before it starts. Otherwise these runs would keep their places in the queue, and no other run
-could start. Failed runs are started again, as `run_retries` in `dagster.yaml` says.
+Each start of a code server calls this with its port and the time of the start, in seconds since 1970. Otherwise these
+runs would keep their places in the queue, and no other run could start. `run_retries` in `dagster.yaml` starts the
+failed runs again.
 """
+
+import socket
+import sys
+import time
+from datetime import UTC, datetime
 
 import dagster as dg
 
 _UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+_NOTICED_S = 30.0  # the daemon has then noticed the new code server; a run that failed earlier would not be retried
 
 
-def end_dead_runs(instance: dg.DagsterInstance) -> int:
-    """End all runs in progress, and return their number; cancelled runs are not started again."""
-    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
+def end_dead_runs(instance: dg.DagsterInstance, started_at: datetime) -> int:
+    """End runs in progress whose last event is older than a code server; return their number."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED, updated_before=started_at))
     for run in runs:
         if run.status is dg.DagsterRunStatus.CANCELING:
             instance.report_run_canceled(run, "Its code server died while the run was cancelled.")
@@ -20,6 +27,18 @@ def end_dead_runs(instance: dg.DagsterInstance) -> int:
     return len(runs)
 
 
+def main(port: int, started_at: datetime) -> None:
+    """Wait for the code server, then end the runs of the earlier one."""
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            break
+        except OSError:
+            time.sleep(1)
+    time.sleep(_NOTICED_S)
+    with dg.DagsterInstance.get() as instance:
+        end_dead_runs(instance, started_at)
+
+
 if __name__ == "__main__":
-    with dg.DagsterInstance.get() as opened:
-        end_dead_runs(opened)
+    main(int(sys.argv[1]), datetime.fromtimestamp(int(sys.argv[2]), UTC))

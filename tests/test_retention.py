@@ -101,7 +101,8 @@ def test_runs_of_a_dead_code_server_end_and_other_runs_stay_as_they_are(home: dg
     home.report_run_canceling(canceling)
     home.report_dagster_event(dg.DagsterEvent("PIPELINE_START", failing.name, message=""), started.run_id)
 
-    ended = end_dead_runs(home)
+    earlier = end_dead_runs(home, datetime.now(UTC) - timedelta(days=1))
+    ended = end_dead_runs(home, in_a_day())
 
     statuses = {entry.run_id: entry.status.value for entry in home.get_runs()}
     expected = {
@@ -110,7 +111,7 @@ def test_runs_of_a_dead_code_server_end_and_other_runs_stay_as_they_are(home: dg
         canceling.run_id: "CANCELED",
         waiting.run_id: "NOT_STARTED",
     }
-    assert (ended, statuses) == (2, expected)
+    assert (earlier, ended, statuses) == (0, 2, expected)
 
 
 def test_the_sensor_reads_the_days_from_the_environment(

@@ -103,12 +103,12 @@ def test_each_service_is_killed_while_all_five_systems_run_by_schedule_and_backf
         with Services(root, variables) as services:
             backfill = services.backfill(keys, sources)
             schedules = [services.start_schedule(f"each_minute_{system}") for system in names]
+            # One tick of each schedule: runs of a loaded machine take longer than a minute, and would queue up.
+            services.wait_for(lambda: set(names.values()) <= set(services.run_jobs()), "runs of schedules")
+            services.stop_schedules(schedules)
             for victim in (*NAMES, *NAMES):
                 services.wait_for(lambda: "STARTED" in services.run_statuses() or all_current(root, names), "a run")
                 services.kill(victim)
-            services.wait_for(lambda: len(services.run_statuses()) > len(schedules), "runs of schedules", BUILD_S)
-            for schedule in schedules:
-                services.stop_schedule(schedule)
             services.wait_for(lambda: services.backfill_status(backfill).startswith("COMPLETED"), "its end", BUILD_S)
             services.wait_for(lambda: not unfinished(services), "the end of all runs", BUILD_S)
 

@@ -126,9 +126,13 @@ class Services:
         assert data["__typename"] == "ScheduleStateResult", data
         return str(data["scheduleState"]["id"])
 
-    def stop_schedule(self, state: str) -> None:
-        data = self.query(_STOP_SCHEDULE, id=state)["stopRunningSchedule"]
-        assert data["__typename"] == "ScheduleStateResult", data
+    def stop_schedules(self, states: list[str]) -> None:
+        """Switch schedules off; the daemon may write an earlier state over it once, so this is repeated."""
+        for _ in range(2):
+            for state in states:
+                data = self.query(_STOP_SCHEDULE, id=state)["stopRunningSchedule"]
+                assert data["__typename"] == "ScheduleStateResult", data
+            time.sleep(10)
 
     def backfill(self, keys: list[list[str]], partitions: list[str]) -> str:
         """Start a backfill of assets with equal partitions; return its id."""
@@ -142,6 +146,9 @@ class Services:
 
     def run_statuses(self) -> list[str]:
         return [run["status"] for run in self.query(_RUNS)["runsOrError"]["results"]]
+
+    def run_jobs(self) -> list[str]:
+        return [run["jobName"] for run in self.query(_RUNS)["runsOrError"]["results"]]
 
 
 _LOCATIONS = "{workspaceOrError {... on Workspace {locationEntries {locationOrLoadError {__typename}}}}}"
@@ -161,4 +168,4 @@ mutation ($parameters: LaunchBackfillParams!) {
 }"""
 _BACKFILL_STATUS = """
 query ($id: String!) {partitionBackfillOrError(backfillId: $id) {... on PartitionBackfill {status}}}"""
-_RUNS = "{runsOrError(limit: 500) {... on Runs {results {status}}}}"
+_RUNS = "{runsOrError(limit: 500) {... on Runs {results {status jobName}}}}"
