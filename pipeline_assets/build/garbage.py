@@ -1,38 +1,39 @@
 """Garbage of a data root: folders that no recipe and no artifact needs.
 
-An artifact is needed if a recipe requests or reads its folder; if a user named its folder, in a command that builds
-without a recipe or in a copy; or if its digest, or the hash of one of its files, is an input of a needed artifact or of
-an unfinished build. If a recipe or a manifest cannot be read, only leftovers of builds are garbage. Cached hub files
-are needed if a needed artifact, or the listing of a commit in a recipe, names them.
+An artifact is needed if a recipe requests or reads its folder; if a user named its folder or its recipe file, or copied
+it; or if its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. If a
+recipe, a manifest or a linked folder cannot be read, only leftovers of builds are garbage. Cached hub files are needed
+if a needed artifact, or the listing of a commit in a recipe, names them.
 
 A garbage artifact first becomes `.NAME.building.N`, the leftover of a dead builder, downstream artifacts first. Then
-the needs are read again, so that a build that began meanwhile gets its inputs back. Then the leftovers are removed;
-after a crash, the next removal finds them.
+the root is surveyed again, so that a build that began meanwhile gets its inputs back, and the rest is removed. After a
+crash, the next removal does the same with what is hidden.
 """
 
 import contextlib
+import functools
 import graphlib
 import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build import recipe_paths
 from pipeline_assets.build.systems import Systems
 from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.hub_listing import read_cached_listing
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import check_record_path
-from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.lineage import AREAS, Lineage
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.lineage import AREAS, Lineage, scan_folders
 from pipeline_assets.spine.lock import lock_owner, locked
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan
-from pipeline_assets.spine.staging import PLAN, leftover_path, leftover_target
+from pipeline_assets.spine.staging import BUILDER, PLAN, fencing_number, leftover_path, leftover_target, staging_folders
 
 # Commands that write or read a recipe in the data root; others build in a folder that the user names.
 _RECIPE_COMMANDS = {"run", "demo", "smoke", "stage2", "nemotron", "parallel"}
@@ -48,168 +49,186 @@ class Garbage:
     artifact: Path | None = None
 
 
-@dataclass
-class Needs:
-    """Needs of the recipes, artifacts and unfinished builds in a data root.
+class Survey:
+    """Needs and garbage of a data root at one moment.
 
     Attributes:
-        folders: Folders that recipes request or read, or unfinished builds write, and of artifacts that are too young.
-        named: Artifacts in `folders` that no recipe requests, because a user named their folders.
-        doubts: Errors of recipes and manifests that cannot be read.
-        names: Digests and file hashes of inputs; at first of unfinished builds, then of needed artifacts, too.
-        leftovers: Folders of ended builds that no `run` would continue; `unfinished` has the others.
+        garbage: Leftovers, then artifacts, downstream first, then cached hub files.
+        unfinished: Folders of builds that run, or that `run` would continue.
+        named: Artifacts that no recipe requests, because a user named their folders or recipe files.
+        doubts: Recipes, manifests and links that cannot be read; because of them, all artifacts are needed.
     """
 
-    recipes: Sequence[Recipe]
-    sealed: Mapping[Path, Manifest]
-    folders: set[Path]
-    doubts: Sequence[InputError]
-    names: set[str] = field(default_factory=set)
-    leftovers: list[Garbage] = field(default_factory=list)
-    unfinished: list[Path] = field(default_factory=list)
-    named: Sequence[Path] = ()
-    is_building: bool = False
+    def __init__(self, root: Path, systems: Systems, min_age_s: float = 0.0, ignored: Collection[str] = ()) -> None:
+        """Survey a data root.
 
-    def needed_artifacts(self) -> set[Path]:
-        """Return the folders of needed artifacts, and complete `names`."""
-        needed, copies = set[Path](), defaultdict[str, list[Path]](list)
-        for folder, manifest in self.sealed.items():
-            for name in (manifest.digest, *(f"sha256:{file.sha256}" for file in manifest.storage)):
-                copies[name].append(folder)
-        waiting = [path for folder in self.folders for path in (folder, *folder.parents)]
-        waiting += (folder for name in self.names for folder in copies[name])
-        while waiting:
-            folder = waiting.pop()
-            if folder in self.sealed and folder not in needed:
-                needed.add(folder)
-                identity = self.sealed[folder].identity
-                members = (folder / entry["member"] for entry in identity.inputs if "member" in entry)
-                waiting += [*folder.parents, *members]
-                for name in _input_names(identity.inputs, identity.tokenizer):
-                    self.names.add(name)
-                    # Of several copies, the requested one is enough.
-                    waiting += () if any(copy in self.folders for copy in copies[name]) else copies[name]
-        return needed
-
-
-@dataclass(frozen=True)
-class Collector:
-    """Search for garbage in a data root, and its removal.
-
-    Attributes:
-        min_age_s: Age of garbage in seconds; cached files are at least a day old.
-        ignored: Names of recipes that count as missing.
-    """
-
-    root: Path
-    systems: Systems
-    min_age_s: float = 0.0
-    ignored: Collection[str] = ()
-    started: float = field(default_factory=time.time)
-
-    def find(self) -> tuple[list[Garbage], Needs]:
-        """Return the garbage, downstream artifacts first, and the needs of the rest."""
-        needs = self._read_needs()
-        needed = needs.needed_artifacts()
-        if needs.doubts:
-            return needs.leftovers, needs
-        unneeded = {folder: manifest for folder, manifest in needs.sealed.items() if folder not in needed}
-        artifacts = (
-            Garbage(path, f"nothing needs {unneeded[path].name}", path) for path in _downstream_first(unneeded)
-        )
-        return [*needs.leftovers, *artifacts, *self._unneeded_cache(needs)], needs
-
-    def remove(self, garbage: Iterable[Garbage], sealed: Mapping[Path, Manifest]) -> None:
-        """Remove garbage that `find` returned, except what another process uses by now.
-
-        `sealed` has the artifacts of that time.
+        `min_age_s` is the age of garbage in seconds; cached files are at least a day old. `ignored` has the names of
+        recipes that count as missing.
         """
-        doomed: dict[Path, Path] = {}  # leftovers, with the folders of their artifacts
+        self._survey_again = functools.partial(Survey, root, systems, min_age_s, ignored)
+        self._newest_s = time.time() - min_age_s
+        recipes, errors = systems.load_recipes(root)
+        recipes = [recipe for recipe in recipes if recipe.name not in ignored]
+        requested = {root / target.folder: target for recipe in recipes for target in recipe.targets()}
+        read = (other for target in requested.values() for other in (*target.upstream, *target.checked_against))
+        self._folders = {*requested, *(root / target.folder for target in read)}
+        self._names = set[str]()  # digests and file hashes of inputs
+        self._hidden: dict[Path, Path] = {}
+        self.garbage: list[Garbage] = []
+        self.unfinished: list[Path] = []
+        sealed, is_building = dict[Path, Manifest](), False
+        # Leftovers are read before artifacts, so that a builder which seals in between is seen.
+        for leftover, folder in _leftovers(root):
+            found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
+            manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
+            whole = None if folder.exists() else manifests.get(folder)
+            dated = next((path for path in (leftover / FILE_NAME, leftover / PLAN) if path.exists()), leftover)
+            is_locked, is_old = lock_owner(folder) is not None, self._is_old(dated)
+            is_resumable = folder in requested and not requested[folder].matches_recipe(root)
+            is_replaced = whole is not None and ".old." in leftover.name  # by a seal that was cut off
+            has_other_builder = whole is not None and whole.provenance.get(BUILDER) != fencing_number(leftover)
+            if has_other_builder and not is_locked and staging_folders(folder)[-1:] == [leftover]:
+                self._hidden[folder] = leftover
+                self._folders |= set() if is_old else {folder}
+                sealed |= manifests
+            elif is_locked or is_resumable or is_replaced or not is_old:
+                plan = read_plan(leftover)
+                self._names |= _input_names(plan.get("inputs", ()), plan.get("tokenizer"))
+                self._names.update(*map(_inputs_of, manifests.values()))
+                self._folders.add(folder)
+                self.unfinished.append(leftover)
+                is_building |= is_locked
+            else:
+                self.garbage.append(Garbage(leftover, "left by a build that ended", folder))
+        lineage = Lineage(root)
+        sealed |= lineage.sealed
+        self.doubts: list[InputError] = [*errors, *lineage.unreadable.values(), *_unreadable_folders(root)]
+        self.named = [path for path in lineage.sealed if path not in self._folders and _is_named(path, sealed[path])]
+        self._folders |= {folder for folder in lineage.sealed if not self._is_old(folder / FILE_NAME)}.union(self.named)
+        self._artifacts = _group_members(sealed)
+        self._needed = self._artifacts.keys() if self.doubts else self._find_needed()
+        for path in self._downstream_first(self._artifacts.keys() - self._needed):
+            self.garbage.append(
+                Garbage(self._hidden.get(path, path), f"nothing needs {self._artifacts[path][0].name}", path)
+            )
+        if not self.doubts and not is_building:
+            self.garbage += self._unneeded_cache(root / CACHE_FOLDER, [recipe.model_dump_json() for recipe in recipes])
+
+    def remove(self, garbage: Collection[Garbage]) -> None:
+        """Remove some of the garbage, except what another process uses by now."""
         for entry in garbage:
             if entry.artifact is None:
                 with lock_folder(entry.folder):
                     for path in entry.folder.iterdir() if self._is_unused(entry.folder) else ():
                         durable.remove(path)
-            elif entry.folder != entry.artifact:
-                doomed[entry.folder] = entry.artifact
-            else:
+            elif entry.folder == entry.artifact:
                 with contextlib.suppress(InputError), locked(entry.folder, highest_fence(entry.folder)) as lock:
                     if entry.folder.exists() and not any(map(_is_locked, entry.folder.rglob(".*.lock"))):
-                        leftover = leftover_path(entry.folder, "building", lock.fence)
-                        doomed[leftover] = entry.folder
-                        durable.rename(entry.folder, leftover)
-        needs = self._read_needs()
-        needs.sealed = {**sealed, **needs.sealed}
-        needed = needs.needed_artifacts()
-        for leftover, folder in reversed(doomed.items()):
+                        durable.rename(entry.folder, leftover_path(entry.folder, "building", lock.fence))
+        now = self._survey_again()
+        for folder in reversed(now._downstream_first(now._hidden.keys() & now._needed)):
             with contextlib.suppress(InputError), locked(folder, highest_fence(folder)):
-                is_hidden = folder in sealed and leftover.exists() and not folder.exists()
-                if is_hidden and (needs.doubts or folder in needed):
-                    durable.rename(leftover, folder)
-        for leftover, folder in doomed.items():
-            with contextlib.suppress(InputError), locked(folder, highest_fence(folder)):
-                if not folder.exists():
-                    durable.remove(check_record_path(folder))
-                durable.remove(leftover)
+                if now._hidden[folder].exists() and not folder.exists():
+                    durable.rename(now._hidden[folder], folder)
+        removed = {entry.artifact for entry in garbage}
+        for entry in now.garbage:
+            if entry.artifact in removed and entry.artifact not in (None, entry.folder):
+                with contextlib.suppress(InputError), locked(entry.artifact, highest_fence(entry.artifact)):
+                    if not entry.artifact.exists():
+                        durable.remove(check_record_path(entry.artifact))
+                    durable.remove(entry.folder / FILE_NAME)  # first: a part of an artifact is not restored
+                    durable.remove(entry.folder)
 
-    def _read_needs(self) -> Needs:
-        recipes, errors = self.systems.load_recipes(self.root)
-        recipes = [recipe for recipe in recipes if recipe.name not in self.ignored]
-        requested = {self.root / target.folder: target for recipe in recipes for target in recipe.targets()}
-        read = (other for target in requested.values() for other in (*target.upstream, *target.checked_against))
-        lineage = Lineage(self.root)
-        folders = {*requested, *(self.root / target.folder for target in read)}
-        named = [path for path, manifest in lineage.sealed.items() if path not in folders and _is_named(path, manifest)]
-        folders |= {folder for folder in lineage.sealed if not self._is_old(folder / FILE_NAME)}.union(named)
-        needs = Needs(recipes, lineage.sealed, folders, [*errors, *lineage.unreadable.values()], named=named)
-        for leftover, folder in self._leftovers():
-            is_building = lock_owner(folder) is not None
-            is_resumable = folder in requested and not requested[folder].matches_recipe(self.root)
-            is_only_copy = ".old." in leftover.name and not folder.exists()  # of a replacement that was cut off
-            dated = next((path for path in (leftover / FILE_NAME, leftover / PLAN) if path.exists()), leftover)
-            if is_building or is_resumable or is_only_copy or not self._is_old(dated):
-                plan = read_plan(leftover)
-                needs.names |= _input_names(plan.get("inputs", ()), plan.get("tokenizer"))
-                needs.folders.add(folder)
-                needs.is_building |= is_building
-                needs.unfinished.append(leftover)
-            else:
-                needs.leftovers.append(Garbage(leftover, "left by a build that ended", folder))
-        return needs
+    def _find_needed(self) -> Set[Path]:
+        """Return the folders of needed artifacts, and complete the names of inputs."""
+        copies = defaultdict[str, list[Path]](list)
+        for folder, manifests in self._artifacts.items():
+            for manifest in manifests:
+                for name in (manifest.digest, *(f"sha256:{file.sha256}" for file in manifest.storage)):
+                    copies[name].append(folder)
+        chosen = self._artifacts.keys() & {path for folder in self._folders for path in (folder, *folder.parents)}
+        waiting, needed = [*chosen, *(folder for name in self._names for folder in copies[name])], set[Path]()
+        while waiting:
+            folder = waiting.pop()
+            if folder not in needed:
+                needed.add(folder)
+                names = {name for manifest in self._artifacts[folder] for name in _inputs_of(manifest)}
+                self._names |= names
+                # Of several copies, a requested one is enough.
+                waiting += (copy for name in names if not chosen.intersection(copies[name]) for copy in copies[name])
+        return needed
 
-    def _leftovers(self) -> Iterator[tuple[Path, Path]]:
-        """Yield leftovers of builds and rebuilds, each with the folder of its artifact."""
-        for area in (*AREAS, "rebuilds"):
-            for parent, names, _ in os.walk(self.root / area):
-                for path in (Path(parent, name) for name in sorted(names)):
-                    if (folder := leftover_target(path)) is not None and not path.is_symlink():
-                        yield path, folder
-                names[:] = (name for name in names if not name.startswith("."))
+    def _downstream_first(self, folders: Set[Path]) -> list[Path]:
+        """Sort folders of artifacts, each after the folders that use its artifacts."""
+        owners = {manifest.digest: folder for folder in folders for manifest in self._artifacts[folder]}
+        users: dict[Path, set[Path]] = {folder: set() for folder in sorted(folders)}
+        for folder in users:
+            for used in {owners.get(name, folder) for item in self._artifacts[folder] for name in _inputs_of(item)}:
+                users[used] |= {folder} - {used}
+        return [*graphlib.TopologicalSorter(users).static_order()]
 
-    def _unneeded_cache(self, needs: Needs) -> Iterator[Garbage]:
-        """Yield the folders of cached hub files that nothing needs; none during a build."""
-        cache, texts = self.root / CACHE_FOLDER, [recipe.model_dump_json() for recipe in needs.recipes]
-        listings = (path for path in cache.glob("**/listings/*.json") if any(path.stem in text for text in texts))
-        needed = needs.names | {file.digest for path in listings for file in read_cached_listing(path) or ()}
-        for folder in () if needs.is_building else sorted(cache.glob("**/bytes/*-*")):
+    def _unneeded_cache(self, cache: Path, recipes: Collection[str]) -> Iterator[Garbage]:
+        """Yield the folders of cached hub files that nothing needs."""
+        listings = (path for path in cache.glob("**/listings/*.json") if any(path.stem in text for text in recipes))
+        needed = self._names | {file.digest for path in listings for file in read_cached_listing(path) or ()}
+        for folder in sorted(cache.glob("**/bytes/*-*")):
             if ":".join(folder.name.rsplit("-", 1)) not in needed and self._is_unused(folder):
                 yield Garbage(folder, "a cached hub file that no artifact and no recipe names")
 
     def _is_unused(self, folder: Path) -> bool:
         paths = [*folder.iterdir()]
-        return bool(paths) and all(self._is_old(path, _CACHE_AGE_S) for path in paths)
+        return bool(paths) and all(self._is_old(path, time.time() - _CACHE_AGE_S) for path in paths)
 
-    def _is_old(self, path: Path, least_s: float = 0.0) -> bool:
+    def _is_old(self, path: Path, newest_s: float = float("inf")) -> bool:
         try:
-            return path.stat().st_mtime <= self.started - max(self.min_age_s, least_s)
+            return path.stat().st_mtime <= min(self._newest_s, newest_s)
         except FileNotFoundError:  # a build moved its folder
             return False
 
 
+def _leftovers(root: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield leftovers of builds and rebuilds, each with the folder of its artifact."""
+    for area in (*AREAS, "rebuilds"):
+        for parent, names, _ in os.walk(root / area):
+            for path in (Path(parent, name) for name in sorted(names)):
+                if (folder := leftover_target(path)) is not None and not path.is_symlink():
+                    yield path, folder
+            names[:] = (name for name in names if not name.startswith("."))
+
+
+def _unreadable_folders(root: Path) -> Iterator[InputError]:
+    """Yield errors about folders whose recipes or artifacts a survey does not see."""
+    shipped, own = recipe_paths.PROJECT_RECIPES, root / "recipes"
+    for folder in (shipped, *filter(os.path.lexists, (own, *(root / area for area in AREAS)))):
+        if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
+            yield RetryableError("the folder cannot be read", folder, "make it readable, or mount what it links to")
+    for area in AREAS:
+        for parent, names, files in os.walk(root / area):
+            names[:] = (name for name in names if not name.startswith("."))
+            for path in (os.path.join(parent, name) for name in (*names, *files)):
+                if os.path.islink(path):
+                    what = "a link hides what its artifacts were built from"
+                    yield RetryableError(what, path, "mount that folder here instead, or link a whole area")
+
+
+def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]]:
+    """Return manifests by the folder of the outermost artifact; members go with it."""
+    groups: dict[Path, list[Manifest]] = {}
+    for folder, manifest in sealed.items():
+        outermost = [path for path in (folder, *folder.parents) if path in sealed][-1]
+        groups.setdefault(outermost, []).append(manifest)
+    return groups
+
+
 def _is_named(folder: Path, manifest: Manifest) -> bool:
-    """Check whether a command without a recipe built an artifact, or it was copied here unchecked."""
-    typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run").split()
-    return typed[1] not in _RECIPE_COMMANDS or not check_record_path(folder).exists()
+    """Check whether a user named an artifact's folder or its recipe file, or copied it."""
+    words = manifest.provenance.get("command", {}).get("typed", "corpusmill run").split()
+    has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)
+    return has_recipe_file or words[1] not in _RECIPE_COMMANDS or not check_record_path(folder).exists()
+
+
+def _inputs_of(manifest: Manifest) -> set[str]:
+    return _input_names(manifest.identity.inputs, manifest.identity.tokenizer)
 
 
 def _input_names(inputs: Iterable[Mapping[str, Any]], tokenizer: Mapping[str, Any] | None) -> set[str]:
@@ -218,15 +237,3 @@ def _input_names(inputs: Iterable[Mapping[str, Any]], tokenizer: Mapping[str, An
 
 def _is_locked(lock_file: Path) -> bool:
     return lock_owner(lock_file.with_name(lock_file.name[1 : -len(".lock")])) is not None
-
-
-def _downstream_first(sealed: Mapping[Path, Manifest]) -> list[Path]:
-    """Return the outermost folders, each after the folders that use its artifacts."""
-    outermost = {folder: [path for path in (folder, *folder.parents) if path in sealed][-1] for folder in sealed}
-    folders = {manifest.digest: outermost[folder] for folder, manifest in sealed.items()}
-    users: dict[Path, set[Path]] = {folder: set() for folder in outermost.values()}
-    for folder, manifest in sealed.items():
-        for entry in manifest.identity.upstream:
-            used = folders.get(entry["digest"], outermost[folder])
-            users[used] |= {outermost[folder]} - {used}
-    return [*graphlib.TopologicalSorter(users).static_order()]

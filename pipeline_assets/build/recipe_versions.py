@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from pipeline_assets.build.garbage import Collector
+from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
 from pipeline_assets.build.systems import Systems
@@ -122,9 +122,8 @@ def delete_old_artifacts(
     old = old_versions(name, root, max(keep, 1))
     recipes = [recipe for recipe in systems.load_recipes(root)[0] if recipe.name in old]
     folders = {root / target.folder for recipe in recipes for target in recipe.targets()}
-    collector = Collector(root, systems, ignored=old)
-    garbage, needs = collector.find()
-    garbage = [entry for entry in garbage if entry.artifact in folders]
-    collector.remove(garbage, needs.sealed)
+    survey = Survey(root, systems, ignored=old)
+    garbage = [entry for entry in survey.garbage if entry.artifact in folders]
+    survey.remove(garbage)
     for entry in garbage:
         say(f"removed {entry.folder.relative_to(root)}: the newest {keep} versions are kept")

@@ -39,7 +39,7 @@ def read_sealed_manifest(path: Path | str) -> Manifest:
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
 
-def _scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
+def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """Yield (folder, manifest or its error) for each manifest in a folder tree.
 
     Folders are in the order of their names, and an artifact comes before its members. Other folders in an artifact, and
@@ -58,7 +58,7 @@ def _scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
         pass
     for name in _folders_in(folder):
         if not name.startswith(".") and (members is None or name in members):
-            yield from _scan_folders(f"{folder}/{name}")
+            yield from scan_folders(f"{folder}/{name}")
 
 
 class Lineage:
@@ -69,7 +69,7 @@ class Lineage:
 
     @cached_property
     def _entries(self) -> list[tuple[str, Manifest | InputError]]:
-        return [entry for area in sorted(AREAS) for entry in _scan_folders(str(self.root / area))]
+        return [entry for area in sorted(AREAS) for entry in scan_folders(str(self.root / area))]
 
     @cached_property
     def sealed(self) -> Mapping[Path, Manifest]:

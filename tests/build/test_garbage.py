@@ -17,8 +17,8 @@ from graph_system import SYSTEMS, Node, build_graph, write_graph
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.build import drive
-from pipeline_assets.build.garbage import Collector
+from pipeline_assets.build import drive, recipe_paths
+from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
 from pipeline_assets.spine import durable
@@ -26,7 +26,10 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import AREAS, Lineage, collect_chain
 from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.manifest import Identity
 from pipeline_assets.spine.opening import open_staging_dir
+from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.staging import leftover_path
 from pipeline_assets.trust.result import Scope
 from pipeline_assets.trust.verify import read_and_check, scan_chain
 
@@ -37,6 +40,7 @@ FORK: dict[str, Node] = CHAIN | {"d": ("four", ("a",))}
 @pytest.fixture(autouse=True)
 def _only_graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Shipped recipes are of systems that this test does not have."""
+    (tmp_path / "no recipes").mkdir()
     monkeypatch.setattr("pipeline_assets.build.recipe_paths.PROJECT_RECIPES", tmp_path / "no recipes")
     yield
     AREAS.remove("graph")
@@ -45,10 +49,9 @@ def _only_graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 def collect(root: Path, **options: object) -> list[str]:
     """Find and remove garbage; return its folders in order."""
-    collector = Collector(root, SYSTEMS, **options)  # type: ignore[arg-type]
-    garbage, needs = collector.find()
-    collector.remove(garbage, needs.sealed)
-    return [str(entry.folder.relative_to(root)) for entry in garbage]
+    survey = Survey(root, SYSTEMS, **options)  # type: ignore[arg-type]
+    survey.remove(survey.garbage)
+    return [str(entry.folder.relative_to(root)) for entry in survey.garbage]
 
 
 def sealed_in(root: Path) -> set[str]:
@@ -155,8 +158,7 @@ def test_while_a_recipe_or_a_manifest_cannot_be_read_no_artifact_is_garbage(tmp_
     manifest.write_text("{")
     assert collect(tmp_path) == []
 
-    _, needs = Collector(tmp_path, SYSTEMS).find()
-    assert [error.where for error in needs.doubts] == [str(manifest)]
+    assert [error.where for error in Survey(tmp_path, SYSTEMS).doubts] == [str(manifest)]
 
 
 @contextlib.contextmanager
@@ -285,6 +287,132 @@ def test_a_recipe_that_becomes_unreadable_during_the_removal_keeps_everything(tm
 
     assert sealed_in(tmp_path) == {"graph/words/a", "graph/words/b", "graph/words/c"}
     assert_whole(tmp_path)
+
+
+def test_an_artifact_of_a_recipe_file_that_was_named_by_its_path_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recipe is in no folder that a removal looks into."""
+    for name in ("path", "name"):
+        recipe = write_graph(tmp_path, name, CHAIN)
+        typed = f"corpusmill run {recipe} --data d" if name == "path" else "corpusmill run name"
+        monkeypatch.setattr(Stopwatch, "command", {"typed": typed, "id": "1"})
+        build_graph(tmp_path, name)
+        recipe.unlink()
+
+    assert collect(tmp_path) == ["graph/name/c", "graph/name/b", "graph/name/a"]
+    assert sealed_in(tmp_path) == {"graph/path/a", "graph/path/b", "graph/path/c"}
+
+
+def link_an_artifact(root: Path, away: Path) -> Path:
+    (root / "graph" / "words" / "b").rename(away / "b")
+    (root / "graph" / "words" / "b").symlink_to(away / "b")
+    return root / "graph" / "words" / "b"
+
+
+def link_recipes_to_a_disk_that_is_away(root: Path, away: Path) -> Path:
+    (root / "recipes").rmdir()
+    (root / "recipes").symlink_to(away / "recipes")
+    return root / "recipes"
+
+
+def link_an_area_to_a_disk_that_is_away(root: Path, away: Path) -> Path:
+    (root / "corpora").symlink_to(away / "corpora")
+    return root / "corpora"
+
+
+def lose_the_shipped_recipes(root: Path, away: Path) -> Path:
+    recipe_paths.PROJECT_RECIPES.rmdir()
+    return recipe_paths.PROJECT_RECIPES
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        link_an_artifact,
+        link_recipes_to_a_disk_that_is_away,
+        link_an_area_to_a_disk_that_is_away,
+        lose_the_shipped_recipes,
+    ],
+)
+def test_while_needs_may_be_out_of_sight_no_artifact_is_garbage(
+    hide: Callable[[Path, Path], Path], tmp_path: Path
+) -> None:
+    root, away = tmp_path / "root", tmp_path / "away"
+    away.mkdir()
+    write_graph(root, "words", CHAIN)
+    build_graph(root, "words")
+    (root / "recipes" / "words.yaml").unlink()
+    hidden = hide(root, away)
+
+    assert collect(root) == []
+    assert [error.where for error in Survey(root, SYSTEMS).doubts] == [str(hidden)]
+
+
+def test_inputs_of_an_artifact_whose_replacement_was_cut_off_are_kept(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", CHAIN)
+    build_graph(tmp_path, "words")
+    (tmp_path / "recipes" / "words.yaml").unlink()
+    folder = tmp_path / "graph" / "words" / "b"
+    folder.rename(folder.with_name(".b.old.2"))
+
+    assert collect(tmp_path) == ["graph/words/c"]
+
+    assert sealed_in(tmp_path) == {"graph/words/a"}
+
+
+@contextlib.contextmanager
+def unsealed(root: Path, outside: Path) -> Iterator[Callable[[], None]]:
+    """Build `graph/new/x` from `graph/words/a`, by no recipe of the root; yield its seal."""
+    recipe = write_graph(outside, "new", {"x": ("five", ("words/a",))})
+    [target] = SYSTEMS.read_recipe(recipe).targets()
+    with open_staging_dir(root / target.folder, target.plan(root)) as staging:
+        file = staging.write("word.txt", b"five")
+        inputs = [{"name": entry["name"], "digest": entry["digest"]} for entry in target.inputs(root)]
+        identity = Identity(target.stage, target.recipe, inputs, None, {}, {"documents": 1}, [file.content])
+        yield lambda: (staging.seal(target.kind.name, "x", identity, [file.stored], {}), None)[1]
+
+
+def test_a_build_that_seals_during_the_second_survey_gets_its_inputs_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    write_graph(root, "words", CHAIN)
+    build_graph(root, "words")
+    (root / "recipes" / "words.yaml").unlink()
+    walk, builds, seals = os.walk, contextlib.ExitStack(), list[Callable[[], None]]()
+
+    def seal_and_walk(top: Path) -> object:
+        if seals:
+            seals.pop()()
+        return walk(top)
+
+    monkeypatch.setattr(os, "walk", seal_and_walk)
+    with builds, before_hiding("a", lambda: seals.append(builds.enter_context(unsealed(root, tmp_path / "outside")))):
+        collect(root)
+
+    assert sealed_in(root) == {"graph/words/a", "graph/new/x"}
+    assert_whole(root)
+
+
+def test_after_a_kill_the_next_removal_gives_a_build_that_ended_meanwhile_its_inputs_back(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write_graph(root, "words", {"a": ("one", ())})
+    build_graph(root, "words")
+    (root / "recipes" / "words.yaml").unlink()
+    with unsealed(root, tmp_path / "outside") as seal:
+        folder = root / "graph" / "words" / "a"
+        folder.rename(leftover_path(folder, "building", 2))  # by a removal that is killed
+        seal()
+
+    assert collect(root) == []
+
+    assert sealed_in(root) == {"graph/words/a", "graph/new/x"}
+    assert_whole(root)
+    shutil.rmtree(root / "graph" / "new")
+    folder.rename(leftover_path(folder, "building", 2))
+    assert collect(root) == ["graph/words/.a.building.2"]
+    assert sealed_in(root) == set()
 
 
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
