@@ -183,7 +183,10 @@ def test_a_database_a_cluster_and_a_token_that_are_not_there(tmp_path: Path, mon
     state, message = found("postgres", tmp_path)
     assert state == "fault" and f"port {port} failed: Connection refused" in message and "secret" not in message
     state, message = found("ray", tmp_path)
-    assert state == "fault" and "cannot be reached ([Errno 111] Connection refused)" in message
+    assert (
+        state == "fault"
+        and f"RAY_ADDRESS=127.0.0.1:{port}: cannot connect to Ray: [Errno 111] Connection refused" in message
+    )
     assert found("modal", tmp_path)[1].startswith("CORPUSMILL_LAUNCHER: no token of Modal is stored; run `modal token")
     with socket.create_server(("127.0.0.1", port)):
         assert found("ray", tmp_path)[1].endswith(f"; the cluster: 127.0.0.1:{port}")

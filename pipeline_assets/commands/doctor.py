@@ -13,7 +13,6 @@ import os
 import platform
 import resource
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import metadata
@@ -23,11 +22,12 @@ from pipeline_assets.build.run import ENGINE, MEMORY_MIB, Run, open_hub
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.scoring.recipe import detect_device
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.disk_errors import explain_os_error
+from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, one_line
-from pipeline_assets.spine.install_hints import install_hint, not_installed_error, pip_hint
+from pipeline_assets.spine.install_hints import not_installed_error, pip_hint
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_reach import mounts_of, raise_if_locks_are_local
+from pipeline_assets.spine.ray_engine import check_address
 from resources.launchers import remote_launcher_factory
 
 _LIMIT_S, _CONNECT_S = 60.0, 5
@@ -63,15 +63,14 @@ def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
     """Return the state (ok, warning or fault) and the message of a probe."""
     with multiprocessing.get_context("fork").Pool(1) as process:  # which is killed at the end of the block
         try:
-            return "ok", process.apply_async(probe, (root,)).get(_LIMIT_S)
+            with os_errors_explained(root):
+                return "ok", process.apply_async(probe, (root,)).get(_LIMIT_S)
         except (Doubt, TransientError) as error:
             return "warning", str(error)
         except InputError as error:
             return "fault", str(error)
         except multiprocessing.TimeoutError:
             return "fault", f"no answer within {_LIMIT_S:.0f} s; look for a disk or library that hangs or crashes"
-        except OSError as error:
-            return "fault", str(explain_os_error(error, Path(error.filename or root)))
         except Exception as error:
             return "fault", f"{type(error).__name__}: {one_line(error)}; install the program again"
 
@@ -113,7 +112,7 @@ def _locks(root: Path) -> str:
     return f"locks hold in {_existing(root)}"
 
 
-def _open_files(root: Path) -> str:
+def _files(root: Path) -> str:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit < _MANY_FILES:
         error = RetryableError if limit < _FEW_FILES else Doubt
@@ -189,15 +188,8 @@ def _ray(root: Path) -> str:
     address = os.environ.get("RAY_ADDRESS", "")
     if os.environ.get(ENGINE) != "ray" and not address:
         return f"not used: {ENGINE} is not ray"
-    if importlib.util.find_spec("ray") is None:
-        raise UsageError("ray is not installed", ENGINE, install_hint("ray"))
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        if port.isdecimal():
-            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
-    except OSError as error:
-        what = f"the cluster at {address} cannot be reached ({error})"
-        raise RetryableError(what, "RAY_ADDRESS", "start it (ray start --head), or correct the address") from None
+    Run.from_settings(root, {ENGINE: "ray"})  # raises if Ray is not installed
+    check_address(address)
     return f"ray {metadata.version('ray')}; the cluster: {address or 'started on this machine'}"
 
 
@@ -223,16 +215,5 @@ def _gpu(root: Path) -> str:
     return "no GPU: models score on the CPU"
 
 
-PROBES: Mapping[str, Callable[[Path], str]] = {
-    "python": _python,
-    "disk": _disk,
-    "locks": _locks,
-    "files": _open_files,
-    "memory": _memory,
-    "kernels": _kernels,
-    "hub": _hub,
-    "postgres": _postgres,
-    "ray": _ray,
-    "modal": _modal,
-    "gpu": _gpu,
-}
+_ALL = (_python, _disk, _locks, _files, _memory, _kernels, _hub, _postgres, _ray, _modal, _gpu)
+PROBES: Mapping[str, Callable[[Path], str]] = {probe.__name__.removeprefix("_"): probe for probe in _ALL}

@@ -103,6 +103,21 @@ def program_digest() -> str:
     return digest.hexdigest()
 
 
+def check_address(address: str) -> None:
+    """Raise RetryableError if nothing answers at the address of a cluster."""
+    if address not in ("", "local", "auto"):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), port), _CONNECT_TIMEOUT_S).close()
+        except Exception as error:
+            raise _connection_error(address, error) from error
+
+
+def _connection_error(address: str, error: Exception) -> RetryableError:
+    what, fix = f"cannot connect to Ray: {one_line(error, 200)}", "set it to HOST:PORT of a cluster's head"
+    return RetryableError(what, f"RAY_ADDRESS={address}", f"{fix}, or remove it to start Ray on this machine")
+
+
 def _connect(workers: int, memory: int) -> Any:
     """Connect to the cluster at RAY_ADDRESS; without it, start Ray on this machine."""
     global _is_ours
@@ -115,14 +130,12 @@ def _connect(workers: int, memory: int) -> Any:
         address, on_sigterm = os.environ.get("RAY_ADDRESS") or "local", signal.getsignal(signal.SIGTERM)
         cpus = workers if address == "local" else None
         try:
-            if address not in ("local", "auto"):  # Ray itself would try for minutes
-                host, _, port = address.rpartition(":")
-                socket.create_connection((host.strip("[]"), port), _CONNECT_TIMEOUT_S).close()
+            check_address(address)  # Ray itself would try for minutes
             ray.init(address, num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        except RetryableError:
+            raise
         except Exception as error:
-            what, where = f"cannot connect to Ray: {one_line(error, 200)}", f"RAY_ADDRESS={address}"
-            fix = "set it to HOST:PORT of a cluster's head, or remove it to start Ray on this machine"
-            raise RetryableError(what, where, fix) from error
+            raise _connection_error(address, error) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's action would end the process with status 15
         _is_ours = True
