@@ -164,6 +164,7 @@ def test_a_hub_that_is_away_busy_or_rejects_the_token(
         assert rejected == f"fault HF_TOKEN: {address} rejects the token; set a valid token"
 
 
+@pytest.mark.slow
 def test_a_database_a_cluster_and_a_token_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CORPUSMILL_ENGINE", "CORPUSMILL_LAUNCHER", "DAGSTER_PG_HOST", "RAY_ADDRESS", "MODAL_TOKEN_ID"):
         monkeypatch.delenv(name, raising=False)

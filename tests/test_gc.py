@@ -38,6 +38,7 @@ def cached(root: Path, digest: str, age_days: float) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_it_lists_and_only_with_apply_removes_what_nothing_needs(corpusmill: Corpusmill, with_small: Path) -> None:
     before = corpusmill("status", "healing_text_v1", "--data", with_small, "--json").stdout
 
@@ -92,7 +93,7 @@ def test_cached_files_that_no_manifest_names_are_removed_a_day_after_their_use(
     assert named.exists() and recent.exists() and not unnamed.exists()
 
 
-@pytest.mark.parametrize("age", ["30", "1.5d", ""])
+@pytest.mark.parametrize("age", ["30", *(pytest.param(age, marks=pytest.mark.slow) for age in ("1.5d", ""))])
 def test_an_age_without_unit_is_refused_in_one_line(age: str, corpusmill: Corpusmill, tmp_path: Path) -> None:
     result = corpusmill("gc", "--data", tmp_path, f"--older-than={age}")
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from command_results import DOCS, Corpusmill, blocks_of
 
 AS_JSON = {"CORPUSMILL_LOG": "json"}
@@ -48,6 +49,7 @@ def test_another_form_of_log_lines_is_refused(corpusmill: Corpusmill, tmp_path: 
     )
 
 
+@pytest.mark.slow
 def test_the_documented_metrics_of_a_data_root(corpusmill: Corpusmill, demo_root: Path) -> None:
     [program] = blocks_of(DOCS / "operations.md", "python")
     status = corpusmill("status", "--json", "--data", demo_root).stdout

@@ -7,7 +7,7 @@ if a needed artifact, or the listing of a commit in a recipe, names them.
 
 A garbage artifact first becomes `.NAME.building.N`, the leftover of a dead builder, downstream artifacts first. Then
 the root is surveyed again, so that a build that began meanwhile gets its inputs back, and the rest is removed. After a
-crash, the next removal does the same with what is hidden.
+crash, the next removal does the same with hidden artifacts.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class Survey:
             elif is_locked or is_resumable or is_replaced or not is_old:
                 plan = read_plan(leftover)
                 self._names |= _input_names(plan.get("inputs", ()), plan.get("tokenizer"))
-                self._names.update(*map(_inputs_of, manifests.values()))
+                self._names.update(*map(_input_digests, manifests.values()))
                 self._folders.add(folder)
                 self.unfinished.append(leftover)
                 is_building |= is_locked
@@ -152,7 +152,7 @@ class Survey:
             folder = waiting.pop()
             if folder not in needed:
                 needed.add(folder)
-                names = {name for manifest in self._artifacts[folder] for name in _inputs_of(manifest)}
+                names = {name for manifest in self._artifacts[folder] for name in _input_digests(manifest)}
                 self._names |= names
                 # Of several copies, a requested one is enough.
                 waiting += (copy for name in names if not chosen.intersection(copies[name]) for copy in copies[name])
@@ -163,7 +163,7 @@ class Survey:
         owners = {manifest.digest: folder for folder in folders for manifest in self._artifacts[folder]}
         users: dict[Path, set[Path]] = {folder: set() for folder in sorted(folders)}
         for folder in users:
-            for used in {owners.get(name, folder) for item in self._artifacts[folder] for name in _inputs_of(item)}:
+            for used in {owners.get(name, folder) for item in self._artifacts[folder] for name in _input_digests(item)}:
                 users[used] |= {folder} - {used}
         return [*graphlib.TopologicalSorter(users).static_order()]
 
@@ -201,7 +201,7 @@ def _unreadable_folders(root: Path) -> Iterator[InputError]:
     shipped, own = recipe_paths.PROJECT_RECIPES, root / "recipes"
     for folder in (shipped, *filter(os.path.lexists, (own, *(root / area for area in AREAS)))):
         if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
-            yield RetryableError("the folder cannot be read", folder, "make it readable, or mount what it links to")
+            yield RetryableError("the folder cannot be read", folder, "make it readable, or mount the disk of its link")
     for area in AREAS:
         for parent, names, files in os.walk(root / area):
             names[:] = (name for name in names if not name.startswith("."))
@@ -221,13 +221,13 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named(folder: Path, manifest: Manifest) -> bool:
-    """Check whether a user named an artifact's folder or its recipe file, or copied it."""
+    """Check whether a user named or copied the folder, or named the recipe file."""
     words = manifest.provenance.get("command", {}).get("typed", "corpusmill run").split()
     has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)
     return has_recipe_file or words[1] not in _RECIPE_COMMANDS or not check_record_path(folder).exists()
 
 
-def _inputs_of(manifest: Manifest) -> set[str]:
+def _input_digests(manifest: Manifest) -> set[str]:
     return _input_names(manifest.identity.inputs, manifest.identity.tokenizer)
 
 
