@@ -123,6 +123,7 @@ def test_shipped_recipes_are_one_group_until_the_root_builds_or_copies_them(tmp_
     assert "hub/b199e406369e/wmt/wmt14" in changed and "parallel_text/wmt14_fr_en/sample" in changed
 
 
+@pytest.mark.slow
 def test_an_input_of_several_recipes_of_the_root_is_a_shared_source(notes_root: Path) -> None:
     recipe = notes_root / "recipes" / "mixed.yaml"
     alone = groups_of(notes_root)
