@@ -78,7 +78,8 @@ class Survey:
         self.unfinished: list[Path] = []
         sealed, is_building = dict[Path, Manifest](), False
         # Leftovers are read before artifacts, so that a builder which seals in between is seen.
-        for leftover, folder in _leftovers(root):
+        leftovers, links = _find_leftovers(root)
+        for leftover, folder in leftovers:
             found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
             manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
             whole = None if folder.exists() else manifests.get(folder)
@@ -102,7 +103,7 @@ class Survey:
                 self.garbage.append(Garbage(leftover, "left by a build that ended", folder))
         lineage = Lineage(root)
         sealed |= lineage.sealed
-        self.doubts: list[InputError] = [*errors, *lineage.unreadable.values(), *_unreadable_folders(root)]
+        self.doubts: list[InputError] = [*errors, *lineage.unreadable.values(), *_unreadable_folders(root), *links]
         self.named = [path for path in lineage.sealed if path not in self._folders and _is_named(path, sealed[path])]
         self._folders |= {folder for folder in lineage.sealed if not self._is_old(folder / FILE_NAME)}.union(self.named)
         self._artifacts = _group_members(sealed)
@@ -186,29 +187,28 @@ class Survey:
             return False
 
 
-def _leftovers(root: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield leftovers of builds and rebuilds, each with the folder of its artifact."""
+def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[InputError]]:
+    """Return leftovers, each with the folder of its artifact, and errors about links."""
+    leftovers, links = list[tuple[Path, Path]](), list[InputError]()
     for area in (*AREAS, "rebuilds"):
-        for parent, names, _ in os.walk(root / area):
-            for path in (Path(parent, name) for name in sorted(names)):
-                if (folder := leftover_target(path)) is not None and not path.is_symlink():
-                    yield path, folder
+        for parent, names, files in os.walk(root / area):
+            for path in (Path(parent, name) for name in sorted((*names, *files))):
+                if path.is_symlink():
+                    what = "a link hides what its artifacts were built from"
+                    fix = "mount that folder here instead, or link a whole area"
+                    links.append(RetryableError(what, path, fix))
+                elif (folder := leftover_target(path)) is not None and path.name in names:
+                    leftovers.append((path, folder))
             names[:] = (name for name in names if not name.startswith("."))
+    return leftovers, links
 
 
 def _unreadable_folders(root: Path) -> Iterator[InputError]:
-    """Yield errors about folders whose recipes or artifacts a survey does not see."""
+    """Yield errors about folders whose recipes or artifacts cannot be listed."""
     shipped, own = recipe_paths.PROJECT_RECIPES, root / "recipes"
     for folder in (shipped, *filter(os.path.lexists, (own, *(root / area for area in AREAS)))):
         if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
             yield RetryableError("the folder cannot be read", folder, "make it readable, or mount the disk of its link")
-    for area in AREAS:
-        for parent, names, files in os.walk(root / area):
-            names[:] = (name for name in names if not name.startswith("."))
-            for path in (os.path.join(parent, name) for name in (*names, *files)):
-                if os.path.islink(path):
-                    what = "a link hides what its artifacts were built from"
-                    yield RetryableError(what, path, "mount that folder here instead, or link a whole area")
 
 
 def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]]:

@@ -46,6 +46,8 @@ def _write_word(job: Job) -> BuildResult:
 NODE = Kind("graph/node", StageVersion("node", 1), file_builder(_write_word), "A node.", checks=(FILES,))
 RECIPE, KINDS = GraphRecipe, (NODE,)
 SYSTEMS = Systems({"graph": "graph_system"})
+CHAIN: dict[str, Node] = {"a": ("one", ()), "b": ("two", ("a",)), "c": ("three", ("b",))}
+FORK: dict[str, Node] = CHAIN | {"d": ("four", ("a",))}
 
 
 def write_graph(root: Path, name: str, nodes: Mapping[str, Node]) -> Path:
