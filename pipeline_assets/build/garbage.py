@@ -73,35 +73,15 @@ class Survey:
         read = (other for target in requested.values() for other in (*target.upstream, *target.checked_against))
         self._folders = {*requested, *(root / target.folder for target in read)}
         self._names = set[str]()  # digests and file hashes of inputs
-        self._hidden: dict[Path, Path] = {}
+        self._hidden: dict[Path, Path] = {}  # leftovers that removals made, by the folder of the artifact
+        self._is_building = False
         self.garbage: list[Garbage] = []
         self.unfinished: list[Path] = []
-        sealed, is_building = dict[Path, Manifest](), False
-        # Leftovers are read before artifacts, so that a builder which seals in between is seen.
-        leftovers, links = _find_leftovers(root)
+        sealed, leftovers, links = dict[Path, Manifest](), *_find_leftovers(root)
         for leftover, folder in leftovers:
-            found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
-            manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
-            whole = None if folder.exists() else manifests.get(folder)
-            dated = next((path for path in (leftover / FILE_NAME, leftover / PLAN) if path.exists()), leftover)
-            is_locked, is_old = lock_owner(folder) is not None, self._is_old(dated)
             is_resumable = folder in requested and not requested[folder].matches_recipe(root)
-            is_replaced = whole is not None and ".old." in leftover.name  # by a seal that was cut off
-            has_other_builder = whole is not None and whole.provenance.get(BUILDER) != fencing_number(leftover)
-            if has_other_builder and not is_locked and staging_folders(folder)[-1:] == [leftover]:
-                self._hidden[folder] = leftover
-                self._folders |= set() if is_old else {folder}
-                sealed |= manifests
-            elif is_locked or is_resumable or is_replaced or not is_old:
-                plan = read_plan(leftover)
-                self._names |= _input_names(plan.get("inputs", ()), plan.get("tokenizer"))
-                self._names.update(*map(_input_digests, manifests.values()))
-                self._folders.add(folder)
-                self.unfinished.append(leftover)
-                is_building |= is_locked
-            else:
-                self.garbage.append(Garbage(leftover, "left by a build that ended", folder))
-        lineage = Lineage(root)
+            sealed |= self._read_leftover(leftover, folder, is_resumable)
+        lineage = Lineage(root)  # after the leftovers, so that a builder which seals in between is seen
         sealed |= lineage.sealed
         self.doubts: list[InputError] = [*errors, *lineage.unreadable.values(), *_unreadable_folders(root), *links]
         self.named = [path for path in lineage.sealed if path not in self._folders and _is_named(path, sealed[path])]
@@ -109,10 +89,9 @@ class Survey:
         self._artifacts = _group_members(sealed)
         self._needed = self._artifacts.keys() if self.doubts else self._find_needed()
         for path in self._downstream_first(self._artifacts.keys() - self._needed):
-            self.garbage.append(
-                Garbage(self._hidden.get(path, path), f"nothing needs {self._artifacts[path][0].name}", path)
-            )
-        if not self.doubts and not is_building:
+            reason = f"nothing needs {self._artifacts[path][0].name}"
+            self.garbage.append(Garbage(self._hidden.get(path, path), reason, path))
+        if not self.doubts and not self._is_building:
             self.garbage += self._unneeded_cache(root / CACHE_FOLDER, [recipe.model_dump_json() for recipe in recipes])
 
     def remove(self, garbage: Collection[Garbage]) -> None:
@@ -139,6 +118,30 @@ class Survey:
                         durable.remove(check_record_path(entry.artifact))
                     durable.remove(entry.folder / FILE_NAME)  # first: a part of an artifact is not restored
                     durable.remove(entry.folder)
+
+    def _read_leftover(self, leftover: Path, folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
+        """Note a leftover; return the manifests of an artifact that a removal hid."""
+        found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
+        manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
+        whole = None if folder.exists() else manifests.get(folder)
+        dated = next((path for path in (leftover / FILE_NAME, leftover / PLAN) if path.exists()), leftover)
+        is_locked, is_old = lock_owner(folder) is not None, self._is_old(dated)
+        is_replaced = whole is not None and ".old." in leftover.name  # by a seal that was cut off
+        has_other_builder = whole is not None and whole.provenance.get(BUILDER) != fencing_number(leftover)
+        if has_other_builder and not is_locked and staging_folders(folder)[-1:] == [leftover]:
+            self._hidden[folder] = leftover
+            self._folders |= set() if is_old else {folder}
+            return manifests
+        if is_locked or is_resumable or is_replaced or not is_old:
+            plan = read_plan(leftover)
+            self._names |= _input_names(plan.get("inputs", ()), plan.get("tokenizer"))
+            self._names.update(*map(_input_digests, manifests.values()))
+            self._folders.add(folder)
+            self._is_building |= is_locked
+            self.unfinished.append(leftover)
+        else:
+            self.garbage.append(Garbage(leftover, "left by a build that ended", folder))
+        return {}
 
     def _find_needed(self) -> Set[Path]:
         """Return the folders of needed artifacts, and complete the names of inputs."""
