@@ -62,7 +62,7 @@ def test_an_artifact_that_another_recipe_reads_is_kept_before_and_after_that_bui
 
 
 def test_an_artifact_with_a_file_that_another_artifact_was_built_from_is_kept(tmp_path: Path) -> None:
-    """As a trained tokenizer, which a recipe of another corpus names by its path."""
+    """A trained tokenizer is such a file, which a recipe of another corpus names by its path."""
     write_graph(tmp_path, "words", {"a": ("one", ()), "b": ("two", ())})
     build_graph(tmp_path, "words")
     (tmp_path / "recipes" / "words.yaml").unlink()

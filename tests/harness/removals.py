@@ -1,4 +1,4 @@
-"""Removals of garbage in a data root of graphs, and what they leave."""
+"""Removals of garbage in a data root of graphs, with checks of the rest."""
 
 from pathlib import Path
 
