@@ -30,7 +30,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.publishing.hub_repo import HubRepo
-    from pipeline_assets.trust.push import Store
+    from pipeline_assets.corpus.stores.download import Store
 
 _PUBLISHED = {
     f"nemotron/{name}"

@@ -1,30 +1,23 @@
 """Pull of sealed artifacts from a store.
 
-Files are hashed while they are written. A pull that was interrupted continues, because the finished parts of files have
-receipts in the staging directory, like the shards of a build.
+Files are hashed while they are written. An interrupted pull continues, because the staging directory has receipts for
+the finished parts of files.
 """
 
 import functools
 import hashlib
-import threading
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from pipeline_assets.corpus.readers.hub_files import map_in_order
+from pipeline_assets.corpus.stores.download import STAGE, Store, download_all, receipt_name
+from pipeline_assets.corpus.stores.object_store import StoredObject
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import check_record_path, read_check_results, size_error, try_read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import read_blocks
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
-from pipeline_assets.spine.progress import Progress
-from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
-from pipeline_assets.trust.push import REFS, Entry, Ref, Store, manifest_key, object_key, parse_ref, ref_key
+from pipeline_assets.trust.push import REFS, Entry, Ref, manifest_key, object_key, parse_ref, ref_key
 
-_PART_BYTES = 8 << 20
 _THREADS = 8
-_STAGE = "pull"
-_QUIET_S = 1.0
 _MAX_LISTED = 20
 _PUSH_AGAIN = "delete the object, and push the artifact again from a data root that has it"
 
@@ -34,14 +27,12 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
 
     Raise UsageError that lists the names if no pointer is found, or if there are several.
     """
-    chosen, names = name if name is not None else default, list[str]()
-    pointer = None if chosen is None else store.pointer(ref_key(chosen))
-    if pointer is None:
-        names = [key.removeprefix(f"{REFS}/").removesuffix(".json") for key in store.keys(REFS)]
-    if name is None and len(names) == 1:
-        chosen, pointer = names[0], store.pointer(ref_key(names[0]))
-    if chosen is not None and pointer is not None:
+    chosen = default if name is None else name
+    if chosen is not None and (pointer := store.pointer(ref_key(chosen))) is not None:
         return parse_ref(store, chosen, pointer)
+    names = [key.removeprefix(f"{REFS}/").removesuffix(".json") for key in store.keys(REFS)]
+    if name is None and len(names) == 1:
+        return find_ref(store, names[0], None)
     if not names:
         raise UsageError("the store has no artifacts", store.url, "correct the URL, or push an artifact first")
     more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
@@ -104,11 +95,12 @@ def _pull_missing(store: Store, entry: Entry, folder: Path, replace: bool, log_e
         if is_there():
             staging.discard()
             return 0
-        try:
-            _pull_files(store, manifest, staging, log_every_s)
-        except InputError:
-            staging.discard_if_unstarted()
-            raise
+        objects = {file.path: StoredObject(object_key(file.sha256), file.bytes) for file in manifest.storage}
+        copies = download_all(store, objects, staging, f"pull {manifest.name}", _THREADS, log_every_s)
+        for file, copy in zip(manifest.storage, copies, strict=True):
+            if copy.sha256 != file.sha256:
+                staging.remove_receipt(STAGE, receipt_name(file.path))
+                raise _damaged_error(store, object_key(file.sha256), copy.bytes, copy.sha256, file.sha256)
         staging.seal(*seal, manifest.storage, manifest.provenance)
     return sum(file.bytes for file in manifest.storage)
 
@@ -119,45 +111,6 @@ def _is_there(folder: Path, digest: str) -> bool:
     if sealed is None or sealed.digest != digest:
         return False
     return not any(size_error(folder, file) for file in sealed.storage)
-
-
-def _pull_files(store: Store, manifest: Manifest, staging: StagingDir, log_every_s: float) -> None:
-    total = sum(file.bytes for file in manifest.storage)
-    progress, lock = Progress(f"pull {manifest.name}", total, "bytes", log_every_s, _QUIET_S), threading.Lock()
-
-    def count(more_bytes: int) -> None:
-        with lock:
-            progress.add(more_bytes)
-
-    def pull_file(numbered: tuple[int, StoredFile]) -> None:
-        _pull_file(store, staging, *numbered, count)
-
-    for _ in map_in_order(pull_file, enumerate(manifest.storage), _THREADS):
-        pass
-
-
-def _pull_file(store: Store, staging: StagingDir, number: int, file: StoredFile, count: Callable[[int], None]) -> None:
-    """Write a file in parts with receipts; raise InputError if its hash is wrong."""
-    path, key, digest, done = staging.path(file.path), object_key(file.sha256), hashlib.sha256(), 0
-    durable.reserve(path, file.bytes)
-    while (receipt := staging.receipt(_STAGE, f"{number}-{done}")) is not None:
-        done += receipt.files[0].bytes
-    with open(path, "rb", buffering=0) as earlier:  # the hash of the whole file covers the parts of an earlier run
-        for block in read_blocks(earlier, done):
-            digest.update(block)
-    count(done)
-    while part := store.read(key, done, min(_PART_BYTES, file.bytes - done)) if done < file.bytes else b"":
-        digest.update(part)
-        durable.write_range(path, done, memoryview(part))
-        sha256 = hashlib.sha256(part).hexdigest()
-        written = OutputFile(file.path, 1, len(part), sha256, sha256, done)
-        staging.commit(_STAGE, f"{number}-{done}", Receipt([written], {}))
-        done += len(part)
-        count(len(part))
-    if digest.hexdigest() != file.sha256:
-        for start in range(0, done, _PART_BYTES):
-            staging.remove_receipt(_STAGE, f"{number}-{start}")
-        raise _damaged_error(store, key, done, digest.hexdigest(), file.sha256)
 
 
 def _read_small(store: Store, key: str, sha256: str) -> bytes:

@@ -9,13 +9,12 @@ import contextlib
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
 from pipeline_assets.corpus.publishing.hub_repo import UploadFile
-from pipeline_assets.corpus.stores.hub_store import HubStore
-from pipeline_assets.corpus.stores.object_store import ObjectStore, Pointer
+from pipeline_assets.corpus.stores.download import Store
+from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.artifact import check_record_path, open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.lineage import collect_chain
@@ -24,7 +23,6 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.progress import Progress
 
-Store: TypeAlias = ObjectStore | HubStore
 SCHEMA = "corpusmill/ref/1"
 REFS = "refs"
 _BATCH_FILES = 100  # a hub recommends at most 100 files per commit

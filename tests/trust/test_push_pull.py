@@ -13,6 +13,7 @@ from healing_set import HealingSet, verify
 from object_server import Fault, Kind, ObjectServer, Stored, serving
 
 from pipeline_assets.corpus.publishing.hub_repo import UploadFile
+from pipeline_assets.corpus.stores import download
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import (
     CheckResult,
@@ -156,7 +157,7 @@ def test_a_pull_that_is_cut_off_seals_nothing_and_goes_on_where_it_was(
     share: float,
 ) -> None:
     """Every part of a file that had arrived before is not fetched again."""
-    monkeypatch.setattr(pulling, "_PART_BYTES", 100)
+    monkeypatch.setattr(download, "_PART_BYTES", 100)
     monkeypatch.setattr(pulling, "_THREADS", 1)
     name = name_of(split, made.root)
     send(split, made, store)

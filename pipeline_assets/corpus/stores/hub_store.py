@@ -3,18 +3,16 @@
 The commit of a pointer names its parent, so that it fails if another commit moved the head.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pipeline_assets.corpus.publishing.hub_repo import TOKEN, HubRepo, UploadFile, hf_token
 from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.errors import RetryableError, UsageError
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.readers.hub_http import HubClient
 
 _MAX_MOVES = 8  # of the head by other writers, during one call
 _MAX_POINTER_BYTES = 256 << 20  # a manifest has at most as many
@@ -42,17 +40,25 @@ class HubStore:
             self.repo.create(private=True)
 
     def keys(self, folder: str) -> list[str]:
+        from huggingface_hub.errors import RemoteEntryNotFoundError
+
         client, keys = self.repo.hub.client(), list[str]()
         tree = f"buckets/{self.repo.name}/tree" if self.is_bucket else f"datasets/{self.repo.name}/tree/main"
         url: str | None = f"{client.address}/api/{tree}/{quote(self.prefix + folder, safe='')}?recursive=true"
+
+        def fetch_page(url: str) -> tuple[Any, str | None]:
+            with contextlib.suppress(RemoteEntryNotFoundError):  # a missing folder has no entries
+                return client.fetch_page(url)
+            return [], None
+
         while url is not None:
-            entries, url = self._call(functools.partial(_fetch_page, client, url))
+            entries, url = self._call(functools.partial(fetch_page, url))
             keys += [str(entry["path"]).removeprefix(self.prefix) for entry in entries if entry["type"] == "file"]
         return sorted(keys)
 
-    def read(self, key: str, start: int, size: int, revision: str = "main") -> bytes:
+    def read(self, key: str, start: int, size: int, revision: str | None = None) -> bytes:
         client, name = self.repo.hub.client(), self.repo.name
-        place = f"buckets/{name}/resolve" if self.is_bucket else f"datasets/{name}/resolve/{revision}"
+        place = f"buckets/{name}/resolve" if self.is_bucket else f"datasets/{name}/resolve/{revision or 'main'}"
 
         def fetch() -> bytes:
             url, span = f"{client.address}/{place}/{quote(self.prefix + key)}", f"bytes={start}-{start + size - 1}"
@@ -76,7 +82,7 @@ class HubStore:
             self.repo.commit(head, f"Add {len(missing)} objects", missing)
         raise RetryableError(f"other commits moved the head {_MAX_MOVES} times", self.url, _FIX)
 
-    def pointer(self, key: str, revision: str = "main") -> Pointer | None:
+    def pointer(self, key: str, revision: str | None = None) -> Pointer | None:
         data = self.read(key, 0, _MAX_POINTER_BYTES, revision)
         return Pointer(data) if data else None
 
@@ -91,13 +97,3 @@ class HubStore:
 
     def _call(self, call: Callable[[], T]) -> T:
         return self.repo.hub.call_with_retries(self.repo.name, "main", call)
-
-
-def _fetch_page(client: "HubClient", url: str) -> tuple[list[dict[str, str]], str | None]:
-    """Fetch a page of a listing; a missing folder has no entries."""
-    from huggingface_hub.errors import RemoteEntryNotFoundError
-
-    try:
-        return client.fetch_page(url)
-    except RemoteEntryNotFoundError:
-        return [], None

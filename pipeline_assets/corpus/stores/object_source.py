@@ -1,12 +1,8 @@
 """Sources in object stores, copied into the data root before they are read.
 
-`s3://bucket/prefix` is copied to `object_cache/s3/bucket/prefix`, where the readers of local files read it. Next to a
-file NAME, `.NAME.version` has its ETag or version, and `.NAME.BOOT.part` the bytes that have arrived so far.
+`s3://bucket/prefix` is copied to `object_cache/s3/bucket/prefix`, where the readers of local files read it.
 """
 
-import functools
-import glob
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,19 +12,18 @@ import pydantic
 
 from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.hub_configs import matching_paths
-from pipeline_assets.corpus.readers.hub_files import map_in_order
+from pipeline_assets.corpus.stores.download import download_all, is_downloaded
 from pipeline_assets.corpus.stores.object_store import LIST_AGAIN, ObjectStore, StoredObject
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import Manifest, is_inside
-from pipeline_assets.spine.progress import Progress
+from pipeline_assets.spine.staging import StagingView
 
 CACHE_FOLDER = "object_cache"  # relative to a data root
 VERSIONS = "object_versions"  # key of the provenance of a pin
 _URL = re.compile(r"(s3|gs|az)://([^/@?]+)/?([^@?]*)")
 _CACHED = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
-_PART_BYTES = 8 << 20
 
 
 def source_path(path: str) -> Path:
@@ -96,59 +91,21 @@ def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
 
 def missing_objects(objects: Iterable[StoredObject], folder: Path) -> list[StoredObject]:
     """Return the objects without a complete copy of their version."""
-    return [stored for stored in objects if not _is_copied(stored, folder)]
+    return [stored for stored in objects if not is_downloaded(stored.name, stored, StagingView(folder))]
 
 
 def _copy(url: str, objects: Sequence[StoredObject], folder: Path, settings: RunSettings) -> None:
     for stored in objects:
         if not is_inside(stored.name) or any(part.startswith(".") for part in stored.name.split("/")):
             raise InputError(f"the name {stored.name!r} cannot be a file name below a folder", url, "rename the object")
-    if not missing_objects(objects, folder):
-        return
     durable.make_folder(folder)
-    store = ObjectStore.open(url)
-    with lock_folder(folder):
-        missing = missing_objects(objects, folder)  # another process may have copied some
-        total = sum(stored.bytes for stored in missing)
-        progress = Progress(settings.title(f"fetch {url}"), total, "bytes", settings.log_every_s, quiet_s=1.0)
-        copy = functools.partial(_copy_object, store, folder=folder)
-        for size in map_in_order(copy, missing, settings.fetch_threads):
-            progress.add(size)
-
-
-def _is_copied(stored: StoredObject, folder: Path) -> bool:
-    path = folder / stored.name
-    try:
-        return path.stat().st_size == stored.bytes and _mark(path).read_text(encoding="utf-8") == stored.version
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def _mark(path: Path) -> Path:
-    """Return the path of the file with the version of a copy."""
-    return path.with_name(f".{path.name}.version")
-
-
-def _copy_object(store: ObjectStore, stored: StoredObject, folder: Path) -> int:
-    """Copy a version of an object, continuing an interrupted copy; return its size."""
-    path = folder / stored.name
-    # Bytes that were written before a reboot may be lost, so a part belongs to one boot, as in the hub cache.
-    part = path.with_name(f".{path.name}.{durable.boot_id()}.part")
-    durable.make_folder(path.parent)
-    if not _mark(path).exists() or _mark(path).read_text(encoding="utf-8") != stored.version:
-        for old in (path, *path.parent.glob(f".{glob.escape(path.name)}.*.part")):
-            durable.remove(old)
-        durable.write_durably(_mark(path), stored.version.encode())
-    with durable.name_file_in_errors(part), open(part, "ab") as output:
-        while (done := output.tell()) < stored.bytes:
-            block = store.read(stored.name, done, min(_PART_BYTES, stored.bytes - done), stored.version)
-            if not block:
-                where = f"{store.url}/{stored.name}"
+    with lock_folder(folder):  # another process may be copying some
+        missing = {stored.name: stored for stored in missing_objects(objects, folder)}
+        if not missing:
+            return
+        store, title = ObjectStore.open(url), settings.title(f"fetch {url}")
+        copies = download_all(store, missing, StagingView(folder), title, settings.fetch_threads, settings.log_every_s)
+        for stored, copy in zip(missing.values(), copies, strict=True):
+            if copy.bytes < stored.bytes:
+                where = f"{url}/{stored.name}"
                 raise InputError("the object is missing, or shorter than it was listed", where, LIST_AGAIN)
-            durable.call_failpoint("append", part)
-            output.write(block)
-        output.flush()
-        durable.fsync(output.fileno(), part)
-    os.utime(part, ns=(stored.modified_ns, stored.modified_ns))  # so that a copy made again counts as unchanged
-    durable.rename(part, path)
-    return stored.bytes

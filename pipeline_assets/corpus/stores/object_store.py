@@ -48,12 +48,15 @@ class Pointer:
 
 @dataclass(frozen=True)
 class StoredObject:
-    """Object of a listing, with its ETag or, without one, the store's other version."""
+    """Object to read, with its ETag or, without one, the store's other version.
+
+    `version` and `modified_ns` (since 1970) are None for an object that is named by its content.
+    """
 
     name: str
     bytes: int
-    version: str
-    modified_ns: int  # since 1970
+    version: str | None = None
+    modified_ns: int | None = None
 
 
 @dataclass(frozen=True)

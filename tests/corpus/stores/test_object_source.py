@@ -17,7 +17,7 @@ from stage_a_sources import recipe_content, with_decontamination
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.stores import object_source
+from pipeline_assets.corpus.stores import download
 from pipeline_assets.corpus.stores.object_source import source_path, source_url
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -100,7 +100,7 @@ def test_each_object_is_fetched_once_and_a_second_build_asks_the_store_nothing(
 def test_a_fetch_that_is_cut_off_continues_by_ranges(
     server: ObjectServer, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_source, "_PART_BYTES", 1000)
+    monkeypatch.setattr(download, "_PART_BYTES", 1000)
     build(root)
     whole = gets(server)
     shutil.rmtree(root)
@@ -117,6 +117,25 @@ def test_a_fetch_that_is_cut_off_continues_by_ranges(
     assert len(whole) > 12
     assert gets(server) == whole[7:]
     assert built["stage_a/normalized/notes"].manifest.identity.counts["documents"] == 90
+
+
+def test_damage_in_an_interrupted_copy_is_found_and_the_file_is_fetched_again(
+    server: ObjectServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power failure, the bytes of a file may be lost although its receipt is not."""
+    monkeypatch.setattr(download, "_PART_BYTES", 1000)
+    server.faults = [Fault("403", "GET", "rows", count=1000, after=3)]
+    with pytest.raises(DeniedError):
+        build(root)
+    server.faults = []
+    path = root / "object_cache/s3/bucket/corpora/notes" / NAMES[0]
+    path.write_bytes(bytes(path.stat().st_size))
+    server.requests.clear()
+
+    build(root)
+
+    assert path.read_bytes() == rows_of(NAMES[0])
+    assert gets(server).count(NAMES[0]) == -(-len(rows_of(NAMES[0])) // 1000)
 
 
 def test_a_copy_that_was_removed_is_made_again_of_the_pinned_versions(server: ObjectServer, root: Path) -> None:
@@ -261,6 +280,18 @@ def test_a_name_that_is_no_path_in_the_folder_is_never_a_path(
         build(root)
 
     assert [path for path in tmp_path.rglob("*outside*") if not path.is_relative_to(root / "object_cache")] == []
+
+
+def test_names_that_differ_only_by_a_folder_and_empty_objects_are_copied(server: ObjectServer, root: Path) -> None:
+    server.put("corpora/notes/c.jsonl", b"")
+    server.put("corpora/notes/c.jsonl.json/d.jsonl", rows_of("d", 3))
+
+    built = build(root)
+    server.requests.clear()
+
+    assert built["stage_a/normalized/notes"].manifest.identity.counts["documents"] == 93
+    assert digests(build(root)) == digests(built)
+    assert server.requests == []
 
 
 def test_a_pattern_without_a_match_is_one_line(server: ObjectServer, root: Path) -> None:
