@@ -26,6 +26,7 @@ from pipeline_assets.build.systems import Systems
 from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.hub_listing import read_cached_listing
+from pipeline_assets.corpus.stores import object_source
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import check_record_path
 from pipeline_assets.spine.errors import InputError, RetryableError
@@ -33,7 +34,15 @@ from pipeline_assets.spine.lineage import AREAS, Lineage, scan_folders
 from pipeline_assets.spine.lock import lock_owner, locked
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan
-from pipeline_assets.spine.staging import BUILDER, PLAN, fencing_number, leftover_path, leftover_target, staging_folders
+from pipeline_assets.spine.staging import (
+    BUILDER,
+    PLAN,
+    RECEIPTS,
+    fencing_number,
+    leftover_path,
+    leftover_target,
+    staging_folders,
+)
 
 # Commands that write or read a recipe in the data root; others build in a folder that the user names.
 _RECIPE_COMMANDS = {"run", "demo", "smoke", "stage2", "nemotron", "parallel"}
@@ -92,7 +101,8 @@ class Survey:
             reason = f"nothing needs {self._artifacts[path][0].name}"
             self.garbage.append(Garbage(self._hidden.get(path, path), reason, path))
         if not self.doubts and not self._is_building:
-            self.garbage += self._unneeded_cache(root / CACHE_FOLDER, [recipe.model_dump_json() for recipe in recipes])
+            texts = [recipe.model_dump_json() for recipe in recipes]
+            self.garbage += [*self._unneeded_cache(root / CACHE_FOLDER, texts), *self._unneeded_copies(root, texts)]
 
     def remove(self, garbage: Collection[Garbage]) -> None:
         """Remove some of the garbage, except what another process uses by now."""
@@ -178,6 +188,16 @@ class Survey:
         for folder in sorted(cache.glob("**/bytes/*-*")):
             if ":".join(folder.name.rsplit("-", 1)) not in needed and self._is_unused(folder):
                 yield Garbage(folder, "a cached hub file that no artifact and no recipe names")
+
+    def _unneeded_copies(self, root: Path, recipes: Collection[str]) -> Iterator[Garbage]:
+        """Yield the folders of copied objects that nothing needs."""
+        pins = (item.provenance.get("folder") for folder in self._needed for item in self._artifacts[folder])
+        pinned = [root / pin for pin in pins if pin is not None]
+        for receipts in sorted((root / object_source.CACHE_FOLDER).glob(f"**/{RECEIPTS}")):
+            folder, url = receipts.parent, str(object_source.source_url(receipts.parent))
+            is_named = any(pin.is_relative_to(folder) for pin in pinned) or any(url in text for text in recipes)
+            if not is_named and self._is_unused(folder):
+                yield Garbage(folder, "copies of objects that no artifact and no recipe names")
 
     def _is_unused(self, folder: Path) -> bool:
         paths = [*folder.iterdir()]

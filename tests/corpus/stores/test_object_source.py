@@ -14,6 +14,7 @@ from object_server import SECRET, Fault, ObjectServer, serving
 from stage_a_build import digests, local_source, recipe_of, step
 from stage_a_sources import recipe_content, with_decontamination
 
+from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -205,6 +206,35 @@ def test_a_bit_that_flips_in_the_copy_after_the_pin_is_found(server: ObjectServe
         InputError, match=f"{path}: sha256 is .*, mixed/notes lists .*; the file changed after it was hashed"
     ):
         normalized.kind.build(normalized, run)
+
+
+def test_copies_are_garbage_a_day_later_if_no_artifact_and_no_recipe_names_them(
+    server: ObjectServer, root: Path
+) -> None:
+    build(root)
+    copies, recipe = root / "object_cache/s3/bucket/corpora/notes", root / "recipes/mixed.yaml"
+    recipe.parent.mkdir()
+
+    for path in copies.iterdir():
+        os.utime(path, (0, 0))
+
+    def garbage() -> list[Path]:
+        survey = Survey(root, SYSTEMS)
+        assert survey.doubts == []
+        return [entry.folder for entry in survey.garbage]
+
+    assert garbage() == []
+    shutil.rmtree(root / "stage_a")
+    section = local_source(root, "notes", [], path=URL, files=["**/*.jsonl"])
+    recipe.write_text(yaml.safe_dump(recipe_content("ab" * 20) | {"sources": [section]}))
+    assert garbage() == []
+    recipe.unlink()
+    assert garbage() == [copies]
+
+    survey = Survey(root, SYSTEMS)
+    survey.remove(survey.garbage)
+    assert [*copies.iterdir()] == []
+    assert garbage() == []
 
 
 def test_a_plan_lists_objects_without_fetching_them(server: ObjectServer, root: Path) -> None:
