@@ -15,15 +15,11 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, require_py7zr
 from pipeline_assets.corpus.snapshot.listing import list_snapshot, pin_sample
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.corpus.stores.object_source import (
-    fetch_source,
-    list_objects,
-    missing_objects,
-    restore_source,
-    source_url,
-)
+from pipeline_assets.corpus.stores.download import missing_objects
+from pipeline_assets.corpus.stores.object_source import fetch_source, list_objects, restore_source, source_url
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.staging import StagingView
 
 
 def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tuple[dict[str, Any], SourceFolder | None]:
@@ -67,7 +63,7 @@ def list_inputs(target: Target, run: Run) -> Listing:
     if (url := source_url(folder.path)) is None:
         return Listing.from_files(folder.files())
     objects = list_objects(url, folder.patterns)
-    missing = {f"{url}/{stored.name}": stored.bytes for stored in missing_objects(objects, folder.path)}
+    missing = {f"{url}/{stored.name}": stored.bytes for stored in missing_objects(objects, StagingView(folder.path))}
     return Listing(tuple({"name": stored.name, "bytes": stored.bytes} for stored in objects), missing)
 
 

@@ -6,7 +6,7 @@ After each part of a file, a receipt records the object's version, and the count
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from pipeline_assets.corpus.readers.hub_files import map_in_order
@@ -44,21 +44,39 @@ def download_all(
     return map_in_order(download, objects.items(), threads)
 
 
+def missing_objects(objects: Iterable[StoredObject], folder: StagingView) -> list[StoredObject]:
+    """Return the objects without a complete copy of their version in a folder."""
+
+    def is_complete(stored: StoredObject) -> bool:
+        copy = _find_copy(stored.name, stored, folder)
+        return copy is not None and copy.bytes == stored.bytes and size_error(folder.folder, copy.stored) is None
+
+    return [stored for stored in objects if not is_complete(stored)]
+
+
 def receipt_name(path: str) -> str:
     """Return the name of a file's receipt, which is not a path and never too long."""
     return hashlib.sha256(path.encode()).hexdigest()
 
 
-def is_downloaded(path: str, stored: StoredObject, folder: StagingView) -> bool:
-    """Check whether a file is a complete copy of this version of an object."""
-    copy = _read_record(path, stored, folder)
-    return copy is not None and copy.bytes == stored.bytes and size_error(folder.folder, copy.stored) is None
+def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFile | None:
+    """Return the bytes of an object's version that a file has; None without a receipt."""
+    receipt = folder.receipt(STAGE, receipt_name(path))
+    return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]
 
 
 def _download(
     store: Store, name: str, stored: StoredObject, folder: StagingView, count: Callable[[int], None]
 ) -> OutputFile:
-    path, digest, copy = folder.path(name), hashlib.sha256(), _read_record(name, stored, folder)
+    path, digest, copy = folder.path(name), hashlib.sha256(), _find_copy(name, stored, folder)
+
+    def record(size: int) -> OutputFile:
+        if stored.modified_ns is not None:
+            os.utime(path, ns=(stored.modified_ns, stored.modified_ns))  # a copy made again counts as unchanged
+        durable_part = OutputFile(name, 1, size, digest.hexdigest(), digest.hexdigest(), start=0)
+        folder.commit(STAGE, receipt_name(name), Receipt([durable_part], {}, {"version": stored.version}))
+        return durable_part
+
     if copy is not None and path.exists():
         with open(path, "rb", buffering=0) as earlier:
             for block in read_blocks(earlier, copy.bytes):
@@ -66,30 +84,17 @@ def _download(
     if copy is None or copy.sha256 != digest.hexdigest():
         folder.remove_receipt(STAGE, receipt_name(name))
         durable.remove(path)
+        durable.remove_abandoned(path.parent)
         durable.reserve(path, stored.bytes)
         digest = hashlib.sha256()
-        copy = _record(name, stored, folder, 0, digest.hexdigest())
+        copy = record(0)
     count(copy.bytes)
     while copy.bytes < stored.bytes:
         part = store.read(stored.name, copy.bytes, min(_PART_BYTES, stored.bytes - copy.bytes), stored.version)
         if not part:
             break
         durable.write_range(path, copy.bytes, memoryview(part))
-        if stored.modified_ns is not None:
-            os.utime(path, ns=(stored.modified_ns, stored.modified_ns))
         digest.update(part)
-        copy = _record(name, stored, folder, copy.bytes + len(part), digest.hexdigest())
+        copy = record(copy.bytes + len(part))
         count(len(part))
     return copy
-
-
-def _record(name: str, stored: StoredObject, folder: StagingView, size: int, sha256: str) -> OutputFile:
-    """Record that the first `size` bytes of a file are durable."""
-    copy = OutputFile(name, 1, size, sha256, sha256, start=0)
-    folder.commit(STAGE, receipt_name(name), Receipt([copy], {}, {"version": stored.version}))
-    return copy
-
-
-def _read_record(name: str, stored: StoredObject, folder: StagingView) -> OutputFile | None:
-    receipt = folder.receipt(STAGE, receipt_name(name))
-    return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]

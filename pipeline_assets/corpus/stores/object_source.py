@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ import pydantic
 
 from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.hub_configs import matching_paths
-from pipeline_assets.corpus.stores.download import download_all, is_downloaded
+from pipeline_assets.corpus.stores.download import download_all, missing_objects
 from pipeline_assets.corpus.stores.object_store import LIST_AGAIN, ObjectStore, StoredObject
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.engine import RunSettings
@@ -89,18 +89,13 @@ def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
         _copy(url, objects, folder, settings)
 
 
-def missing_objects(objects: Iterable[StoredObject], folder: Path) -> list[StoredObject]:
-    """Return the objects without a complete copy of their version."""
-    return [stored for stored in objects if not is_downloaded(stored.name, stored, StagingView(folder))]
-
-
 def _copy(url: str, objects: Sequence[StoredObject], folder: Path, settings: RunSettings) -> None:
     for stored in objects:
         if not is_inside(stored.name) or any(part.startswith(".") for part in stored.name.split("/")):
             raise InputError(f"the name {stored.name!r} cannot be a file name below a folder", url, "rename the object")
     durable.make_folder(folder)
     with lock_folder(folder):  # another process may be copying some
-        missing = {stored.name: stored for stored in missing_objects(objects, folder)}
+        missing = {stored.name: stored for stored in missing_objects(objects, StagingView(folder))}
         if not missing:
             return
         store, title = ObjectStore.open(url), settings.title(f"fetch {url}")
