@@ -59,9 +59,9 @@ def gc(
 
 def _lines(root: Path, survey: Survey, sizes: Mapping[Garbage, int]) -> Iterator[str]:
     """Yield lines of artifacts, leftovers, cached files, kept builds and doubts."""
-    sizes_of = {entry.folder.relative_to(root): (size, entry.reason) for entry, size in sizes.items()}
-    listed = {path: size for path, size in sizes_of.items() if path.parts[0] != CACHE_FOLDER}
-    cached = [size for path, (size, _) in sizes_of.items() if path not in listed]
+    rows_by_path = {entry.folder.relative_to(root): (size, entry.reason) for entry, size in sizes.items()}
+    listed = {path: size for path, size in rows_by_path.items() if path.parts[0] != CACHE_FOLDER}
+    cached = [size for path, (size, _) in rows_by_path.items() if path not in listed]
     if cached:
         files = terminal.pluralize(len(cached), "file")
         listed[Path(CACHE_FOLDER)] = sum(cached), f"{files} that no artifact and no recipe names"

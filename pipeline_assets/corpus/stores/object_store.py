@@ -50,7 +50,7 @@ class Pointer:
 class StoredObject:
     """Object to read, with its ETag or, without one, the store's other version.
 
-    `version` and `modified_ns` (since 1970) are None for an object that is named by its content.
+    An object that is named by its content has neither `version` nor `modified_ns` (since 1970).
     """
 
     name: str
