@@ -96,8 +96,8 @@ class ObjectStore:
         """
         wrong = Pointer(b"", {"e_tag": '"0"', "version": "123456789"})
         try:
+            self.replace(_PROBE, b"", None)
             with self._explain(_PROBE):
-                self._put_if(_PROBE, b"", None)
                 if any(self._put_if(_PROBE, b"", before) for before in (None, wrong)):
                     raise UsageError("the store ignores the conditions of writes", self.url, _OTHER_STORE)
         except FileNotFoundError:

@@ -166,6 +166,15 @@ def test_a_store_without_conditional_writes_is_named_before_anything_is_sent(
         s3.prepare_writes()
 
 
+def test_a_conflict_of_the_probe_does_not_count_as_an_ignored_condition(s3: ObjectStore, server: ObjectServer) -> None:
+    """Several pushes into an empty store write the probe at once."""
+    server.faults = [Fault("409", "PUT", "probe")]
+
+    s3.prepare_writes()
+
+    assert server.met["409"] == 1
+
+
 def test_a_missing_bucket_and_a_missing_folder_are_named(server: ObjectServer, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="s3://other/a: bucket or container not found; create it"):
         ObjectStore.open("s3://other/a").prepare_writes()
