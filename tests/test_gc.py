@@ -150,3 +150,16 @@ def test_a_folder_stays_as_long_as_an_artifact_inside_is_needed(corpusmill: Corp
     # Another recipe's selection has the same content, so that this copy is not needed.
     assert [line.split()[0] for line in young.stdout.splitlines()[:-1]] == ["selections/small"]
     assert [line.split()[0] for line in old.stdout.splitlines()[:-1]] == ["megatron/small"]
+
+
+@pytest.mark.slow
+def test_artifacts_of_another_user_stay_and_are_named_as_such(corpusmill: Corpusmill, with_small: Path) -> None:
+    """A link instead of the lock file is refused like the lock file of another user."""
+    lock = with_small / "megatron" / ".small.lock"
+    lock.unlink()
+    lock.symlink_to("elsewhere")
+
+    result = corpusmill("gc", "--data", with_small, "--apply")
+
+    assert result.stdout.splitlines()[-1].endswith("; the rest is in use, or belongs to another user")
+    assert corpusmill("verify", with_small / "megatron" / "small", "--upstream").returncode == 0

@@ -81,7 +81,7 @@ class Survey:
         requested = {root / target.folder: target for recipe in recipes for target in recipe.targets()}
         read = (other for target in requested.values() for other in (*target.upstream, *target.checked_against))
         self._folders = {*requested, *(root / target.folder for target in read)}
-        self._names = set[str]()  # digests and file hashes of inputs
+        self._building_names = set[str]()  # digests and file hashes of the inputs of unfinished builds
         self._hidden: dict[Path, Path] = {}  # leftovers that removals made, by the folder of the artifact
         self._is_building = False
         self.garbage: list[Garbage] = []
@@ -116,13 +116,16 @@ class Survey:
                     if entry.folder.exists() and not any(map(_is_locked, entry.folder.rglob(".*.lock"))):
                         durable.rename(entry.folder, leftover_path(entry.folder, "building", lock.fence))
         now = self._survey_again()
-        for folder in reversed(now._downstream_first(now._hidden.keys() & now._needed)):
+        now._folders |= now._artifacts.keys() - now._hidden.keys()  # what could not be hidden keeps its inputs
+        restored = now._hidden.keys() & (now._needed if now.doubts else now._find_needed())
+        for folder in reversed(now._downstream_first(restored)):
             with contextlib.suppress(InputError), locked(folder, highest_fence(folder)):
                 if now._hidden[folder].exists() and not folder.exists():
                     durable.rename(now._hidden[folder], folder)
         removed = {entry.artifact for entry in garbage}
         for entry in now.garbage:
-            if entry.artifact in removed and entry.artifact not in (None, entry.folder):
+            is_restored = entry.artifact in restored and now._hidden[entry.artifact] == entry.folder
+            if entry.artifact in removed and entry.artifact not in (None, entry.folder) and not is_restored:
                 with contextlib.suppress(InputError), locked(entry.artifact, highest_fence(entry.artifact)):
                     if not entry.artifact.exists():
                         durable.remove(check_record_path(entry.artifact))
@@ -144,8 +147,8 @@ class Survey:
             return manifests
         if is_locked or is_resumable or is_replaced or not is_old:
             plan = read_plan(leftover)
-            self._names |= _input_names(plan.get("inputs", ()), plan.get("tokenizer"))
-            self._names.update(*map(_input_digests, manifests.values()))
+            self._building_names |= _input_names(plan.get("inputs", ()), plan.get("tokenizer"))
+            self._building_names.update(*map(_input_digests, manifests.values()))
             self._folders.add(folder)
             self._is_building |= is_locked
             self.unfinished.append(leftover)
@@ -156,6 +159,7 @@ class Survey:
     def _find_needed(self) -> Set[Path]:
         """Return the folders of needed artifacts, and complete the names of inputs."""
         copies = defaultdict[str, list[Path]](list)
+        self._names = {*self._building_names}
         for folder, manifests in self._artifacts.items():
             for manifest in manifests:
                 for name in (manifest.digest, *(f"sha256:{file.sha256}" for file in manifest.storage)):
@@ -216,11 +220,12 @@ def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[InputErro
     for area in (*AREAS, "rebuilds"):
         for parent, names, files in os.walk(root / area):
             for path in (Path(parent, name) for name in sorted((*names, *files))):
+                folder = leftover_target(path)
                 if path.is_symlink():
                     what = "a link hides what its artifacts were built from"
                     fix = "mount that folder here instead, or link a whole area"
-                    links.append(RetryableError(what, path, fix))
-                elif (folder := leftover_target(path)) is not None and path.name in names:
+                    links += [] if path.name.startswith(".") else [RetryableError(what, path, fix)]
+                elif folder is not None and path.is_dir():
                     leftovers.append((path, folder))
             names[:] = (name for name in names if not name.startswith("."))
     return leftovers, links

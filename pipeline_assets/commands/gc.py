@@ -44,7 +44,7 @@ def gc(
         remaining = [entry.folder for entry in sizes if entry.folder.exists() and any(entry.folder.iterdir())]
         freed -= freed_bytes(remaining)
         summary = f"removed {len(sizes) - len(remaining):,} of {len(sizes):,}, freed {terminal.format_bytes(freed)}"
-        summary += "; the rest is in use by now" if remaining else ""
+        summary += "; the rest is in use, or belongs to another user" if remaining else ""
     content = {
         "data": data,
         "garbage": [{"folder": entry.folder, "reason": entry.reason, "bytes": size} for entry, size in sizes.items()],

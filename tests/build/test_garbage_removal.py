@@ -23,6 +23,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import collect_chain
+from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Identity
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.staging import leftover_path
@@ -63,6 +64,19 @@ def test_a_build_that_begins_during_the_removal_gets_its_inputs_back(tmp_path: P
     assert sealed_in(tmp_path) == {"graph/words/a", "graph/words/new"}
     assert_whole(tmp_path)
     assert set(states(tmp_path).values()) == {"current None"}
+
+
+def test_an_artifact_that_cannot_be_removed_keeps_its_inputs(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", CHAIN)
+    build_graph(tmp_path, "words")
+    (tmp_path / "recipes" / "words.yaml").unlink()
+
+    with locked(tmp_path / "graph" / "words" / "b" / "member"):
+        collect(tmp_path)
+        assert sealed_in(tmp_path) == {"graph/words/a", "graph/words/b"}
+
+    collect(tmp_path)
+    assert sealed_in(tmp_path) == set()
 
 
 def test_a_recipe_that_becomes_unreadable_during_the_removal_keeps_everything(tmp_path: Path) -> None:
