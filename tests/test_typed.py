@@ -127,7 +127,7 @@ def test_of_a_setting_that_a_command_has_itself_there_is_one_option(corpusmill: 
     answers = {name: corpusmill(*name.split(), "--help").stdout for name in ("smoke", "dedup explain")}
 
     assert [text.count("--workers") for text in answers.values()] == [1, 1]
-    assert "  --workers, --log-every, --verbose," in answers["dedup explain"].partition("Also:")[2]
+    assert "  --workers, --engine, --log-every, --verbose," in answers["dedup explain"].partition("Also:")[2]
 
 
 def test_a_pattern_of_shards_names_their_folder(corpusmill: Corpusmill, built_notes: Path) -> None:
