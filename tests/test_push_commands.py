@@ -49,9 +49,10 @@ def test_a_set_is_pushed_pulled_verified_traced_and_current(
     shutil.copytree(demo_root / "recipes", elsewhere / "recipes")
     status = corpusmill("status", "healing_text_v1", "--data", elsewhere)
 
+    rest = "the rest is in the store, compared by name and size"
     size = pushed.stdout.split(" sent of ")[1].split(" in ")[0]
     assert pushed.stdout == f"{SET}: {digest} (new), {size} sent of {size} in 5 artifacts\n"
-    assert again.stdout == f"{SET}: {digest} (unchanged), 0 bytes sent of {size} in 5 artifacts\n"
+    assert again.stdout == f"{SET}: {digest} (unchanged), 0 bytes sent of {size} in 5 artifacts; {rest}\n"
     assert pulled.stdout.startswith(f"{elsewhere / SET}: {digest} of {SET}, ")
     assert pulled.stdout.endswith(" pulled in 5 artifacts\n")
     assert [result.stderr for result in (pushed, again, pulled)] == ["", "", ""]
@@ -141,6 +142,15 @@ def test_a_hub_dataset_is_a_store_and_a_bucket_of_its_files_is_read(
             2,
             "mirror: not the URL of a store; write s3://BUCKET/PREFIX, gs://…, az://CONTAINER/PREF",
         ),
+        ("push {set} s3://", 2, "s3://: not the URL of a store; write s3://BUCKET/PREFIX, gs"),
+        ("push {set} file:///", 2, "file:///: not the URL of a store; write s3://BUCKET/PREF"),
+        ("push {set} file://{set}/tokens.bin", 2, "{set}/tokens.bin: expected a folder, got a file; correct the URL"),
+        ("pull s3://other/x {here}/x", 2, "s3://other/x: bucket or container not found; create it, or correct the URL"),
+        (
+            "pull {url} {here}/x --data {here}/new",
+            2,
+            "{here}/x: the folder is not inside the data root {here}/new; choose one inside, or omit --data",
+        ),
         ("push {set} s3://other/x", 2, "s3://other/x: bucket or container not found; create it, or correct the URL"),
         ("push {set} file://{here}/none", 2, "{here}/none: folder not found; create it, or correct the URL"),
         (
@@ -181,10 +191,58 @@ def test_a_refused_access_is_one_line_that_says_how_to_go_on(
 
     answer = corpusmill("push", demo_root / TRAIN, STORE, env=store)
 
-    fix = "check the credentials in the environment and their permissions"
+    keys = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
+    fix = f"check the permissions, and the credentials in the environment: {keys}"
     assert only_line(answer) == f"{STORE}/probe: the store refuses access (HTTP 403); {fix}"
-    assert answer.stderr.splitlines()[1] == f"to continue: corpusmill push {demo_root / TRAIN} {STORE}"
+    assert answer.stderr.splitlines()[1:] == [f"to continue: corpusmill push {demo_root / TRAIN} {STORE}"]
     assert answer.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("scheme", "variable"), [("s3", "AWS_ACCESS_KEY_ID"), ("gs", "GOOGLE_APPLICATION_CREDENTIALS")]
+)
+def test_without_credentials_their_variables_are_named(
+    corpusmill: Corpusmill, tmp_path: Path, scheme: str, variable: str
+) -> None:
+    """The metadata server, which a cloud machine has, refuses the request for a token."""
+    with ObjectServer() as refusing:
+        refusing.faults = [Fault("403", count=1000)]
+        proxy = {"HTTP_PROXY": refusing.endpoint, "http_proxy": refusing.endpoint, "NO_PROXY": "", "no_proxy": ""}
+        answer = corpusmill("pull", f"{scheme}://bucket/x", tmp_path / "x", env=proxy)
+
+    assert only_line(answer).startswith(f"{scheme}://bucket/x: no credentials found; set {variable}")
+    assert "resume" not in answer.stderr
+
+
+def test_after_an_interrupted_pull_status_names_no_run(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, server: ObjectServer, store: dict[str, str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(demo_root / "recipes", elsewhere / "recipes")
+    corpusmill("push", demo_root / TRAIN, STORE, env=store)
+    server.faults = [Fault("403", "GET", "objects", count=1000)]
+    assert corpusmill("pull", STORE, elsewhere / TRAIN, env=store).returncode == 1
+
+    status = corpusmill("status", "healing_text_v1", "--data", elsewhere)
+
+    assert "to continue: `corpusmill pull` it again" in status.stdout
+    assert "to continue: corpusmill run" not in status.stdout
+
+
+def test_present_artifacts_are_compared_by_size_or_with_replace_by_content(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mirror").mkdir()
+    words = ["pull", f"file://{tmp_path / 'mirror'}", tmp_path / "other" / TRAIN]
+    corpusmill("push", demo_root / TRAIN, words[1])
+    corpusmill(*words)
+
+    again, compared = corpusmill(*words), corpusmill(*words, "--replace")
+
+    nothing = f"{words[2]}: {digest_of(demo_root / TRAIN)} of {TRAIN}, 0 bytes pulled in 0 artifacts"
+    by_size = "already present: 1, compared by size (--replace compares the content)"
+    assert again.stdout == f"{nothing}; {by_size}\n"
+    assert compared.stdout == f"{nothing}; already present: 1, intact\n"
 
 
 def _kill_at_last(left: list[int], victims: list[int]) -> None:

@@ -37,6 +37,7 @@ from pipeline_assets.spine.opening import highest_fence, read_plan
 from pipeline_assets.spine.staging import (
     BUILDER,
     PLAN,
+    PULLED,
     RECEIPTS,
     fencing_number,
     leftover_path,
@@ -64,7 +65,7 @@ class Survey:
     Attributes:
         garbage: Leftovers, then artifacts, downstream first, then cached hub files.
         unfinished: Folders of builds that run, or that `run` would continue.
-        named: Artifacts that no recipe requests, because a user named their folders or recipe files.
+        named: Artifacts that no recipe requests, because a user named their folders or recipe files, or copied them.
         doubts: Recipes, manifests and links that cannot be read; because of them, all artifacts are needed.
     """
 
@@ -249,10 +250,11 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named(folder: Path, manifest: Manifest) -> bool:
-    """Check whether a user named or copied the folder, or named the recipe file."""
+    """Check whether a user named, pulled or copied the folder, or named the recipe file."""
     words = manifest.provenance.get("command", {}).get("typed", "corpusmill run").split()
     has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)
-    return has_recipe_file or words[1] not in _RECIPE_COMMANDS or not check_record_path(folder).exists()
+    is_copy = PULLED in manifest.provenance or not check_record_path(folder).exists()
+    return is_copy or has_recipe_file or words[1] not in _RECIPE_COMMANDS
 
 
 def _input_digests(manifest: Manifest) -> set[str]:

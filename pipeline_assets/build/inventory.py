@@ -18,7 +18,8 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import Builder, lock_owner
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, total_count
-from pipeline_assets.spine.staging import PLAN, RECEIPTS, leftover_folders, leftover_target, staging_folders
+from pipeline_assets.spine.opening import read_plan
+from pipeline_assets.spine.staging import PLAN, PULLED, RECEIPTS, leftover_folders, leftover_target, staging_folders
 
 Condition = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]
 
@@ -32,6 +33,7 @@ class PartialBuild:
         finished_shards: Numbers of finished shards in the newest folder; keys are stages, sorted by name.
         last_write: Time of the last write into the newest folder.
         is_sealing: Whether all shards are built and only the seal is incomplete.
+        is_pull: Whether it is a pull from a store, which a run does not continue.
         builder: Running builder; None if no process holds the lock.
     """
 
@@ -39,6 +41,7 @@ class PartialBuild:
     finished_shards: Mapping[str, int]
     last_write: datetime.datetime
     is_sealing: bool
+    is_pull: bool
     builder: Builder | None
 
 
@@ -161,7 +164,7 @@ def _unfinished(place: Path) -> PartialBuild | None:
     newest = folders[-1]
     shards = dict(Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS).glob("*/*.json"))))
     is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
-    return PartialBuild(folders, shards, _last_write(newest), is_sealing, builder)
+    return PartialBuild(folders, shards, _last_write(newest), is_sealing, PULLED in read_plan(newest), builder)
 
 
 def _partial_folders(place: Path) -> list[Path]:

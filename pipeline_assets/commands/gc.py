@@ -70,6 +70,6 @@ def _lines(root: Path, survey: Survey, sizes: Mapping[Garbage, int]) -> Iterator
     for path in survey.unfinished:
         yield f"kept: {path.relative_to(root)}, an unfinished build of {terminal.format_bytes(folder_bytes(path))}"
     for path in survey.named:
-        yield f"kept: {path.relative_to(root)}, built without a recipe in the data root, or copied here"
+        yield f"kept: {path.relative_to(root)}, built without a recipe in the data root, or pulled or copied here"
     for doubt in survey.doubts:
         yield f"WARNING {doubt}; until then only leftovers are removed"

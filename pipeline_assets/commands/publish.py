@@ -18,8 +18,6 @@ from pipeline_assets.commands.terminal import (
     log_to_stderr,
     pluralize,
     print_lines,
-    resume_hint,
-    running_command,
 )
 from pipeline_assets.spine.artifact import open_artifact, require_manifest
 from pipeline_assets.spine.errors import UsageError
@@ -155,7 +153,9 @@ def push(
     state = "new" if pushed.earlier is None else f"was {pushed.earlier}"
     state = "unchanged" if pushed.earlier == own.digest else state
     sent = f"{format_bytes(pushed.sent)} sent of {format_bytes(pushed.bytes)} in {count}"
-    echo(f"{own.folder}: {own.digest} ({state}), {sent}")
+    compared = "content" if store.startswith("hf:") else "name and size"
+    present = "" if pushed.sent == pushed.bytes else f"; the rest is in the store, compared by {compared}"
+    echo(f"{own.folder}: {own.digest} ({state}), {sent}{present}")
 
 
 def pull(
@@ -163,7 +163,7 @@ def pull(
     folder: Annotated[Path, typer.Argument(help="Folder for the artifact.")],
     ref: Annotated[str | None, typer.Option(help="Name in the store, if FOLDER has another.")] = None,
     upstream: Annotated[bool, typer.Option("--upstream", help="Pull the pushed upstream artifacts too.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace another artifact in FOLDER.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace another artifact or a damaged one.")] = False,
     data: OptionalRoot = None,
 ) -> None:
     """Copy an artifact from an object store; pull again to resume.
@@ -176,36 +176,39 @@ def pull(
     if upstream and root is None:
         fix = "pass the root of upstream artifacts with --data"
         raise UsageError("the folder is not inside a data root", folder, fix)
-    root = (root or folder.parent).resolve()
-    name = folder.resolve().relative_to(root).as_posix() if folder.resolve().is_relative_to(root) else None
+    root, typed = (root or folder.parent).resolve(), folder.resolve()
+    if data is not None and not typed.is_relative_to(root):
+        raise UsageError(f"the folder is not inside the data root {data}", folder, "choose one inside, or omit --data")
+    name = typed.relative_to(root).as_posix() if typed.is_relative_to(root) else None
     with _opened(store, root) as opened:
         found = find_ref(opened, ref, name)
         log_every_s = LOG_EVERY.read(os.environ)
-        count, pulled = pull_all(opened, found, folder, root if upstream else None, replace, log_every_s)
-    own = found.artifacts[0]
-    echo(f"{folder}: {own.digest} of {own.folder}, {format_bytes(pulled)} pulled in {pluralize(count, 'artifact')}")
+        pulled = pull_all(opened, found, folder, root if upstream else None, replace, log_every_s)
+    own, count = found.artifacts[0], pluralize(pulled.artifacts, "artifact")
+    compared = "intact" if replace else "compared by size (--replace compares the content)"
+    present = f"; already present: {pulled.present:,}, {compared}" if pulled.present else ""
+    echo(f"{folder}: {own.digest} of {own.folder}, {format_bytes(pulled.bytes)} pulled in {count}{present}")
 
 
 @contextlib.contextmanager
 def _opened(url: str, root: Path) -> Iterator["Store"]:
-    """Open the store at a URL; after an interruption, print how to resume."""
+    """Open the store at a URL; raise UsageError for another URL."""
     from pipeline_assets.corpus.publishing.hub_repo import TOKEN, HubRepo
     from pipeline_assets.corpus.stores.hub_store import HubStore
     from pipeline_assets.corpus.stores.object_store import ObjectStore
 
     log_to_stderr()
-    url = url.rstrip("/")
+    typed, url = url, url.rstrip("/")
     if "@" in url or "?" in url:
         raise UsageError("the URL must not contain credentials or options", "STORE", "set them in the environment")
     hub = _HUB_URL.fullmatch(url)
-    with resume_hint(running_command()):
-        if hub is not None:
-            token = os.environ.get(TOKEN) or None
-            repo = HubRepo.open(hub["name"], open_hub(root, os.environ), token)
-            prefix = f"{hub['prefix']}/" if hub["prefix"] else ""
-            with repo.limit_requests():
-                yield HubStore(url, repo, prefix, hub["kind"] == "buckets")
-        elif url.startswith(("s3://", "gs://", "az://", "file:///")):
-            yield ObjectStore.open(url)
-        else:
-            raise UsageError("not the URL of a store", url, f"write {_FORMS}")
+    if hub is not None:
+        token = os.environ.get(TOKEN) or None
+        repo = HubRepo.open(hub["name"], open_hub(root, os.environ), token)
+        prefix = f"{hub['prefix']}/" if hub["prefix"] else ""
+        with repo.limit_requests():
+            yield HubStore(url, repo, prefix, hub["kind"] == "buckets")
+    elif url.startswith(("s3://", "gs://", "az://", "file:///")):
+        yield ObjectStore.open(url)
+    else:
+        raise UsageError("not the URL of a store", typed, f"write {_FORMS}")

@@ -154,7 +154,8 @@ def _reason(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
     progress = f"finished: {shards}" if shards else "no shard is finished"
     if unfinished.builder is None and unfinished.is_sealing:
         progress = "all shards are finished, the seal was interrupted"
-    resume = "" if unfinished.builder is not None else f"; to continue: {known.command_for(entry)}"
+    command = "`corpusmill pull` it again" if unfinished.is_pull else known.command_for(entry)
+    resume = "" if unfinished.builder is not None else f"; to continue: {command}"
     return f"{_describe_builder(unfinished)}; {progress}{earlier}{resume}"
 
 
@@ -169,6 +170,7 @@ def _describe_builder(unfinished: inventory.PartialBuild) -> str:
 
 
 def _artifact_json(entry: inventory.ArtifactStatus, known: KnownRecipe) -> dict[str, Any]:
+    is_pull = entry.unfinished is not None and entry.unfinished.is_pull
     return {
         "artifact": entry.target.kind.name,
         "partition": entry.target.partition,
@@ -182,6 +184,6 @@ def _artifact_json(entry: inventory.ArtifactStatus, known: KnownRecipe) -> dict[
         **asdict(entry.size),
         "sealed_at_utc": entry.sealed_at,
         "unfinished": entry.unfinished,
-        "go_on": known.command_for(entry) if entry.condition == "interrupted" else None,
+        "go_on": None if entry.condition != "interrupted" or is_pull else known.command_for(entry),
         "mend": known.command_for(entry) if entry.condition == "damaged" else None,
     }

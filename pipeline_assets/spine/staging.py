@@ -34,6 +34,7 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
 BUILDER = "builder"  # key of the fencing number in the provenance
+PULLED = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
 RECEIPT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 Role = Literal["building", "old"]
 _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)

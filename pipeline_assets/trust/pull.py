@@ -6,15 +6,25 @@ the finished parts of files.
 
 import functools
 import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pipeline_assets.corpus.stores.download import STAGE, Store, download_all, receipt_name
 from pipeline_assets.corpus.stores.object_store import StoredObject
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.artifact import check_record_path, read_check_results, size_error, try_read_manifest
+from pipeline_assets.spine.artifact import (
+    check_record_path,
+    find_damage,
+    member_digests,
+    read_check_results,
+    size_error,
+    try_read_manifest,
+)
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest, is_seal_intact
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
+from pipeline_assets.spine.staging import PULLED
 from pipeline_assets.trust.push import REFS, Entry, Ref, manifest_key, object_key, parse_ref, ref_key
 
 _THREADS = 8
@@ -40,77 +50,108 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
     raise UsageError(f"{what}: {', '.join(names[:_MAX_LISTED])}{more}", store.url, "pass one of the names with --ref")
 
 
-def pull_all(
-    store: Store, ref: Ref, folder: Path, root: Path | None, replace: bool, log_every_s: float
-) -> tuple[int, int]:
+@dataclass(frozen=True)
+class Pulled:
+    """Result of a pull: artifacts pulled, artifacts present before, and bytes pulled."""
+
+    artifacts: int
+    present: int
+    bytes: int
+
+
+def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: bool, log_every_s: float) -> Pulled:
     """Pull an artifact into `folder`, and upstream artifacts into `root`.
 
     Without a root, upstream artifacts are not pulled. Inputs come first, so that an interrupted pull leaves no artifact
-    without them.
-
-    Returns:
-        Number of artifacts, and bytes pulled.
-    """
-    own, pulled = ref.artifacts[0].folder, []
-    for entry in reversed(ref.artifacts):
-        if entry.folder == own or entry.folder.startswith(f"{own}/"):
-            target = folder / PurePosixPath(entry.folder).relative_to(own)
-        elif root is not None:
-            target = root / entry.folder
-        else:
-            continue
-        pulled.append(pull(store, entry, target, replace=replace, log_every_s=log_every_s))
-    return len(pulled), sum(pulled)
-
-
-def pull(store: Store, entry: Entry, folder: Path, *, replace: bool, log_every_s: float) -> int:
-    """Pull one artifact into a folder; return its bytes, or 0 if sealed there.
+    without them. Artifacts that are present are compared by size, or with `replace` by content.
 
     Raises:
-        UsageError: The folder has another or a damaged artifact, and `replace` is not set.
+        UsageError: A folder has another or a damaged artifact and `replace` is not set, or an artifact there would
+            damage another one. No file is written.
         InputError: An object is missing or damaged; the message names it.
     """
-    recover(folder)
-    size = 0 if _is_there(folder, entry.digest) else _pull_missing(store, entry, folder, replace, log_every_s)
-    if entry.checks is not None and read_check_results(folder, entry.digest) is None:
-        durable.write_durably(check_record_path(folder), _read_small(store, object_key(entry.checks), entry.checks))
-    return size
+    own, folder, entries = ref.artifacts[0].folder, folder.parent.resolve() / folder.name, dict[Path, Entry]()
+    for entry in reversed(ref.artifacts):
+        is_own = entry.folder == own or entry.folder.startswith(f"{own}/")
+        if is_own or root is not None:
+            target = folder / PurePosixPath(entry.folder).relative_to(own) if is_own else Path(root or "", entry.folder)
+            if target in entries:
+                what = f"both {own} and its upstream artifact {entries[target].folder} would be in this folder"
+                raise UsageError(what, target, "choose another folder")
+            entries[target] = entry
+    is_there = {
+        target: functools.partial(_is_there, target, entry.digest, replace) for target, entry in entries.items()
+    }
+    for target in entries:
+        recover(target)
+    missing = {target: _read_pushed(store, entries[target]) for target in entries if not is_there[target]()}
+    for target, manifest in reversed(missing.items()):
+        _raise_if_refused(target, manifest, entries, replace)
+    for target, entry in entries.items():
+        if target in missing:
+            _pull(store, missing[target], entry.manifest, target, is_there[target], log_every_s)
+        if entry.checks is not None and read_check_results(target, entry.digest) is None:
+            durable.write_durably(check_record_path(target), _read_small(store, object_key(entry.checks), entry.checks))
+    size = sum(file.bytes for manifest in missing.values() for file in manifest.storage)
+    return Pulled(len(missing), len(entries) - len(missing), size)
 
 
-def _pull_missing(store: Store, entry: Entry, folder: Path, replace: bool, log_every_s: float) -> int:
-    if (folder / FILE_NAME).exists() and not replace:
-        sealed = try_read_manifest(folder)
-        is_other = sealed is not None and sealed.digest != entry.digest
-        what = f"the folder has another artifact, {sealed.digest}" if sealed and is_other else "the artifact is damaged"
-        raise UsageError(what, folder, f"use --replace to pull {entry.digest}, or choose another folder")
-    key, is_there = manifest_key(entry.manifest), functools.partial(_is_there, folder, entry.digest)
+def _read_pushed(store: Store, entry: Entry) -> Manifest:
+    key = manifest_key(entry.manifest)
     manifest = Manifest.from_bytes(_read_small(store, key, entry.manifest), f"{store.url}/{key}")
     if manifest.digest != entry.digest or any(manifest.storage_errors()):
         raise InputError(f"not the manifest of {entry.digest}", f"{store.url}/{key}", _PUSH_AGAIN)
-    seal = (manifest.kind, manifest.name, manifest.identity)
+    return manifest
+
+
+def _raise_if_refused(folder: Path, manifest: Manifest, pulled: Mapping[Path, Entry], replace: bool) -> None:
+    """Raise UsageError if a pull into the folder would replace or damage an artifact."""
+    is_sealed = (folder / FILE_NAME).exists()
+    if is_sealed and not replace:
+        sealed = try_read_manifest(folder)
+        is_other = sealed is not None and sealed.digest != manifest.digest
+        what = f"the folder has another artifact, {sealed.digest}" if sealed and is_other else "the artifact is damaged"
+        raise UsageError(what, folder, f"use --replace to pull {manifest.digest}, or choose another folder")
+    for parent in folder.parents:
+        name, outer = folder.relative_to(parent).as_posix(), None if parent in pulled else try_read_manifest(parent)
+        is_other = outer is not None and member_digests(outer).get(name) != manifest.digest
+        if is_other or (parent in pulled and pulled[parent].folder + f"/{name}" != pulled[folder].folder):
+            raise UsageError(f"the folder is inside the artifact {parent}", folder, "choose another folder")
+    if folder.exists() and not (is_sealed and manifest.storage):  # else the seal replaces the whole folder
+        named = [FILE_NAME, *(path.name for path in pulled if path.parent == folder)]
+        for path in sorted(folder.iterdir(), key=lambda path: (path.name.startswith("."), path.name)):
+            if not any(path.name == name or path.name.startswith(f".{name}.") for name in named):
+                what = f"the folder has files that are not part of the artifact, such as {path.name}"
+                raise UsageError(what, folder, "choose another folder, or move them away")
+
+
+def _pull(
+    store: Store, manifest: Manifest, pushed: str, folder: Path, is_there: Callable[[], bool], log_every_s: float
+) -> None:
+    """Pull one artifact; `pushed` is the sha256 of its manifest file in the store."""
+    seal, provenance = (manifest.kind, manifest.name, manifest.identity), {**manifest.provenance, PULLED: store.url}
     if not manifest.storage:
-        seal_in_place(folder, *seal, manifest.provenance, is_there)
-        return 0
-    with open_staging_dir(folder, {"pull": entry.manifest}) as staging:
+        seal_in_place(folder, *seal, provenance, is_there)
+        return
+    with open_staging_dir(folder, {PULLED: pushed}) as staging:
         if is_there():
             staging.discard()
-            return 0
+            return
         objects = {file.path: StoredObject(object_key(file.sha256), file.bytes) for file in manifest.storage}
         copies = download_all(store, objects, staging, f"pull {manifest.name}", _THREADS, log_every_s)
         for file, copy in zip(manifest.storage, copies, strict=True):
             if copy.sha256 != file.sha256:
                 staging.remove_receipt(STAGE, receipt_name(file.path))
                 raise _damaged_error(store, object_key(file.sha256), copy.bytes, copy.sha256, file.sha256)
-        staging.seal(*seal, manifest.storage, manifest.provenance)
-    return sum(file.bytes for file in manifest.storage)
+        staging.seal(*seal, manifest.storage, provenance)
 
 
-def _is_there(folder: Path, digest: str) -> bool:
-    """Check whether a folder has this artifact, with files of the right sizes."""
+def _is_there(folder: Path, digest: str, by_content: bool) -> bool:
+    """Check whether a folder has this artifact, with files of the right sizes or content."""
     sealed = try_read_manifest(folder)
-    if sealed is None or sealed.digest != digest:
+    if sealed is None or sealed.digest != digest or not is_seal_intact((folder / FILE_NAME).read_bytes()):
         return False
-    return not any(size_error(folder, file) for file in sealed.storage)
+    return not any(find_damage(folder, sealed) if by_content else (size_error(folder, file) for file in sealed.storage))
 
 
 def _read_small(store: Store, key: str, sha256: str) -> bytes:

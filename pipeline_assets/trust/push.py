@@ -16,7 +16,7 @@ from pipeline_assets.corpus.publishing.hub_repo import UploadFile
 from pipeline_assets.corpus.stores.download import Store
 from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.artifact import check_record_path, open_artifact
-from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import collect_chain
 from pipeline_assets.spine.manifest import FILE_NAME, is_inside
 from pipeline_assets.spine.metadata_file import MetadataFile
@@ -100,8 +100,8 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
     """Push a sealed artifact with its members; with `upstream`, its lineage too.
 
     Raises:
-        InputError: An artifact is missing or damaged, or a file differs from its manifest.
-        RetryableError: Another push has replaced the pointer since this one began.
+        InputError: An artifact is missing or damaged, a file differs from its manifest, or another process has replaced
+            the pointer since this push began.
     """
     entries, objects, manifests = list[Entry](), dict[str, UploadFile](), dict[str, UploadFile]()
     with contextlib.ExitStack() as pinned:
@@ -139,7 +139,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
         now = store.pointer(ref_key(name))
         other = None if now is None else parse_ref(store, name, now)
         if other is None or not other.digests() >= ref.digests():  # an equal push may have been faster
-            what = "removed" if other is None else f"replaced by one that leads to {other.artifacts[0].digest}"
+            what = "removed the pointer" if other is None else f"pushed {other.artifacts[0].digest} under this name"
             fix = f"pull {name} to compare, or push again to replace it"
-            raise RetryableError(f"the pointer was {what}, since this push began", f"{store.url}/{ref_key(name)}", fix)
+            raise InputError(f"another process {what} since this push began", f"{store.url}/{ref_key(name)}", fix)
     return Pushed(ref, total, sent, None if earlier is None else earlier.artifacts[0].digest)

@@ -12,6 +12,7 @@ import pytest
 from healing_set import HealingSet, verify
 from object_server import Fault, Kind, ObjectServer, Stored, serving
 
+from pipeline_assets.build.garbage import Survey
 from pipeline_assets.corpus.publishing.hub_repo import UploadFile
 from pipeline_assets.corpus.stores import download
 from pipeline_assets.corpus.stores.object_store import ObjectStore
@@ -24,6 +25,7 @@ from pipeline_assets.spine.artifact import (
     write_check_results,
 )
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust import pull as pulling
 from pipeline_assets.trust.pull import find_ref, pull_all
 from pipeline_assets.trust.push import Pushed, push
@@ -64,7 +66,8 @@ def send(folder: Path, made: HealingSet, store: ObjectStore, upstream: bool = Tr
 
 def fetch(store: ObjectStore, name: str, root: Path, upstream: bool = True, replace: bool = False) -> tuple[int, int]:
     ref = find_ref(store, name, None)
-    return pull_all(store, ref, root / name, root if upstream else None, replace, HOUR_S)
+    pulled = pull_all(store, ref, root / name, root if upstream else None, replace, HOUR_S)
+    return pulled.artifacts + pulled.present, pulled.bytes
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -96,9 +99,9 @@ def test_members_are_pulled_with_their_artifact_into_any_folder(
 ) -> None:
     send(made.folder("dataset"), made, store, upstream=False)
 
-    count, _ = pull_all(store, find_ref(store, None, None), elsewhere / "anywhere", None, False, HOUR_S)
+    pulled = pull_all(store, find_ref(store, None, None), elsewhere / "anywhere", None, False, HOUR_S)
 
-    assert count == 3
+    assert (pulled.artifacts, pulled.present) == (3, 0)
     assert verify(elsewhere / "anywhere").verdict == "intact"
 
 
@@ -134,7 +137,7 @@ def test_a_push_that_is_cut_off_leaves_no_pointer_and_goes_on(
     server.objects.clear()
     server.faults = [Fault("403", "PUT", count=1000, after=int(share * puts))]
 
-    with pytest.raises(DeniedError, match=r"the store refuses access \(HTTP 403\); check the credentials"):
+    with pytest.raises(DeniedError, match=r"the store refuses access \(HTTP 403\); check the permissions"):
         send(split, made, store)
     server.faults = []
     sent_before = sum(len(stored.data) for stored in server.objects.values())
@@ -292,11 +295,10 @@ def test_of_two_pushes_one_wins_and_the_other_is_told(
         return put(store, files)
 
     monkeypatch.setattr(ObjectStore, "put", overtaken)
-    told = (
-        f"s3://bucket/a/refs/{name}.json: the pointer was replaced by one that leads to {winner}, since this push began"
-    )
-    with pytest.raises(RetryableError, match=f"{told}; pull {name} to compare, or push again to replace it"):
+    told = f"s3://bucket/a/refs/{name}.json: another process pushed {winner} under this name since this push began"
+    with pytest.raises(InputError, match=f"{told}; pull {name} to compare, or push again to replace it") as lost:
         send(split, made, store)
+    assert not isinstance(lost.value, RetryableError)  # to repeat the command would replace the winner
     assert find_ref(store, name, None).artifacts[0].digest == winner
 
     again = send(split, made, store)
@@ -315,7 +317,7 @@ def test_simultaneous_pushes_leave_one_whole_artifact(
     def try_push(pusher: HealingSet) -> str | None:
         try:
             return send(pusher.root / name, pusher, store, upstream=False).ref.artifacts[0].digest
-        except RetryableError as error:
+        except InputError as error:
             assert "since this push began" in str(error)
             return None
 
@@ -357,6 +359,93 @@ def test_a_damaged_artifact_is_replaced_only_on_demand(made: HealingSet, store: 
     fetch(store, name, elsewhere, upstream=False, replace=True)
 
     assert verify(elsewhere / name).verdict == "intact"
+
+
+def test_a_refused_pull_changes_no_file(
+    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path, tmp_path: Path
+) -> None:
+    """The folder has another artifact, into which the members of the requested one would be pulled first."""
+    snapshot, dataset = made.folder("snapshot"), made.folder("dataset")
+    send(snapshot, made, store)
+    send(dataset, made, store)
+    snapshot_ref, ref = (find_ref(store, name_of(folder, made.root), None) for folder in (snapshot, dataset))
+    pull_all(store, snapshot_ref, elsewhere, None, False, HOUR_S)
+    before = sorted(elsewhere.parent.rglob("*"))
+
+    for replace, message in ((False, "the folder has another artifact"), (True, "files that are not part of the art")):
+        with pytest.raises(UsageError, match=message):
+            pull_all(store, ref, elsewhere, elsewhere.parent / "root", replace, HOUR_S)
+
+        assert sorted(elsewhere.parent.rglob("*")) == before
+        assert verify(elsewhere).verdict.startswith("intact")
+
+
+def test_an_artifact_is_not_pulled_into_another_one_nor_around_it(
+    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path
+) -> None:
+    send(made.folder("dataset"), made, store)
+    name = name_of(made.folder("dataset"), made.root)
+    ref = find_ref(store, name, None)
+    pull_all(store, ref, elsewhere / "a" / "b", None, False, HOUR_S)
+    before = sorted(elsewhere.rglob("*"))
+
+    for folder in (elsewhere / "a" / "b" / "new", elsewhere / "a" / "b" / "train" / "new"):
+        with pytest.raises(UsageError, match=f"{folder}.*: the folder is inside the artifact {folder.parent}; choose"):
+            pull_all(store, ref, folder, None, False, HOUR_S)
+    for replace in (False, True):
+        with pytest.raises(
+            UsageError, match="files that are not part of the artifact, such as b; choose another folder"
+        ):
+            pull_all(store, ref, elsewhere / "a", None, replace, HOUR_S)
+    with pytest.raises(UsageError, match="would be in this folder; choose another folder"):
+        pull_all(store, ref, elsewhere / ref.artifacts[-1].folder, elsewhere, False, HOUR_S)
+
+    assert sorted(elsewhere.rglob("*")) == before
+    assert verify(elsewhere / "a" / "b").verdict == "intact"
+
+
+def test_a_member_is_pulled_into_its_own_artifact_only(made: HealingSet, store: ObjectStore, elsewhere: Path) -> None:
+    train, dataset = made.folder("train"), made.folder("dataset")
+    send(dataset, made, store, upstream=False)
+    send(train, made, store, upstream=False)
+    fetch(store, name_of(dataset, made.root), elsewhere, upstream=False)
+    shutil.rmtree(elsewhere / name_of(train, made.root))
+
+    fetch(store, name_of(train, made.root), elsewhere, upstream=False)
+    assert verify(elsewhere / name_of(dataset, made.root)).verdict == "intact"
+
+    ref = find_ref(store, name_of(train, made.root), None)
+    with pytest.raises(UsageError, match="the folder is inside the artifact"):
+        pull_all(store, ref, elsewhere / name_of(made.folder("valid"), made.root), None, True, HOUR_S)
+    assert verify(elsewhere / name_of(dataset, made.root)).verdict == "intact"
+
+
+def test_with_replace_files_are_compared_by_content(
+    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path
+) -> None:
+    name = name_of(split, made.root)
+    send(split, made, store, upstream=False)
+    fetch(store, name, elsewhere, upstream=False)
+    path = elsewhere / name / open_artifact(split).manifest.storage[0].path
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"~")
+
+    assert fetch(store, name, elsewhere, upstream=False) == (1, 0)
+    assert fetch(store, name, elsewhere, upstream=False, replace=True)[1] > 0
+
+    assert verify(elsewhere / name).verdict == "intact"
+
+
+def test_pulled_artifacts_and_their_upstream_are_kept_and_named_by_gc(
+    made: HealingSet, store: ObjectStore, elsewhere: Path
+) -> None:
+    send(made.folder("dataset"), made, store)
+    fetch(store, name_of(made.folder("dataset"), made.root), elsewhere)
+
+    survey = Survey(elsewhere, SYSTEMS)
+
+    assert survey.garbage == []
+    assert {path.relative_to(elsewhere) for path in survey.named} == {target.folder for target in made.recipe.targets()}
 
 
 def test_without_a_name_the_only_artifact_is_pulled_and_several_are_listed(

@@ -34,6 +34,12 @@ _PROBE = "probe"
 _OTHER_STORE = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
 LIST_AGAIN = "run the recipe again; if the source was pinned earlier, remove its folder in raw/ first"
 _BEYOND_END = ("HTTP 416", "Generic LocalFileSystem error: Requested range was invalid")
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+_METADATA_SERVER = re.compile(r"169\.254\.169\.254|metadata\.google\.internal")
 _STATUS = re.compile(r"status code: (\d{3})")
 _QUERY = re.compile(r"\?[^\s\"')]*")
 
@@ -83,7 +89,8 @@ class ObjectStore:
         options = {"timeout": "300s", "allow_http": True}  # for a part; the environment chooses the endpoint
         remote = {} if folder else {"retry_config": retries, "client_options": options}
         if folder is not None and not folder.is_dir():  # perhaps its disk is not mounted
-            raise UsageError("folder not found", folder, "create it, or correct the URL")
+            what = "expected a folder, got a file" if folder.exists() else "folder not found"
+            raise UsageError(what, folder, "correct the URL" if folder.exists() else "create it, or correct the URL")
         try:
             return cls(url, from_url(url, **remote), folder)  # type: ignore[call-overload]
         except (BaseError, ValueError) as error:
@@ -101,7 +108,7 @@ class ObjectStore:
                 if any(self._put_if(_PROBE, b"", before) for before in (None, wrong)):
                     raise UsageError("the store ignores the conditions of writes", self.url, _OTHER_STORE)
         except FileNotFoundError:
-            raise UsageError("bucket or container not found", self.url, "create it, or correct the URL") from None
+            raise UsageError(*self._not_found) from None
 
     def keys(self, folder: str) -> list[str]:
         """List the keys in a folder and its subfolders, sorted."""
@@ -244,16 +251,28 @@ class ObjectStore:
         try:
             yield
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            fix = "check the credentials in the environment and their permissions"
+            fix = f"check the permissions, and the credentials in the environment: {self._variables}"
             raise DeniedError(f"the store refuses access ({_describe(error)})", where, fix) from None
         except exceptions.InvalidPathError as error:
             raise InputError(_describe(error), where, "rename the object") from None
         except exceptions.BaseError as error:
             text = _describe(error)
+            if _METADATA_SERVER.search(str(error)):  # whose answer is the role of a cloud machine
+                raise DeniedError("no credentials found", self.url, f"set {self._variables}") from None
+            if text == "HTTP 404":
+                raise UsageError(*self._not_found) from None
             if isinstance(error, exceptions.NotSupportedError) or text in ("HTTP 501", "HTTP 405"):
                 raise UsageError(f"the store does not support this request ({text})", where, _OTHER_STORE) from None
             fix = "run the same command again to resume"
             raise TransientError(f"the request failed ({text})", where, fix) from None
+
+    @property
+    def _not_found(self) -> tuple[str, str, str]:
+        return "bucket or container not found", self.url, "create it, or correct the URL"
+
+    @property
+    def _variables(self) -> str:
+        return _CREDENTIALS.get(self.url[:2], "those of the store")
 
 
 def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
