@@ -250,7 +250,7 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named(folder: Path, manifest: Manifest) -> bool:
-    """Check whether a user named, pulled or copied the folder, or named the recipe file."""
+    """Check whether a user named or copied the folder, or named the recipe file."""
     words = manifest.provenance.get("command", {}).get("typed", "corpusmill run").split()
     has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)
     is_copy = PULLED in manifest.provenance or not check_record_path(folder).exists()

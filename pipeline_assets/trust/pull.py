@@ -147,7 +147,7 @@ def _pull(
 
 
 def _is_there(folder: Path, digest: str, by_content: bool) -> bool:
-    """Check whether a folder has this artifact, with files of the right sizes or content."""
+    """Check whether a folder has this artifact, with the right file sizes or content."""
     sealed = try_read_manifest(folder)
     if sealed is None or sealed.digest != digest or not is_seal_intact((folder / FILE_NAME).read_bytes()):
         return False
