@@ -22,8 +22,9 @@ Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 def add_attributes(assets: Assets, used: Collection[str], scheduled: Collection[str]) -> Assets:
     """Add owners, tags, groups and conditions to assets.
 
-    Groups that are not in `used` become one group. An external input is in the group of the only recipe that reads it.
-    An asset of a `scheduled` recipe is built when an input artifact was, if its sensor is switched on in the UI.
+    Groups that are not in `used` become one group. An external input is in the group of its reader, if only one recipe
+    reads it. If the sensor for conditions is on in the UI, an asset of a `scheduled` recipe is built when an input
+    artifact was.
     """
     specs = [spec for asset in assets for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])]
     owned, readers = _owners_and_tags(), dict[dg.AssetKey, set[str | None]]()

@@ -19,7 +19,7 @@ _PROJECT = Path(__file__).parents[1]
 def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
     """Return links to the kernels of a kind, then to the function that calls them.
 
-    Kernels are functions of `corpus` whose first argument is the staging directory. The links import no module.
+    Kernels are functions of `corpus` whose first argument is the staging directory. No module is imported to find them.
     """
     build = inspect.unwrap(kind.build)
     places = dict.fromkeys(_kernels(build.__module__, build.__code__.co_firstlineno))
@@ -32,7 +32,7 @@ def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
 
 
 def _kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
-    """Yield the kernels that a function calls, also through functions with the job."""
+    """Yield kernels that a function calls itself, or by functions it passes `job` to."""
     functions, imports = _parse(module)
     calls = [node for node in ast.walk(functions[line]) if isinstance(node, ast.Call) and node.args]
     for call in sorted(calls, key=lambda call: call.lineno):

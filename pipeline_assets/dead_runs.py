@@ -1,8 +1,8 @@
-"""Runs whose processes died with their code server: `python -m pipeline_assets.dead_runs PORT TIME` ends them.
+"""End of the runs whose processes died with their code server.
 
-Each start of a code server calls this with its port and the time of the start, in seconds since 1970. Otherwise these
-runs would keep their places in the queue, and no other run could start. `run_retries` in `dagster.yaml` starts the
-failed runs again.
+Each start of a code server calls `python -m pipeline_assets.dead_runs PORT TIME` with its port and the time of the
+start, in seconds since 1970. Otherwise the dead runs would keep their places in the queue, and no other run could
+start. `run_retries` in `dagster.yaml` starts the failed runs again.
 """
 
 import socket
@@ -17,7 +17,7 @@ _NOTICED_S = 30.0  # the daemon has then noticed the new code server; a run that
 
 
 def end_dead_runs(instance: dg.DagsterInstance, started_at: datetime) -> int:
-    """End runs in progress whose last event is older than a code server; return their number."""
+    """End unfinished runs without an update since `started_at`; return their number."""
     runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED, updated_before=started_at))
     for run in runs:
         if run.status is dg.DagsterRunStatus.CANCELING:

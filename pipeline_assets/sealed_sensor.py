@@ -96,7 +96,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
 
 
 def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_SealedAsset]:
-    """List sealed artifacts, upstream first; repeat one that several recipes request."""
+    """List sealed artifacts, upstream first, once for each recipe that requests one."""
     lineage = Lineage(root)
     manifests = lineage.sealed.values()
     upstream = {item.digest: [entry["digest"] for entry in item.identity.upstream] for item in manifests}
@@ -181,7 +181,7 @@ def _failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg.RunRec
 
 
 def _looks_failed(entry: _SealedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
-    """Check whether an artifact is current, but its last event is older than a failed run."""
+    """Check whether a current artifact has only reports from before its failed run."""
     partitions = None if entry.view.partition is None else [entry.view.partition]
     chosen = dg.AssetRecordsFilter(entry.view.key, asset_partitions=partitions)
     events = instance.fetch_materializations(chosen, limit=1).records
@@ -205,7 +205,7 @@ def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
 
 
 def _must_report(known: object, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether `event` is news; a known failure that a sample found is kept."""
+    """Check whether a result is news; a failure that a sample found is not replaced."""
     if not isinstance(known, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True
     if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):

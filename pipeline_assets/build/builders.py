@@ -56,7 +56,7 @@ def unknown_kind(name: str, stage: StageVersion) -> Kind:
 
 
 def file_builder(make: Callable[[Job], BuildResult]) -> Build:
-    """Return a `build` that links files of the previous recipe or else calls `make`."""
+    """Return a `build` that links the files of an earlier recipe, or calls `make`."""
 
     def build(target: Target, run: Run) -> Artifact:
         labelled = run.for_partition(target.partition)
@@ -72,7 +72,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
 
 def _reuse_earlier(staging: StagingDir, target: Target, root: Path, find_folder: FolderByRole) -> BuildResult | None:
-    """Link the files of an earlier recipe's artifact; None unless it matches `target`."""
+    """Link the files of an earlier recipe's artifact; None if none matches `target`."""
     try:
         artifact = open_artifact(root / find_folder(target.role))
     except (LookupError, InputError):
@@ -114,7 +114,7 @@ def _has_downstream(folder: Path, root: Path) -> bool:
 
 
 def add_plan(content: BuildResult, target: Target) -> BuildResult:
-    """Return a build result with the target's planned figures in its provenance."""
+    """Return a build result with the target's planned numbers in its provenance."""
     figures = target.kind.planner.figures(target, content.external_inputs)
     planned = {name: vars(figure) for name, figure in figures.items()}
     provenance = {**content.provenance, "planned": planned | content.provenance.get("planned", {})}

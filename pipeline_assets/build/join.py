@@ -24,9 +24,9 @@ _MIN_PAUSE_S, _MAX_PAUSE_S = 0.2, 5.0  # a new artifact is noticed soon; a hundr
 def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]:
     """Build targets together with other processes, and yield the outcome of each.
 
-    `targets` are upstream first. A locked target is skipped and tried later. The lock covers checks and copies, so they
-    are made once, by the process that seals; only after its death, another process makes them. If another process
-    failed, its target has neither an artifact nor a lock, so this process tries to build it.
+    `targets` are upstream first. A locked target is skipped and tried later. A process keeps the lock until it has run
+    the checks and copied the manifest; if it dies before, another process does both. If another process failed to build
+    a target, there is neither an artifact nor a lock, so this process tries to build it.
 
     Raises:
         RetryableError: Locks in the data root exclude only processes of this machine.
@@ -63,7 +63,7 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
 
 
 def _locked_unless_done(target: Target, run: Run) -> contextlib.AbstractContextManager[object]:
-    """Lock a target until its checks have run; the lock of its build ends at the seal."""
+    """Lock a target for its build and checks; return no lock if it is up to date."""
     folder = run.root / target.folder
     is_done = target.is_up_to_date(run.root)
     return contextlib.nullcontext() if is_done else locked(folder.with_name(f"{folder.name}.join"))

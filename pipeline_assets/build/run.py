@@ -52,7 +52,7 @@ SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD, ENGINE)
 
 
 def _read_choice(variables: Mapping[str, str], name: str, known: tuple[str, ...], default: str) -> str:
-    """Return the value of a variable; raise UsageError if it is unknown."""
+    """Return a variable's value or default; raise UsageError unless it is `known`."""
     value = variables.get(name) or default
     if value not in known:
         raise UsageError(f"must be {' or '.join(known)}, got {value!r}", name, "correct it")
@@ -156,9 +156,9 @@ def open_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
 
 
 def open_hub_briefly(root: Path, variables: Mapping[str, str]) -> HubFiles:
-    """Return access to the hub for a person who waits: without an answer, one retry.
+    """Return access to the hub for a person who waits: two tries of 10 seconds.
 
-    If the user configured a number of tries, this number and the patience of a build apply.
+    If the user configured a number of tries, the tries and time-outs are those of a build.
     """
     hub = open_hub(root, variables)
     return hub if variables.get(HUB_TRIES.variable) else replace(hub, tries=2, timeout_s=10.0)

@@ -64,9 +64,10 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 
 
 def build_and_check(target: Target, targets: Sequence[Target], run: Run, number: int) -> TargetOutcome:
-    """Build and check a target unless it is up to date or an input outside is missing.
+    """Build and check a target, unless it is up to date or lacks an outside input.
 
-    Bars show `number` as its place among `targets`. Raise InputError if the build or a blocking check failed.
+    An outside input is an artifact that is not in `targets`. Bars show `number` as the target's place in `targets`.
+    Raise InputError if the build or a blocking check failed.
     """
     root = run.root
     if _lacks_input(target, targets, root):

@@ -80,7 +80,7 @@ class Planner:
     plan_tokens: Callable[[Mapping[str, Any]], Forecast | None] = lambda recipe: None
 
     def figures(self, target: "Target", listed: Inputs) -> dict[str, Forecast]:
-        """Return the known figures, from a target's recipe and its external files."""
+        """Return numbers by name that a target's recipe and its external files state."""
         read, tokens = input_figures(() if target.upstream else listed), self.plan_tokens(target.recipe)
         figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}
         return figures if tokens is None else figures | {"tokens": tokens}

@@ -1,6 +1,6 @@
 """The command `doctor`, which examines machine, data root and settings.
 
-Each probe runs in a process of its own, with a time limit, so that no hang and no crash hides the next probe. It
+Each probe runs in a process of its own, with a time limit, so that no hang and no crash hides the next probe. A probe
 returns a finding, or raises a `Doubt` or another error with a fix. Over the network, only the hub, the database and
 the Ray cluster that the settings name are contacted.
 """

@@ -117,7 +117,7 @@ def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """Write each shard's repeats to a work file; list the paths, None without repeats."""
+    """Write each shard's repeats to a work file; return its path, None without any."""
     written: list[Path | None] = [None] * len(paths)
     for block in find_repeats(paths):
         block = block[np.argsort(block["shard"], kind="stable")]
@@ -133,7 +133,7 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
 
 
 def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
-    """Yield for each row the occurrence number of its id: 0 if first, 2 if second.
+    """Yield for each row which document with its id it is: 0 for the first, then 2, 3.
 
     `path` is the shard's file of `write_repeats`. The file is sorted by hash, so it is read once per `_WINDOW_ROWS`
     rows.
@@ -163,7 +163,7 @@ class _Run(NamedTuple):
     ids: int
 
     def read(self, start: int, stop: int) -> NDArray[np.void]:
-        """Read the ids at positions in the run; raise RetryableError if the file ends before them."""
+        """Read ids of the run by position; raise RetryableError if the file is too short."""
         ids = np.fromfile(self.path, _ID_DTYPE, stop - start, offset=(self.start + start) * _ID_DTYPE.itemsize)
         if len(ids) < stop - start:
             what = f"the file has fewer than {self.start + stop:,} ids"
@@ -218,7 +218,7 @@ def _merge_range(runs: Sequence[_Run], starts: _Positions, stops: _Positions, ma
 
 
 def _find_id(ids: NDArray[np.void], sought: np.void) -> tuple[int, int]:
-    """Return the position of the first of the sorted `ids` with the sought hash, and of the first above it."""
+    """Return the span of the sorted `ids` with the sought hash, as start and stop."""
     start, stop = (int(np.searchsorted(ids["high"], sought["high"], side)) for side in ("left", "right"))
     lows = ids["low"][start:stop]
     first, last = (start + int(np.searchsorted(lows, sought["low"], side)) for side in ("left", "right"))

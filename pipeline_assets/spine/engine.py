@@ -44,7 +44,7 @@ class RunSettings:
         subject: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text shards.
         engine: Engine of the workers: processes of this machine, or Ray.
-        worker_bytes: Memory of one worker of a deduplication, which spills larger data to disk; Ray reserves it.
+        worker_bytes: Memory of one worker: deduplication spills what exceeds it to disk, and Ray reserves it.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
     """
@@ -97,8 +97,8 @@ def run_stage(
     Receipts of finished shards are reused; the other shards run, and their receipts are committed under `stage`. If the
     caller stops early, the seal removes the files of the shards whose receipts were not used.
 
-    `warm_up` loads, before the first shard, the data that all shards share: in the fork server, or in this process if
-    it runs the shards. Spawned workers do not call it, but load the data with their first shard.
+    `warm_up` loads, before the first shard, the data that all shards share: in the fork server, in each process of Ray,
+    or in this process if it runs the shards. Spawned workers do not call it, but load the data with their first shard.
     """
     return stage_runner(work, settings, warm_up)(stage, shards, folder)
 
@@ -106,7 +106,8 @@ def run_stage(
 def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> StageRunner[S]:
     """Return a function that runs stages with the same work, and loads data only once.
 
-    It takes the other arguments of `run_stage`. `work` distinguishes the stages by the types of their shards.
+    The function takes a stage's name, shards and folder, like `run_stage`. `work` distinguishes the stages by the types
+    of their shards.
     """
     run_missing: StageRunner[S] = _run_here(work, warm_up)
     if settings.workers > 0 and settings.engine == "ray":
@@ -135,7 +136,7 @@ def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> St
 def adopt_finished_shards(
     stage: str, shards: Sequence[S], folder: StagingView, settings: RunSettings, run_missing: StageRunner[S]
 ) -> Generator[Receipt]:
-    """Yield the receipts of `shards` in order; `run_missing` runs unfinished shards."""
+    """Yield the receipts of `shards` in order; run unfinished ones with `run_missing`."""
     receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}
     missing = [shard for shard in shards if shard.name not in finished]

@@ -30,14 +30,14 @@ class FutureEngine:
     deaths: tuple[type[BaseException], ...]  # exceptions of a call whose process died
 
     def pool(self, stage: str, work: Work[S], warm_up: WarmUp, folder: StagingView, size: int) -> Pool[S]:
-        """Return a pool of `size` workers for a stage; each has at most one call."""
+        """Return a pool of `size` workers for a stage, with one job each at a time."""
         view = StagingView(folder.folder)  # without the lock, which only this process has
         start = functools.partial(_FutureWorker[S], self, pickle.dumps((work, warm_up)))
         return Pool(stage, start, view, size)
 
 
 class _FutureWorker(Generic[S]):
-    """Place for one call at a time, with the methods of a `Worker`."""
+    """Slot of a pool, with the methods of `Worker`: it submits one job at a time."""
 
     has_retired = False
 
@@ -73,7 +73,7 @@ class _FutureWorker(Generic[S]):
 
 
 def run_pickled(stage: bytes, job: bytes) -> Result:
-    """Run a job of a stage in this process."""
+    """Unpickle and run a job in this process; return a Failure if it raises an error."""
     try:
         work = _load_stage(stage)
     except Exception as error:

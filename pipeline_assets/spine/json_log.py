@@ -19,8 +19,8 @@ def is_json_log() -> bool:
 class JsonFormatter(logging.Formatter):
     """Formatter of records as JSON objects on one line.
 
-    Keys are `time` (UTC), `level`, `message` and `artifact`, the folder that this process is building, or null; and the
-    items of a record's `facts`, such as `stage` and `counts`.
+    Each object has the keys `time` (UTC), `level`, `message` and `artifact`: the folder that this process is building,
+    or null. The items of the record's `facts` are added, such as `stage` and `counts`.
     """
 
     artifact: ClassVar[str | None] = None
@@ -33,7 +33,7 @@ class JsonFormatter(logging.Formatter):
 
 @contextlib.contextmanager
 def logging_artifact(folder: Path) -> Iterator[None]:
-    """Name the artifact that the block builds in JSON log lines."""
+    """Give the log lines of the block the key `artifact` with this folder."""
     JsonFormatter.artifact = str(folder)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Reach of a file system's locks: no process, one machine or all machines."""
+"""Processes that the locks of a file system exclude: none, one machine's, or all."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ _probed_disks: set[int] = set()
 def raise_if_not_exclusive(descriptor: int, path: Path) -> None:
     """Raise RetryableError if a child process can lock a file that is already locked.
 
-    `descriptor` is open on the locked file. Only the first file of each disk is probed, which takes about 20 ms.
+    `descriptor` is open on the locked file. A process probes only the first file of each disk, in 20 ms.
     """
     disk = os.fstat(descriptor).st_dev
     if disk in _probed_disks:
@@ -30,7 +30,7 @@ def raise_if_not_exclusive(descriptor: int, path: Path) -> None:
 
 
 def mounts_of(root: Path, mounts: Path = _MOUNTS) -> list[tuple[str, list[str]]]:
-    """Return (type, options) of each mount of a path's file system; empty without /proc.
+    """Return (type, options) of each mount of a path's disk; none without /proc.
 
     The path need not exist.
     """
@@ -44,7 +44,7 @@ def mounts_of(root: Path, mounts: Path = _MOUNTS) -> list[tuple[str, list[str]]]
 def raise_if_locks_are_local(root: Path, mounts: Path = _MOUNTS) -> None:
     """Raise RetryableError if a mount option keeps the locks of `root` local.
 
-    Without /proc, nothing is checked. The servers of other file systems decide on their own, which no client can see.
+    Without /proc, nothing is checked. Other file systems may keep locks local too, without a sign that a client sees.
     """
     for _, options in mounts_of(root, mounts):
         local = next((option for option in _LOCAL_OPTIONS if option in options), None)

@@ -21,7 +21,7 @@ _MAX_POISON_ROWS = 16  # more in one shard suggest that the worker is broken
 
 
 class PoolWorker(Protocol[S]):
-    """Worker as the pool uses it: a process, or a place for calls of an engine."""
+    """Worker of a pool: a process, or a slot that sends jobs to a `FutureEngine`."""
 
     job: Job[S] | None
     has_retired: bool
@@ -86,7 +86,7 @@ class Pool(Generic[S]):
         return idle
 
     def _wait_for_answers(self) -> Sequence[PoolWorker[S]]:
-        """Wait until at least one busy worker answered or died, and return these workers."""
+        """Wait until a busy worker has answered or died; return all workers that have."""
         busy = [worker for worker in self._workers if worker.job is not None]
         return busy[0].wait_for_any(busy) if busy else []
 

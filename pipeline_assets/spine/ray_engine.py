@@ -1,6 +1,6 @@
 """Ray as an engine: jobs of a stage run as Ray tasks, on one node or on many.
 
-Ray starts workers, chooses nodes and replaces dead ones; shards, receipts and resumption are those of one machine. All
+Ray starts workers, chooses nodes and replaces dead ones; shards, receipts and resumption are as on one machine. All
 nodes have the same program, and see the data root under one path: each process checks both before its first job. Of
 this process's environment, other nodes get only `OPENBLAS_NUM_THREADS`, and no token: only this process uses a hub.
 """
@@ -79,7 +79,7 @@ def disconnect() -> None:
 
 
 def _run_checked(program: str, mark: str, function: Call, stage: bytes, job: bytes) -> Result:
-    """Run a job in a process of a node, unless the node cannot build equal artifacts."""
+    """Run a job on a node; return a Failure if its program or data root differs."""
     if program_digest() != program:
         what = "the program differs from the one on the machine that runs the command"
         fix = "install the same corpusmill, Python and libraries on all nodes"
@@ -95,7 +95,7 @@ _exists = functools.lru_cache(maxsize=1)(os.path.exists)
 
 @functools.cache
 def program_digest() -> str:
-    """Return a hash of the program's source and of versions that affect output."""
+    """Return a hash of the source code, Python, architecture and libraries."""
     digest = hashlib.sha256(repr((platform.python_version(), platform.machine(), library_versions())).encode())
     package = Path(__file__).parents[1]
     for path in sorted(package.rglob("*.py")):
@@ -104,7 +104,7 @@ def program_digest() -> str:
 
 
 def check_address(address: str) -> None:
-    """Raise RetryableError if nothing answers at the address of a cluster."""
+    """Raise RetryableError if nothing answers at HOST:PORT of a cluster."""
     if address not in ("", "local", "auto"):
         host, _, port = address.rpartition(":")
         try:

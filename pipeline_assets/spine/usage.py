@@ -52,12 +52,12 @@ def cpu_seconds() -> float:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the bytes of all files below a folder, hard links once; 0 if missing."""
+    """Return the bytes of files below a folder, hard links counted once; 0 if missing."""
     return sum({(file.st_dev, file.st_ino): file.st_size for file in _files_below(folder).values()}.values())
 
 
 def freed_bytes(folders: Iterable[Path]) -> int:
-    """Return the bytes that the removal of folders frees: of files without a link elsewhere."""
+    """Return the bytes that removing folders frees; files linked elsewhere stay."""
     files = {path: file for folder in folders for path, file in _files_below(folder).items()}.values()
     links = Counter((file.st_dev, file.st_ino) for file in files)
     sizes = {(file.st_dev, file.st_ino): (file.st_size, file.st_nlink) for file in files}

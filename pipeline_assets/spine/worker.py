@@ -27,7 +27,7 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Job(Generic[S]):
-    """Call of a stage in a worker; a `stage` of None commits no receipt."""
+    """Shard for a worker, or rows of it; without a `stage`, no receipt is committed."""
 
     shard: S
     window: Window
@@ -60,7 +60,7 @@ class Failure:
         return cls(error, traceback.format_exc())
 
     def error_in(self, job: "Job | None") -> BaseException:
-        """Return the error; unless it is an InputError, with a note on the shard and the traceback."""
+        """Return the error; note shard and traceback on it unless it is an InputError."""
         if not isinstance(self.error, InputError) and job is not None:
             self.error.add_note(f"in shard {job.shard.name}, in a worker:\n{self.trace}")
         return self.error
@@ -126,7 +126,7 @@ class Worker(Generic[S]):
         return describe_exit(self.process)
 
     def wait_for_any(self, workers: "Sequence[Worker[S]]") -> "Sequence[Worker[S]]":
-        """Wait until at least one of the workers answered or died, and return these workers."""
+        """Wait until a worker has answered or died; return all workers that have."""
         # The pipe of a dead worker is at its end, which also counts as ready.
         busy = {worker.connection: worker for worker in workers}
         return [busy[connection] for connection in wait(list(busy))]  # type: ignore[index]
@@ -212,7 +212,7 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
 
 
 def run_job(work: Work[S], job: Job[S]) -> Receipt | Failure:
-    """Run a job in this process."""
+    """Run a job in this process; return a Failure if it raises an exception."""
     try:
         return run_shard(work, job.shard, job.window, job.folder, job.stage)
     except OSError as error:

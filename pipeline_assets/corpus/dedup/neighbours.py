@@ -162,7 +162,7 @@ class _SketchIndex:
             self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
 
     def near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find the sketches near each query: indices of query and sketch, sorted by both."""
+        """Return pairs of near sketches: indices of the query and the sketch, sorted."""
         if self._gpu is None:
             query, place = self._within(queries)
         else:

@@ -119,7 +119,7 @@ DROPPED_ROW_DTYPE = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a dropped row
 
 
 class _DropDecision(NamedTuple):
-    """Decision to drop a document, see `Decision`; `kept` is the kept one's number."""
+    """Decision to drop a document, see `Decision`; `kept` is the original's number."""
 
     kept: int
     outcome: Outcome
@@ -197,7 +197,7 @@ def decide_shard(
 
 
 def _select_documents(table: pa.Table, documents: NDArray[np.uint64]) -> pa.Table:
-    """Return the rows of consecutive documents, by the column `number`."""
+    """Return the rows whose `number` is in the range of the ascending `documents`."""
     numbers = to_numpy(table["number"])
     return table.filter(bool_column((numbers >= documents[:1]) & (numbers <= documents[-1:])))
 

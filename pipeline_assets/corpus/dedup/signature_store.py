@@ -118,7 +118,7 @@ def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
 
 
 def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
-    """Return the name of each document's store; null for documents of the sources."""
+    """Return the name of each document's store; null for documents of the new corpus."""
     bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
     positions = np.searchsorted(bounds, document_numbers(priorities), side="right")  # first store that ends beyond it
     # The mask of documents in stores is the validity bitmap of the index array: documents of the corpus become null.

@@ -47,7 +47,7 @@ def read_run(path: Path) -> pa.Table:
 
 
 def read_keys(path: Path, sought: NDArray[np.uint64]) -> pa.Table:
-    """Read the rows with ascending keys `sought` of a run with unique keys."""
+    """Read the rows of a run whose unique keys are among the ascending `sought`."""
     table = read_run(path)
     keys = to_numpy(table.column(0))
     rows = np.searchsorted(keys, sought)
@@ -117,21 +117,24 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int =
 
 
 def _find_bounds(samples: NDArray[np.uint64], range_samples: int) -> list[int]:
-    """Return bounds: between two are about `range_samples`, or those of one key."""
+    """Return bounds of ranges that have `range_samples` samples or fewer, or one key."""
     firsts = np.append(np.flatnonzero(is_first_in_group(samples)), len(samples))
     frequent = samples[firsts[:-1][np.diff(firsts) > range_samples // 2]].tolist()
     return [*samples[range_samples::range_samples].tolist(), *frequent, *(key + 1 for key in frequent)]
 
 
 def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
-    """Return the ranges between bounds, the last above all keys; None without runs."""
+    """Return the range between each two bounds, or None for each if there are no runs.
+
+    The last bound exceeds all keys.
+    """
     if not runs:
         return [None] * (len(bounds) - 1)
     return _write_index(folder, runs, bounds, _find_positions(folder, runs, bounds))
 
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
-    """Return the row of each run at which each bound is, shape (bounds, runs)."""
+    """Return, per bound and run, the first row with a key from the bound on."""
     positions = np.empty((len(bounds), len(runs)), _ROW)
     lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it
     for number, run in enumerate(runs):

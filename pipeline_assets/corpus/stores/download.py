@@ -29,7 +29,7 @@ def download_all(
 ) -> Iterator[OutputFile]:
     """Download objects by path; yield the bytes and sha256 of each, in order.
 
-    An object that is missing, or shorter than its size here, yields fewer bytes.
+    For an object that is missing or shorter than listed in `objects`, fewer bytes are yielded.
     """
     total, lock = sum(stored.bytes for stored in objects.values()), threading.Lock()
     progress = Progress(title, total, "bytes", log_every_s, _QUIET_S)
@@ -60,7 +60,7 @@ def receipt_name(path: str) -> str:
 
 
 def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFile | None:
-    """Return the bytes of an object's version that a file has; None without a receipt."""
+    """Return how much of an object's version was copied; None without a receipt of it."""
     receipt = folder.receipt(STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]
 

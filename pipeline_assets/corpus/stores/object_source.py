@@ -27,13 +27,13 @@ _CACHED = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
 
 
 def source_path(path: str) -> Path:
-    """Return the folder of a source's files, or of the copies for a URL."""
+    """Return the folder of a source's files; for a URL, the folder of the copies."""
     match = _URL.fullmatch(path)
     return Path(path) if match is None else Path(CACHE_FOLDER, match[1], match[2], match[3].strip("/"))
 
 
 def check_source_path(path: str) -> str:
-    """Return the path of a source; raise ValueError for a URL of another store."""
+    """Return a source's path; raise ValueError for a URL that is not s3, gs or az."""
     if path.startswith("hf://buckets/"):
         raise ValueError(f"must not be a hub bucket, which has no commits to pin, got {path!r}")
     match = _URL.fullmatch(path)
@@ -48,7 +48,7 @@ SourcePath = Annotated[str, pydantic.AfterValidator(check_source_path)]
 
 
 def source_url(folder: Path) -> str | None:
-    """Return the URL of the objects that are copied to a folder, or None."""
+    """Return the URL whose objects are copied to a folder; None for other folders."""
     match = _CACHED.fullmatch(folder.as_posix())
     return None if match is None else f"{match[1]}://{match[2]}"
 
@@ -78,7 +78,7 @@ def fetch_source(url: str, folder: Path, patterns: Sequence[str], settings: RunS
 def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
     """Copy the pinned versions of a source again if they are missing; else do nothing.
 
-    Raise InputError if an object has another version now.
+    Raise InputError if an object is missing or has another version now.
     """
     url, versions = source_url(folder), pin.provenance.get(VERSIONS)
     if url is not None and versions is not None:

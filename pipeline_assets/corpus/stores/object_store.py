@@ -54,9 +54,9 @@ class Pointer:
 
 @dataclass(frozen=True)
 class StoredObject:
-    """Object to read, with its ETag or, without one, the store's other version.
+    """Object to read; `version` is its ETag, or its version in a store without ETags.
 
-    An object that is named by its content has neither `version` nor `modified_ns` (since 1970).
+    `modified_ns` is in nanoseconds since 1970. Objects that are named by their content need neither attribute.
     """
 
     name: str
@@ -133,7 +133,7 @@ class ObjectStore:
     def read(self, key: str, start: int, size: int, etag: str | None = None) -> bytes:
         """Read `size` bytes from `start`; fewer at the end, none if missing.
 
-        Raise InputError if the object has not this ETag.
+        Raise InputError if `etag` is set and the object has another one.
         """
         import obstore
         from obstore.exceptions import BaseError, PreconditionError
@@ -203,8 +203,8 @@ class ObjectStore:
     def replace(self, key: str, data: bytes, before: Pointer | None) -> bool:
         """Write a pointer; return False if it differs from `before` (None: missing).
 
-        If the answer to a successful put is lost, the pointer has this content. A store that answers 409 to
-        simultaneous puts may have written none of them, so the put is repeated.
+        A pointer that already has this content counts as written: the answer to a put may have been lost. A store that
+        answers 409 to simultaneous puts may have written none of them, so the put is repeated.
         """
         for wait_s in _CONFLICT_WAITS_S:
             with self._explain(key):
@@ -244,7 +244,7 @@ class ObjectStore:
 
     @contextlib.contextmanager
     def _explain(self, key: str) -> Iterator[None]:
-        """Convert errors of `obstore` to one line, except for a missing object."""
+        """Convert errors of `obstore` to InputErrors; a missing object keeps its error."""
         from obstore import exceptions
 
         where = f"{self.url}/{key}".rstrip("/")
