@@ -1,13 +1,14 @@
 """Garbage of a data root: folders that no recipe and no artifact needs.
 
-An artifact is needed if a recipe requests or reads its folder; if a user named its folder or its recipe file, or copied
-it; or if its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. If a
-recipe, a manifest or a linked folder cannot be read, only leftovers of builds are garbage. Cached hub files are needed
-if a needed artifact, or the listing of a commit in a recipe, names them.
+An artifact is needed if it is newer than the minimum age; if a recipe requests or reads its folder; if a user named its
+folder or recipe file, or copied it; or if its digest, or the hash of one of its files, is an input of a needed artifact
+or of an unfinished build. If a recipe, a manifest or a linked folder cannot be read, only leftovers of builds are
+garbage. Cached hub files are needed if a needed artifact, or the listing of a commit in a recipe, names them; copied
+objects are needed if a needed artifact names their folder, or a recipe their URL.
 
-A garbage artifact first becomes `.NAME.building.N`, the leftover of a dead builder, downstream artifacts first. Then
-the root is surveyed again, so that a build that began meanwhile gets its inputs back, and the rest is removed. After a
-crash, the next removal does the same with hidden artifacts.
+A garbage artifact is first hidden as `.NAME.building.N`, like the leftover of a dead builder, after all artifacts that
+were built from it. Then the root is surveyed again: hidden artifacts that a new build needs are restored, the others
+are removed. After a crash, the next removal restores or removes the hidden artifacts.
 """
 
 import contextlib
@@ -52,7 +53,7 @@ _CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks its ar
 
 @dataclass(frozen=True)
 class Garbage:
-    """Folder that nothing needs, with its artifact's folder; None for cached files."""
+    """Folder that nothing needs; `artifact` is its artifact's folder, None in a cache."""
 
     folder: Path
     reason: str
@@ -63,16 +64,16 @@ class Survey:
     """Needs and garbage of a data root at one moment.
 
     Attributes:
-        garbage: Leftovers, then artifacts, downstream first, then cached hub files.
-        unfinished: Folders of builds that run, or that `run` would continue.
-        named: Artifacts that no recipe requests, because a user named their folders or recipe files, or copied them.
-        doubts: Recipes, manifests and links that cannot be read; because of them, all artifacts are needed.
+        garbage: Leftovers, then artifacts, downstream first, then cached hub files and copied objects.
+        unfinished: Leftovers to keep: a build uses them or can continue, a seal was cut off, or they are too new.
+        named: Folders of artifacts that no recipe requests, but that a user named, pulled or copied.
+        doubts: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
 
     def __init__(self, root: Path, systems: Systems, min_age_s: float = 0.0, ignored: Collection[str] = ()) -> None:
         """Survey a data root.
 
-        `min_age_s` is the age of garbage in seconds; cached files are at least a day old. `ignored` has the names of
+        Garbage is at least `min_age_s` seconds old, and in a cache also at least a day. `ignored` has the names of
         recipes that count as missing.
         """
         self._survey_again = functools.partial(Survey, root, systems, min_age_s, ignored)
@@ -134,7 +135,7 @@ class Survey:
                     durable.remove(entry.folder)
 
     def _read_leftover(self, leftover: Path, folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
-        """Note a leftover; return the manifests of an artifact that a removal hid."""
+        """Classify a leftover; return the manifests in it if a removal hid it, else none."""
         found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
         whole = None if folder.exists() else manifests.get(folder)
@@ -158,7 +159,7 @@ class Survey:
         return {}
 
     def _find_needed(self) -> Set[Path]:
-        """Return the folders of needed artifacts, and complete the names of inputs."""
+        """Return the folders of needed artifacts; keep the hashes of inputs in `_names`."""
         copies = defaultdict[str, list[Path]](list)
         self._names = {*self._building_names}
         for folder, manifests in self._artifacts.items():

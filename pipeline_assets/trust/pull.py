@@ -33,9 +33,9 @@ _PUSH_AGAIN = "delete the object, and push the artifact again from a data root t
 
 
 def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
-    """Return a pointer by name; without a name, `default` or the only one.
+    """Return the pointer `name`; without a name, `default`, or else the only pointer.
 
-    Raise UsageError that lists the names if no pointer is found, or if there are several.
+    Raise UsageError, which lists the names in the store, if such a pointer is missing.
     """
     chosen = default if name is None else name
     if chosen is not None and (pointer := store.pointer(ref_key(chosen))) is not None:
@@ -52,7 +52,7 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
 
 @dataclass(frozen=True)
 class Pulled:
-    """Result of a pull: artifacts pulled, artifacts present before, and bytes pulled."""
+    """Numbers of artifacts pulled, of artifacts present before, and of bytes pulled."""
 
     artifacts: int
     present: int
@@ -63,11 +63,12 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
     """Pull an artifact into `folder`, and upstream artifacts into `root`.
 
     Without a root, upstream artifacts are not pulled. Inputs come first, so that an interrupted pull leaves no artifact
-    without them. Artifacts that are present are compared by size, or with `replace` by content.
+    without them. An artifact that is present is not pulled if its files have the right sizes, or with `replace` the
+    right content.
 
     Raises:
-        UsageError: A folder has another or a damaged artifact and `replace` is not set, or an artifact there would
-            damage another one. No file is written.
+        UsageError: A folder has another or a damaged artifact and `replace` is not set; it is inside an artifact, or
+            has other files; or two artifacts would have one folder. No file was written.
         InputError: An object is missing or damaged; the message names it.
     """
     own, folder, entries = ref.artifacts[0].folder, folder.parent.resolve() / folder.name, dict[Path, Entry]()
@@ -105,7 +106,7 @@ def _read_pushed(store: Store, entry: Entry) -> Manifest:
 
 
 def _raise_if_refused(folder: Path, manifest: Manifest, pulled: Mapping[Path, Entry], replace: bool) -> None:
-    """Raise UsageError if a pull into the folder would replace or damage an artifact."""
+    """Raise UsageError if a pull into the folder would replace or damage other files."""
     is_sealed = (folder / FILE_NAME).exists()
     if is_sealed and not replace:
         sealed = try_read_manifest(folder)
@@ -147,7 +148,7 @@ def _pull(
 
 
 def _is_there(folder: Path, digest: str, by_content: bool) -> bool:
-    """Check whether a folder has this artifact, with the right file sizes or content."""
+    """Check whether a folder has this artifact; compare files by size or by content."""
     sealed = try_read_manifest(folder)
     if sealed is None or sealed.digest != digest or not is_seal_intact((folder / FILE_NAME).read_bytes()):
         return False
@@ -155,7 +156,7 @@ def _is_there(folder: Path, digest: str, by_content: bool) -> bool:
 
 
 def _read_small(store: Store, key: str, sha256: str) -> bytes:
-    """Read an object into memory; raise InputError if its hash is wrong."""
+    """Read an object into memory; raise InputError if it is missing or damaged."""
     stored = store.pointer(key)
     data = b"" if stored is None else stored.data
     if (actual := hashlib.sha256(data).hexdigest()) != sha256:

@@ -1,8 +1,8 @@
 """Push of sealed artifacts to a store: objects, then manifests, then the pointer.
 
 A store has files as `objects/<first two digits>/<sha256>`, manifest files as `manifests/<sha256>.json`, and pointers as
-`refs/<folder below the data root>.json`. All but the pointers are named by their content. So a push that was
-interrupted sends only the missing files, and a reader never sees a part of an artifact.
+`refs/<folder below the data root>.json`. All but the pointers are named by their content. So after an interruption, the
+next push sends only the missing files, and a reader never sees a part of an artifact.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _QUIET_S = 1.0
 class Entry(msgspec.Struct, frozen=True):
     """Artifact of a pointer: its folder in the data root, and hashes of its files.
 
-    `manifest` is the sha256 of the manifest file, `checks` the sha256 of the record of its checks; None without one.
+    `manifest` is the sha256 of the manifest file, `checks` the sha256 of the check record; None without a record.
     """
 
     folder: str
@@ -85,9 +85,9 @@ def _place(folder: Path, root: Path) -> str:
 
 @dataclass(frozen=True)
 class Pushed:
-    """Result of a push: the pointer, and bytes of the artifacts, in total and sent.
+    """Result of a push: the pointer, the bytes of all its artifacts, and those sent.
 
-    `earlier` is the digest to which the pointer led before; None if it is new.
+    `earlier` is the digest to which the pointer led before; None if it was missing or damaged.
     """
 
     ref: Ref
@@ -101,7 +101,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
 
     Raises:
         InputError: An artifact is missing or damaged, a file differs from its manifest, or another process has replaced
-            the pointer since this push began.
+            or removed the pointer since this push began.
     """
     entries, objects, manifests = list[Entry](), dict[str, UploadFile](), dict[str, UploadFile]()
     with contextlib.ExitStack() as pinned:
