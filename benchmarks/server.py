@@ -61,7 +61,7 @@ def write_root(root: Path) -> list[list[str]]:
 
 
 def fill(services: Services, keys: Sequence[Sequence[str]]) -> int:
-    """Report a materialization of each asset, and copy it; return the number of events."""
+    """Report and copy a materialization of each asset; return the number of events."""
     environment = services.environment()
     os.environ.update(
         {name: value for name, value in environment.items() if name.startswith(("DAGSTER_", "CORPUSMILL_"))}
