@@ -28,7 +28,7 @@ def build_target(
     read does not match its pinned hash.
 
     Raises:
-        UsageError: The folder has another artifact, and `replace` is not set, or its kind differs.
+        UsageError: The folder has an artifact of another kind; or another artifact, and `replace` is not set.
         InputError: The folder has a damaged artifact, and `replace` is not set; a check blocks an input; an input
             was replaced during the build; or another process is building.
     """
@@ -98,7 +98,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
     """Raise an error if the folder has an artifact that must not be replaced.
 
     Raises:
-        UsageError: The artifact does not match and `replace` is not set, or its kind differs.
+        UsageError: The artifact is of another kind; or it does not match, and `replace` is not set.
         InputError: The artifact is damaged, and `replace` is not set.
     """
     state, reason = target.state(root)

@@ -105,7 +105,8 @@ class Run:
     ) -> Self:
         """Return the settings from arguments, else CORPUSMILL_* variables, else defaults.
 
-        The default hub is that of `open_hub`.
+        The default hub is that of `open_hub`. Raise UsageError if a variable is invalid, or if Ray is not installed but
+        chosen as the engine.
         """
         workers = WORKERS.read(variables) if workers is None else workers
         method = _read_choice(variables, START_METHOD, get_args(StartMethod), default_start_method())
@@ -135,7 +136,7 @@ class Run:
         return self.hub
 
     def for_partition(self, partition: str | None) -> Self:
-        """Return a copy whose progress lines name a partition."""
+        """Return a copy whose progress lines name a partition, or none for None."""
         return replace(self, settings=replace(self.settings, subject=partition or ""))
 
     def provenance(self) -> Mapping[str, Any]:
