@@ -108,11 +108,6 @@ def _read_pushed(store: Store, entry: Entry) -> Manifest:
 def _raise_if_refused(folder: Path, manifest: Manifest, pulled: Mapping[Path, Entry], replace: bool) -> None:
     """Raise UsageError if a pull into the folder would replace or damage other files."""
     is_sealed = (folder / FILE_NAME).exists()
-    if is_sealed and not replace:
-        sealed = try_read_manifest(folder)
-        is_other = sealed is not None and sealed.digest != manifest.digest
-        what = f"the folder has another artifact, {sealed.digest}" if sealed and is_other else "the artifact is damaged"
-        raise UsageError(what, folder, f"use --replace to pull {manifest.digest}, or choose another folder")
     for parent in folder.parents:
         name, outer = folder.relative_to(parent).as_posix(), None if parent in pulled else try_read_manifest(parent)
         is_other = outer is not None and member_digests(outer).get(name) != manifest.digest
@@ -123,7 +118,12 @@ def _raise_if_refused(folder: Path, manifest: Manifest, pulled: Mapping[Path, En
         for path in sorted(folder.iterdir(), key=lambda path: (path.name.startswith("."), path.name)):
             if not any(path.name == name or path.name.startswith(f".{name}.") for name in named):
                 what = f"the folder has files that are not part of the artifact, such as {path.name}"
-                raise UsageError(what, folder, "choose another folder, or move them away")
+                raise UsageError(what, folder, "choose another folder" + ", or move them away" * (not is_sealed))
+    if is_sealed and not replace:
+        sealed = try_read_manifest(folder)
+        is_other = sealed is not None and sealed.digest != manifest.digest
+        what = f"the folder has another artifact, {sealed.digest}" if sealed and is_other else "the artifact is damaged"
+        raise UsageError(what, folder, f"use --replace to pull {manifest.digest}, or choose another folder")
 
 
 def _pull(

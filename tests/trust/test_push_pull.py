@@ -372,8 +372,8 @@ def test_a_refused_pull_changes_no_file(
     pull_all(store, snapshot_ref, elsewhere, None, False, HOUR_S)
     before = sorted(elsewhere.parent.rglob("*"))
 
-    for replace, message in ((False, "the folder has another artifact"), (True, "files that are not part of the art")):
-        with pytest.raises(UsageError, match=message):
+    for replace in (False, True):
+        with pytest.raises(UsageError, match=r"the folder has files that are not part of the artifact, .*folder$"):
             pull_all(store, ref, elsewhere, elsewhere.parent / "root", replace, HOUR_S)
 
         assert sorted(elsewhere.parent.rglob("*")) == before

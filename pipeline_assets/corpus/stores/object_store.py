@@ -94,7 +94,7 @@ class ObjectStore:
         try:
             return cls(url, from_url(url, **remote), folder)  # type: ignore[call-overload]
         except (BaseError, ValueError) as error:
-            raise UsageError(_describe(error), url, "correct the URL, or set the variables of the store") from None
+            raise UsageError(_describe(error), url, f"correct the URL, or set {_variables(url)}") from None
 
     def prepare_writes(self) -> None:
         """Check that the store refuses a put whose condition is false.
@@ -251,14 +251,14 @@ class ObjectStore:
         try:
             yield
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            fix = f"check the permissions, and the credentials in the environment: {self._variables}"
+            fix = f"check the permissions, and the credentials in the environment: {_variables(self.url)}"
             raise DeniedError(f"the store refuses access ({_describe(error)})", where, fix) from None
         except exceptions.InvalidPathError as error:
             raise InputError(_describe(error), where, "rename the object") from None
         except exceptions.BaseError as error:
             text = _describe(error)
             if _METADATA_SERVER.search(str(error)):  # whose answer is the role of a cloud machine
-                raise DeniedError("no credentials found", self.url, f"set {self._variables}") from None
+                raise DeniedError("no credentials found", self.url, f"set {_variables(self.url)}") from None
             if text == "HTTP 404":
                 raise UsageError(*self._not_found) from None
             if isinstance(error, exceptions.NotSupportedError) or text in ("HTTP 501", "HTTP 405"):
@@ -270,9 +270,9 @@ class ObjectStore:
     def _not_found(self) -> tuple[str, str, str]:
         return "bucket or container not found", self.url, "create it, or correct the URL"
 
-    @property
-    def _variables(self) -> str:
-        return _CREDENTIALS.get(self.url[:2], "those of the store")
+
+def _variables(url: str) -> str:
+    return _CREDENTIALS.get(url[:2], "the variables of the store")
 
 
 def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:

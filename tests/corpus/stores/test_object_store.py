@@ -175,6 +175,13 @@ def test_a_conflict_of_the_probe_does_not_count_as_an_ignored_condition(s3: Obje
     assert server.met["409"] == 1
 
 
+def test_without_an_account_of_azure_its_variables_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+
+    with pytest.raises(UsageError, match=r"az://c/x: .*; correct the URL, or set AZURE_STORAGE_ACCOUNT_NAME and AZURE"):
+        ObjectStore.open("az://c/x")
+
+
 def test_a_missing_bucket_and_a_missing_folder_are_named(server: ObjectServer, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="s3://other/a: bucket or container not found; create it"):
         ObjectStore.open("s3://other/a").prepare_writes()
