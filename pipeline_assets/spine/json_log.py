@@ -33,7 +33,7 @@ class JsonFormatter(logging.Formatter):
 
 @contextlib.contextmanager
 def logging_artifact(folder: Path) -> Iterator[None]:
-    """Give the log lines of the block the key `artifact` with this folder."""
+    """Set `artifact` in the JSON log lines of the block to the folder."""
     JsonFormatter.artifact = str(folder)
     try:
         yield

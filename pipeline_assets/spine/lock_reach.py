@@ -18,7 +18,7 @@ _probed_disks: set[int] = set()
 def raise_if_not_exclusive(descriptor: int, path: Path) -> None:
     """Raise RetryableError if a child process can lock a file that is already locked.
 
-    `descriptor` is open on the locked file. A process probes only the first file of each disk, in 20 ms.
+    `descriptor` is open on the locked file. A process probes only the first file of each disk, in about 20 ms.
     """
     disk = os.fstat(descriptor).st_dev
     if disk in _probed_disks:

@@ -91,7 +91,7 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """True if the build needs `--replace`: stale or damaged files, without members."""
+        """True if it is stale or damaged, without members: its build needs `--replace`."""
         return self.status.sealed in ("stale", "damaged") and not self.status.target.members
 
     @property
