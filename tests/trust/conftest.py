@@ -7,6 +7,7 @@ short pages, and quickly built again.
 import dataclasses
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,9 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from healing_build import DATASET, build_all, recipe_of
 from healing_set import HealingSet
+from object_server import ObjectServer, serving
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.engine import RunSettings
 
@@ -83,3 +86,25 @@ def made(made_once: HealingSet, tmp_path: Path) -> HealingSet:
     """A copy of that set. Its hub is gone; what was read from it is in the cache."""
     shutil.copytree(made_once.root, tmp_path / "data")
     return dataclasses.replace(made_once, run=dataclasses.replace(made_once.run, root=tmp_path / "data"))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ObjectServer]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def store(server: ObjectServer) -> ObjectStore:
+    return ObjectStore.open("s3://bucket/a")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    return tmp_path / "elsewhere"
+
+
+@pytest.fixture
+def split(made: HealingSet) -> Path:
+    """Return the folder of a split, a member of a dataset."""
+    return made.folder("train")

@@ -1,18 +1,16 @@
 """Push and pull of sealed artifacts through cuts, flips and races."""
 
-import dataclasses
 import random
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 from healing_set import HealingSet, verify
-from object_server import Fault, Kind, ObjectServer, Stored, serving
+from object_server import Fault, Kind, ObjectServer, Stored
+from pushed_set import HOUR_S, fetch, files_of, name_of, other_set, send
 
-from pipeline_assets.build.garbage import Survey
 from pipeline_assets.corpus.publishing.hub_repo import UploadFile
 from pipeline_assets.corpus.stores import download
 from pipeline_assets.corpus.stores.object_store import ObjectStore
@@ -25,55 +23,10 @@ from pipeline_assets.spine.artifact import (
     write_check_results,
 )
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
-from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust import pull as pulling
 from pipeline_assets.trust.pull import find_ref, pull_all
-from pipeline_assets.trust.push import Pushed, push
 
 pytest.importorskip("obstore", reason="obstore is not installed")
-HOUR_S = 3600.0
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ObjectServer]:
-    with serving(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-def store(server: ObjectServer) -> ObjectStore:
-    return ObjectStore.open("s3://bucket/a")
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Path:
-    return tmp_path / "elsewhere"
-
-
-@pytest.fixture
-def split(made: HealingSet) -> Path:
-    """Return the folder of a split, a member of a dataset."""
-    return made.folder("train")
-
-
-def name_of(folder: Path, root: Path) -> str:
-    return folder.relative_to(root).as_posix()
-
-
-def send(folder: Path, made: HealingSet, store: ObjectStore, upstream: bool = True) -> Pushed:
-    return push(folder, made.root, store, upstream=upstream, log_every_s=HOUR_S)
-
-
-def fetch(store: ObjectStore, name: str, root: Path, upstream: bool = True, replace: bool = False) -> tuple[int, int]:
-    ref = find_ref(store, name, None)
-    pulled = pull_all(store, ref, root / name, root if upstream else None, replace, HOUR_S)
-    return pulled.artifacts + pulled.present, pulled.bytes
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    """Read all files but locks and manifests, which name their builder."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".lock", "fest.json")))
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def test_what_is_pulled_with_its_lineage_is_current_in_another_data_root(
@@ -274,14 +227,6 @@ def test_a_damaged_file_is_not_pushed(made: HealingSet, split: Path, store: Obje
     assert store.keys("refs") == []
 
 
-def other_set(made: HealingSet, folder: Path) -> HealingSet:
-    """Return a set whose split's folder has another artifact: its snapshot."""
-    root = folder / "other"
-    for target in made.recipe.targets()[:1]:
-        shutil.copytree(made.root / target.folder, root / made.folder("train").relative_to(made.root))
-    return dataclasses.replace(made, run=dataclasses.replace(made.run, root=root))
-
-
 def test_of_two_pushes_one_wins_and_the_other_is_told(
     made: HealingSet, split: Path, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,125 +272,6 @@ def test_simultaneous_pushes_leave_one_whole_artifact(
     fetch(store, name, elsewhere, upstream=False)
     assert open_artifact(elsewhere / name).manifest.digest in won
     assert verify(elsewhere / name).verdict == "intact"
-
-
-def test_another_artifact_is_replaced_only_on_demand(
-    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path, tmp_path: Path
-) -> None:
-    other, name = other_set(made, tmp_path), name_of(split, made.root)
-    send(other.root / name, other, store, upstream=False)
-    fetch(store, name, elsewhere, upstream=False)
-    sealed = open_artifact(elsewhere / name).manifest.digest
-    digest = send(split, made, store).ref.artifacts[0].digest
-
-    with pytest.raises(UsageError, match=f"the folder has another artifact, {sealed}; use --replace to pull {digest}"):
-        fetch(store, name, elsewhere, upstream=False)
-    fetch(store, name, elsewhere, upstream=False, replace=True)
-
-    assert open_artifact(elsewhere / name).manifest.digest == digest
-
-
-def test_a_damaged_artifact_is_replaced_only_on_demand(made: HealingSet, store: ObjectStore, elsewhere: Path) -> None:
-    train = made.folder("train")
-    name = name_of(train, made.root)
-    send(train, made, store)
-    fetch(store, name, elsewhere, upstream=False)
-    path = elsewhere / name / open_artifact(train).manifest.storage[0].path
-    path.chmod(0o644)
-    path.write_bytes(b"short")
-
-    with pytest.raises(UsageError, match="the artifact is damaged; use --replace"):
-        fetch(store, name, elsewhere, upstream=False)
-    fetch(store, name, elsewhere, upstream=False, replace=True)
-
-    assert verify(elsewhere / name).verdict == "intact"
-
-
-def test_a_refused_pull_changes_no_file(
-    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path, tmp_path: Path
-) -> None:
-    """The folder has another artifact, into which the members of the requested one would be pulled first."""
-    snapshot, dataset = made.folder("snapshot"), made.folder("dataset")
-    send(snapshot, made, store)
-    send(dataset, made, store)
-    snapshot_ref, ref = (find_ref(store, name_of(folder, made.root), None) for folder in (snapshot, dataset))
-    pull_all(store, snapshot_ref, elsewhere, None, False, HOUR_S)
-    before = sorted(elsewhere.parent.rglob("*"))
-
-    for replace in (False, True):
-        with pytest.raises(UsageError, match=r"the folder has files that are not part of the artifact, .*folder$"):
-            pull_all(store, ref, elsewhere, elsewhere.parent / "root", replace, HOUR_S)
-
-        assert sorted(elsewhere.parent.rglob("*")) == before
-        assert verify(elsewhere).verdict.startswith("intact")
-
-
-def test_an_artifact_is_not_pulled_into_another_one_nor_around_it(
-    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path
-) -> None:
-    send(made.folder("dataset"), made, store)
-    name = name_of(made.folder("dataset"), made.root)
-    ref = find_ref(store, name, None)
-    pull_all(store, ref, elsewhere / "a" / "b", None, False, HOUR_S)
-    before = sorted(elsewhere.rglob("*"))
-
-    for folder in (elsewhere / "a" / "b" / "new", elsewhere / "a" / "b" / "train" / "new"):
-        with pytest.raises(UsageError, match=f"{folder}.*: the folder is inside the artifact {folder.parent}; choose"):
-            pull_all(store, ref, folder, None, False, HOUR_S)
-    for replace in (False, True):
-        with pytest.raises(
-            UsageError, match="files that are not part of the artifact, such as b; choose another folder"
-        ):
-            pull_all(store, ref, elsewhere / "a", None, replace, HOUR_S)
-    with pytest.raises(UsageError, match="would be in this folder; choose another folder"):
-        pull_all(store, ref, elsewhere / ref.artifacts[-1].folder, elsewhere, False, HOUR_S)
-
-    assert sorted(elsewhere.rglob("*")) == before
-    assert verify(elsewhere / "a" / "b").verdict == "intact"
-
-
-def test_a_member_is_pulled_into_its_own_artifact_only(made: HealingSet, store: ObjectStore, elsewhere: Path) -> None:
-    train, dataset = made.folder("train"), made.folder("dataset")
-    send(dataset, made, store, upstream=False)
-    send(train, made, store, upstream=False)
-    fetch(store, name_of(dataset, made.root), elsewhere, upstream=False)
-    shutil.rmtree(elsewhere / name_of(train, made.root))
-
-    fetch(store, name_of(train, made.root), elsewhere, upstream=False)
-    assert verify(elsewhere / name_of(dataset, made.root)).verdict == "intact"
-
-    ref = find_ref(store, name_of(train, made.root), None)
-    with pytest.raises(UsageError, match="the folder is inside the artifact"):
-        pull_all(store, ref, elsewhere / name_of(made.folder("valid"), made.root), None, True, HOUR_S)
-    assert verify(elsewhere / name_of(dataset, made.root)).verdict == "intact"
-
-
-def test_with_replace_files_are_compared_by_content(
-    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path
-) -> None:
-    name = name_of(split, made.root)
-    send(split, made, store, upstream=False)
-    fetch(store, name, elsewhere, upstream=False)
-    path = elsewhere / name / open_artifact(split).manifest.storage[0].path
-    path.chmod(0o644)
-    path.write_bytes(path.read_bytes()[:-1] + b"~")
-
-    assert fetch(store, name, elsewhere, upstream=False) == (1, 0)
-    assert fetch(store, name, elsewhere, upstream=False, replace=True)[1] > 0
-
-    assert verify(elsewhere / name).verdict == "intact"
-
-
-def test_pulled_artifacts_and_their_upstream_are_kept_and_named_by_gc(
-    made: HealingSet, store: ObjectStore, elsewhere: Path
-) -> None:
-    send(made.folder("dataset"), made, store)
-    fetch(store, name_of(made.folder("dataset"), made.root), elsewhere)
-
-    survey = Survey(elsewhere, SYSTEMS)
-
-    assert survey.garbage == []
-    assert {path.relative_to(elsewhere) for path in survey.named} == {target.folder for target in made.recipe.targets()}
 
 
 def test_without_a_name_the_only_artifact_is_pulled_and_several_are_listed(

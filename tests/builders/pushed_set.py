@@ -1,0 +1,41 @@
+"""Push and pull of a healing set's artifacts, in short forms for tests."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+from healing_set import HealingSet
+
+from pipeline_assets.corpus.stores.object_store import ObjectStore
+from pipeline_assets.trust.pull import find_ref, pull_all
+from pipeline_assets.trust.push import Pushed, push
+
+HOUR_S = 3600.0
+
+
+def name_of(folder: Path, root: Path) -> str:
+    return folder.relative_to(root).as_posix()
+
+
+def send(folder: Path, made: HealingSet, store: ObjectStore, upstream: bool = True) -> Pushed:
+    return push(folder, made.root, store, upstream=upstream, log_every_s=HOUR_S)
+
+
+def fetch(store: ObjectStore, name: str, root: Path, upstream: bool = True, replace: bool = False) -> tuple[int, int]:
+    ref = find_ref(store, name, None)
+    pulled = pull_all(store, ref, root / name, root if upstream else None, replace, HOUR_S)
+    return pulled.artifacts + pulled.present, pulled.bytes
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Read all files but locks and manifests, which name their builder."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith((".lock", "fest.json")))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def other_set(made: HealingSet, folder: Path) -> HealingSet:
+    """Return a set whose split's folder has another artifact: its snapshot."""
+    root = folder / "other"
+    for target in made.recipe.targets()[:1]:
+        shutil.copytree(made.root / target.folder, root / made.folder("train").relative_to(made.root))
+    return dataclasses.replace(made, run=dataclasses.replace(made.run, root=root))
