@@ -22,7 +22,6 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.registry import SYSTEMS
 
-pytestmark = pytest.mark.slow
 BUILD_S = 1500
 CORPUSMILL = Path(sys.executable).with_name("corpusmill")
 WRITERS = {
@@ -86,6 +85,7 @@ def is_current(root: Path, name: str) -> bool:
     return {status.sealed for status in artifact_statuses(root, targets)} == {"current"}
 
 
+@pytest.mark.proof
 def test_each_service_is_killed_while_all_five_systems_run_by_schedule_and_backfill(
     undisturbed: dict[str, str], root: Path
 ) -> None:
@@ -123,6 +123,7 @@ def unfinished(services: Services) -> bool:
     return any(status in ("QUEUED", "STARTING", "STARTED", "CANCELING") for status in services.run_statuses())
 
 
+@pytest.mark.slow
 def test_a_used_port_is_named_before_anything_starts(tmp_path: Path) -> None:
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
@@ -136,6 +137,7 @@ def test_a_used_port_is_named_before_anything_starts(tmp_path: Path) -> None:
     assert result.stderr == f"run_local.sh: port {port} must be a free port; {fix}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_all_services_and_a_second_script_is_refused(number: signal.Signals, root: Path) -> None:
     with Services(root, {}) as services:
@@ -154,6 +156,7 @@ def test_a_signal_stops_all_services_and_a_second_script_is_refused(number: sign
         )
 
 
+@pytest.mark.slow
 def test_a_daemon_without_memory_is_replaced_and_ticks_go_on(root: Path) -> None:
     with Services(root, {}) as services:
         before = services.pid("daemon")
