@@ -29,7 +29,7 @@ home=$data/dagster/server
 exec 8> "$home/lock"
 flock -n 8 || fail "another run_local.sh serves $data; stop it, or choose another data root"
 "$bin/python" -c 'import socket, sys; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-s.bind(("127.0.0.1", int(sys.argv[1])))' "$port" 2> /dev/null || fail "port $port must be a free port; pass another: run_local.sh $data PORT"
+s.bind(("127.0.0.1", int(sys.argv[1])))' "$port" 2> /dev/null || fail "port $port is not free; pass another: run_local.sh $data PORT"
 cp "$docker/dagster.yaml" "$docker/workspace.yaml" "$home/"
 export CORPUSMILL_DATA=$data CORPUSMILL_SERVER_LOGS=$data/dagster DAGSTER_HOME=$home PYTHONWARNINGS=ignore
 export CORPUSMILL_CODE_HOST=127.0.0.1 CORPUSMILL_CODE_PORT
@@ -114,13 +114,17 @@ trap 'stop; exit 143' TERM
 trap stop EXIT
 first=0
 if [ "${names[0]}" = postgres ]; then
+    echo "starting PostgreSQL …"
     start 0
     first=1
     until_ready "$(postgres_program pg_isready)" -h 127.0.0.1 -p "$DAGSTER_PG_PORT"
 fi
+echo "preparing the database …"
 dagster instance migrate > "$home/migrate.log" 2>&1 || fail "dagster instance migrate failed; see $home/migrate.log"
+echo "loading the recipes …"
 start "$first"
 until_ready dagster api grpc-health-check -p "$CORPUSMILL_CODE_PORT"
+echo "starting the UI and the daemon …"
 start $((first + 1))
 start $((first + 2))
 until_ready answers

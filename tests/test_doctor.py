@@ -47,7 +47,7 @@ def test_a_probe_that_hangs_crashes_or_has_a_bug_is_a_fault_and_not_the_end(
     monkeypatch.setattr(doctor, "_LIMIT_S", 0.3)
 
     assert examine(hang, tmp_path)[0] == "fault"
-    assert examine(crash, tmp_path)[1].startswith("no answer within 0 s; look for a disk or library that hangs")
+    assert examine(crash, tmp_path)[1].startswith("no answer within 0 s; look for a disk, server or library that")
     assert examine(fail, tmp_path) == ("fault", "KeyError: 'a bug'; install the program again")
 
 
@@ -114,10 +114,22 @@ def test_more_memory_than_the_machine_has_and_a_wrong_setting(tmp_path: Path, mo
     monkeypatch.setenv("CORPUSMILL_WORKERS", "two")
 
     assert state == "fault" and message.endswith("; set CORPUSMILL_MEMORY_MIB or CORPUSMILL_WORKERS lower")
-    assert found("memory", tmp_path) == (
+    assert found("memory", tmp_path) == ("warning", "not examined: CORPUSMILL_WORKERS has no valid value")
+
+
+def test_all_wrong_settings_are_named_by_one_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found("settings", tmp_path) == ("ok", "all CORPUSMILL_ variables are valid")
+    wrong = {"WORKERS": "two", "LOG_EVERY": "0", "ENGINE": "rya", "LOG": "xml", "LAUNCHER": "moon"}
+    for name, value in wrong.items():
+        monkeypatch.setenv(f"CORPUSMILL_{name}", value)
+
+    assert found("settings", tmp_path) == (
         "fault",
-        "CORPUSMILL_WORKERS: must be an integer >= 0, got 'two'; correct it",
+        "CORPUSMILL_WORKERS must be an integer >= 0, got 'two'; CORPUSMILL_LOG_EVERY must be an integer >= 1, got '0'; "
+        "CORPUSMILL_ENGINE must be local or ray, got 'rya'; CORPUSMILL_LOG must be text or json, got 'xml'; "
+        "CORPUSMILL_LAUNCHER must be one of local, modal, got 'moon'; correct them",
     )
+    assert found("modal", tmp_path) == ("warning", "not examined: CORPUSMILL_LAUNCHER has no valid value")
 
 
 @pytest.mark.slow
@@ -189,8 +201,11 @@ def test_a_database_a_cluster_and_a_token_that_are_not_there(tmp_path: Path, mon
         and f"RAY_ADDRESS=127.0.0.1:{port}: cannot connect to Ray: [Errno 111] Connection refused" in message
     )
     assert found("modal", tmp_path)[1].startswith("CORPUSMILL_LAUNCHER: no token of Modal is stored; run `modal token")
-    with socket.create_server(("127.0.0.1", port)):
-        assert found("ray", tmp_path)[1].endswith(f"; the cluster: 127.0.0.1:{port}")
+    with socket.create_server(("127.0.0.1", port)):  # accepts connections, but is not Ray
+        monkeypatch.setattr(doctor, "_LIMIT_S", 3.0)
+        assert found("ray", tmp_path)[0] == "fault"
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    assert found("ray", tmp_path)[1].endswith("; a build starts it on this machine")
     monkeypatch.setenv("MODAL_TOKEN_ID", "ak-1")
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-secret")
     assert found("modal", tmp_path) == ("ok", "a token is stored; it was not sent")

@@ -1,13 +1,19 @@
 """Runs on a cluster that a user started, and the nodes that they refuse."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_results import Corpusmill
+from free_ports import free_port
 from ray_cluster import PATH, PROJECT, ray_cluster, start_driver
+
+from pipeline_assets.build.run import Run
+from pipeline_assets.spine.errors import UsageError
 
 pytestmark = pytest.mark.slow
 WRITE = """
@@ -43,10 +49,40 @@ def test_runs_join_a_cluster_one_after_the_other_and_send_it_no_token(address: s
     for name in ("first", "second"):
         lines = read_output(start_driver(WRITE, tmp_path / name, address=address, HF_TOKEN="hf_secret"))
 
-        assert f"Ray at {address}: 1 nodes, 2 CPUs, at most 2 workers" in lines
+        assert f"Ray at {address}: 1 node, 2 CPUs, at most 2 workers" in lines
         receipts = [line for line in lines if line.startswith("{")]
         assert [line.partition("} ")[0] for line in receipts] == [f"{{'documents': {count}" for count in (2, 3, 1)]
         assert all("'HF_TOKEN': None" in line for line in receipts)
+
+
+def test_doctor_connects_to_the_cluster(address: str, tmp_path: Path) -> None:
+    program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, examine;"
+    program += "print(*examine(PROBES['ray'], Path()))"
+
+    assert read_output(start_driver(program, tmp_path, address=address))[-1].endswith(
+        f"; connected to {address}: 1 node, 2 CPUs"
+    )
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "ray://127.0.0.1:10001", "host:99999", "a b:1", ":6379"])
+def test_an_address_of_another_form_is_refused(address: str, tmp_path: Path) -> None:
+    message = f"RAY_ADDRESS={address}: must be HOST:PORT or auto; set it to HOST:PORT of a cluster's head"
+    with pytest.raises(UsageError, match=re.escape(message)):
+        Run.from_settings(tmp_path, {"CORPUSMILL_ENGINE": "ray", "RAY_ADDRESS": address})
+
+
+def test_a_cluster_that_is_away_is_found_before_the_first_artifact(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "notes.jsonl").write_text('{"text": "a note"}\n')
+    address = f"127.0.0.1:{free_port()}"
+    words = ["stage-a", "normalize", "--input", tmp_path / "notes.jsonl", "--out-dir", tmp_path / "out"]
+
+    result = corpusmill(*words, "--domain", "web", "--source", "notes", "--engine", "ray", env={"RAY_ADDRESS": address})
+
+    message = (
+        f"corpusmill: RAY_ADDRESS={address}: cannot connect to Ray: [Errno 111] Connection refused; set it to HOST:PORT"
+    )
+    assert result.returncode == 1 and message in result.stderr
+    assert list((tmp_path / "out").rglob("manifest.json")) == []
 
 
 def test_a_node_with_another_program_is_refused_in_one_line(address: str, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_used_port_is_named_before_anything_starts(tmp_path: Path) -> None:
 
     assert result.returncode == 1
     fix = f"pass another: run_local.sh {tmp_path} PORT"
-    assert result.stderr == f"run_local.sh: port {port} must be a free port; {fix}\n"
+    assert result.stderr == f"run_local.sh: port {port} is not free; {fix}\n"
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The driver, through which assets, commands and rebuilds build every artifact."""
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
 from pipeline_assets.spine.json_log import logging_artifact
 from pipeline_assets.spine.lineage import MANIFEST_COPIES
 from pipeline_assets.spine.lock import BuilderBusy
+from pipeline_assets.spine.ray_engine import check_address
 
 logger = logging.getLogger("corpusmill")
 _POLL_S = 1.0
@@ -57,6 +59,8 @@ def build_without_checks(target: Target, run: Run) -> Artifact:
 
     If another process builds the artifact, wait for it; raise BuilderBusy after `run.wait_s` seconds.
     """
+    if run.settings.engine == "ray" and run.settings.workers > 0:  # not only once a stage is large
+        check_address(os.environ.get("RAY_ADDRESS", ""))
     deadline = time.monotonic() + run.wait_s
     has_logged = False
     while True:

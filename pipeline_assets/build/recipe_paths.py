@@ -21,6 +21,8 @@ def recipe_path(name: str, root: Path) -> Path:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)
     known = recipe_paths(root)
+    if root.exists() and not root.is_dir():
+        raise UsageError("expected a folder, got a file", root, "pass the data root with --data")
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1)
         fix = f"did you mean {nearest[0]}? For" if nearest else f"choose one of {', '.join(known)}; for"

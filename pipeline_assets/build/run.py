@@ -5,6 +5,7 @@ They never change the content of an artifact. Each comes from an option, otherwi
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
@@ -13,6 +14,7 @@ from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.spine.engine import PROCESS_BYTES, Engine, RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
+from pipeline_assets.spine.ray_engine import parse_address
 from pipeline_assets.spine.start_method import StartMethod, default_start_method
 
 if TYPE_CHECKING:
@@ -57,6 +59,20 @@ def _read_choice(variables: Mapping[str, str], name: str, known: tuple[str, ...]
     if value not in known:
         raise UsageError(f"must be {' or '.join(known)}, got {value!r}", name, "correct it")
     return value
+
+
+def setting_errors(variables: Mapping[str, str]) -> list[UsageError]:
+    """List the errors of all variables that `from_settings` reads."""
+    errors = []
+    checks: list[Callable[[], object]] = [partial(setting.read, variables) for setting in _NUMBERS]
+    checks += [partial(_read_choice, variables, START_METHOD, get_args(StartMethod), default_start_method())]
+    checks += [partial(_read_choice, variables, ENGINE, get_args(Engine), RunSettings.engine)]
+    for check in checks:
+        try:
+            check()
+        except UsageError as error:
+            errors.append(error)
+    return errors
 
 
 FolderByRole = Callable[[str], Path]
@@ -114,6 +130,8 @@ class Run:
         memory = MEMORY_MIB.read(variables) << 20
         if engine == "ray" and not find_spec("ray"):
             raise not_installed_error(ModuleNotFoundError(name="ray"), "ray")
+        if engine == "ray":
+            parse_address(variables.get("RAY_ADDRESS", ""))
         settings = RunSettings(
             workers,
             cast(StartMethod, method),

@@ -15,19 +15,21 @@ import resource
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from pipeline_assets.build.run import ENGINE, MEMORY_MIB, Run, open_hub
+from pipeline_assets.build.run import ENGINE, MEMORY_MIB, WORKERS, Run, open_hub, setting_errors
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.scoring.recipe import detect_device
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, one_line
 from pipeline_assets.spine.install_hints import not_installed_error, pip_hint
+from pipeline_assets.spine.json_log import check_log_form
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_reach import mounts_of, raise_if_locks_are_local
-from pipeline_assets.spine.ray_engine import check_address
+from pipeline_assets.spine.ray_engine import connect, describe_nodes, disconnect
 from resources.launchers import remote_launcher_factory
 
 _LIMIT_S, _CONNECT_S = 60.0, 5
@@ -68,11 +70,28 @@ def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
         except (Doubt, TransientError) as error:
             return "warning", str(error)
         except InputError as error:
+            if isinstance(error, UsageError) and error.where.startswith("CORPUSMILL_"):
+                return "warning", f"not examined: {error.where} has no valid value"  # a fault of `settings`
             return "fault", str(error)
         except multiprocessing.TimeoutError:
-            return "fault", f"no answer within {_LIMIT_S:.0f} s; look for a disk or library that hangs or crashes"
+            return (
+                "fault",
+                f"no answer within {_LIMIT_S:.0f} s; look for a disk, server or library that hangs or crashes",
+            )
         except Exception as error:
             return "fault", f"{type(error).__name__}: {one_line(error)}; install the program again"
+
+
+def _settings(root: Path) -> str:
+    errors = setting_errors(os.environ)
+    for check in (check_log_form, partial(remote_launcher_factory, os.environ)):
+        try:
+            check()
+        except UsageError as error:
+            errors.append(error)
+    if errors:
+        raise RetryableError("; ".join(f"{error.where} {error.what}" for error in errors), "", "correct them")
+    return "all CORPUSMILL_ variables are valid"
 
 
 def _python(root: Path) -> str:
@@ -121,12 +140,12 @@ def _files(root: Path) -> str:
 
 
 def _memory(root: Path) -> str:
-    settings = Run.from_settings(root, os.environ).settings
+    workers, memory = WORKERS.read(os.environ), MEMORY_MIB.read(os.environ) << 20
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):  # not in a container, or its limit is `max`
         total = min(total, int(_CONTAINER_LIMIT.read_text()))
-    needed = (MEMORY_MIB.read(os.environ) << 20) + (settings.workers + 1) * _PROCESS_BYTES
-    text = f"{total >> 20:,} MiB; builds with {settings.workers} workers use up to {needed >> 20:,} MiB"
+    needed = memory + (workers + 1) * _PROCESS_BYTES
+    text = f"{total >> 20:,} MiB; builds with {workers} workers use up to {needed >> 20:,} MiB"
     if needed > total:
         raise RetryableError(text, "memory", "set CORPUSMILL_MEMORY_MIB or CORPUSMILL_WORKERS lower")
     return text
@@ -180,7 +199,8 @@ def _postgres(root: Path) -> str:
     except ImportError as error:
         raise not_installed_error(error, "postgres") from None
     except psycopg2.Error as error:
-        raise RetryableError(one_line(error), "DAGSTER_PG_…", "start the database, or correct the variables") from None
+        what = str(error).strip().splitlines()[0]  # the other lines ask questions
+        raise RetryableError(what, "DAGSTER_PG_…", "start the database, or correct the variables") from None
     return f"the database at {options['host']} answers"
 
 
@@ -188,9 +208,14 @@ def _ray(root: Path) -> str:
     address = os.environ.get("RAY_ADDRESS", "")
     if os.environ.get(ENGINE) != "ray" and not address:
         return f"not used: {ENGINE} is not ray"
-    Run.from_settings(root, {ENGINE: "ray"})  # raises if Ray is not installed
-    check_address(address)
-    return f"ray {metadata.version('ray')}; the cluster: {address or 'started on this machine'}"
+    settings = Run.from_settings(root, os.environ | {ENGINE: "ray"}).settings  # raises if Ray is not installed
+    version = f"ray {metadata.version('ray')}"
+    if address in ("", "local"):
+        return f"{version}; a build starts it on this machine"
+    try:
+        return f"{version}; connected to {address}: {describe_nodes(connect(settings.workers, settings.worker_bytes))}"
+    finally:
+        disconnect()
 
 
 def _modal(root: Path) -> str:
@@ -200,7 +225,7 @@ def _modal(root: Path) -> str:
 
     if not has_token():
         fix = "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
-        raise UsageError("no token of Modal is stored", "CORPUSMILL_LAUNCHER", fix)
+        raise RetryableError("no token of Modal is stored", "CORPUSMILL_LAUNCHER", fix)
     return "a token is stored; it was not sent"
 
 
@@ -215,5 +240,5 @@ def _gpu(root: Path) -> str:
     return "no GPU: models score on the CPU"
 
 
-_ALL = (_python, _disk, _locks, _files, _memory, _kernels, _hub, _postgres, _ray, _modal, _gpu)
+_ALL = (_settings, _python, _disk, _locks, _files, _memory, _kernels, _hub, _postgres, _ray, _modal, _gpu)
 PROBES: Mapping[str, Callable[[Path], str]] = {probe.__name__.removeprefix("_"): probe for probe in _ALL}

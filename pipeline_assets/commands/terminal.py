@@ -19,7 +19,7 @@ import typer
 
 from pipeline_assets.commands.output import writing_output
 from pipeline_assets.spine.errors import InputError, OptionFinder, RetryableError, UsageError
-from pipeline_assets.spine.json_log import LOG, JsonFormatter, is_json_log
+from pipeline_assets.spine.json_log import JsonFormatter, is_json_log
 from pipeline_assets.spine.visible import VISIBLE
 
 
@@ -225,8 +225,6 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 def log_to_stderr() -> None:
     """Print the log lines of corpusmill to stderr."""
-    if (form := os.environ.get(LOG) or "text") not in ("text", "json"):
-        raise UsageError(f"must be text or json, got {form!r}", LOG, "correct it")
     handler = _StderrHandler()
     as_text = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
     handler.setFormatter(JsonFormatter() if is_json_log() else as_text)

@@ -65,6 +65,7 @@ def demo(
     systems: Sequence[System] = get_args(System)
     missing = {system: missing_extras(system) for system in systems}
     selected: Sequence[System] = [system for system in systems if not missing[system]] if only is None else [only]
+    echo("generating the inputs …", err=True)
     for system in selected:
         write_inputs(data, system)
     with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in selected) as hub:

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from pipeline_assets.spine.errors import UsageError
+
 LOG = "CORPUSMILL_LOG"
+
+
+def check_log_form() -> None:
+    """Raise UsageError if CORPUSMILL_LOG has an unknown value."""
+    if (form := os.environ.get(LOG) or "text") not in ("text", "json"):
+        raise UsageError(f"must be text or json, got {form!r}", LOG, "correct it")
 
 
 def is_json_log() -> bool:

@@ -5,21 +5,23 @@ nodes have the same program, and see the data root under one path: each process 
 this process's environment, other nodes get only `OPENBLAS_NUM_THREADS`, and no token: only this process uses a hub.
 """
 
+import contextlib
 import functools
 import hashlib
 import logging
 import os
 import platform
+import re
 import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.errors import RetryableError, one_line
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError, one_line
 from pipeline_assets.spine.futures import Call, FutureEngine, Result
 from pipeline_assets.spine.provenance import library_versions
 from pipeline_assets.spine.stage import S, WarmUp, Work
@@ -28,10 +30,13 @@ from pipeline_assets.spine.worker import Failure
 
 logger = logging.getLogger("corpusmill")
 _CONNECT_TIMEOUT_S = 10.0
+_HOST_AND_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})")
+_ADDRESS_FIX = "set it to HOST:PORT of a cluster's head, or remove it to start Ray on this machine"
 _MAX_RETRIES = 3  # of a job by Ray itself, for example after a node failed
 # Ray reads these when it is imported. Without the second one, it repeats a job that needs too much memory for ever;
 # without the third one, it prints twenty lines for each dead worker, which the pool reports in one.
 _RAY_VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_task_oom_retries": "3", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
+_CLUSTER_VARIABLES = {"RAY_NUM_REDIS_GET_RETRIES": "5"}  # tries to connect, one per second; 20 by default
 _is_ours = False  # whether this module connected the process to Ray
 
 
@@ -47,7 +52,7 @@ def run_on_ray(
     """
 
     def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
-        ray = _connect(workers, memory)
+        ray = connect(workers, memory)
         mark = folder.path(f"{WORK}/ray-{uuid.uuid4().hex}")
         durable.write_durably(mark, b"")
         blas = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
@@ -103,36 +108,74 @@ def program_digest() -> str:
     return digest.hexdigest()
 
 
+def parse_address(address: str) -> tuple[str, int] | None:
+    """Return host and port of a cluster's address; None if Ray itself finds it.
+
+    Raises:
+        UsageError: The address has another form, such as `ray://HOST:PORT`.
+    """
+    if address in ("", "local", "auto"):
+        return None
+    match = _HOST_AND_PORT.fullmatch(address)
+    if match is None or int(match["port"]) > 65_535:
+        raise UsageError("must be HOST:PORT or auto", f"RAY_ADDRESS={address}", _ADDRESS_FIX)
+    return match["host"].strip("[]"), int(match["port"])
+
+
 def check_address(address: str) -> None:
     """Raise RetryableError if nothing answers at HOST:PORT of a cluster."""
-    if address not in ("", "local", "auto"):
-        host, _, port = address.rpartition(":")
+    if (place := parse_address(address)) is not None:
         try:
-            socket.create_connection((host.strip("[]"), port), _CONNECT_TIMEOUT_S).close()
+            socket.create_connection(place, _CONNECT_TIMEOUT_S).close()
         except Exception as error:
             raise _connection_error(address, error) from error
 
 
 def _connection_error(address: str, error: Exception) -> RetryableError:
-    what, fix = f"cannot connect to Ray: {one_line(error, 200)}", "set it to HOST:PORT of a cluster's head"
-    return RetryableError(what, f"RAY_ADDRESS={address}", f"{fix}, or remove it to start Ray on this machine")
+    where, fix = f"RAY_ADDRESS={address}", _ADDRESS_FIX
+    if "auth" in f"{type(error).__name__} {error} {error.__cause__} {error.__context__}".lower():
+        fix = "set RAY_AUTH_MODE=token, with the token of the head in ~/.ray/auth_token"
+        return RetryableError("the cluster requires a token, and got none or a wrong one", where, fix)
+    return RetryableError(f"cannot connect to Ray: {one_line(error, 200)}", where, fix)
 
 
-def _connect(workers: int, memory: int) -> Any:
+@contextlib.contextmanager
+def _without_lines_of_ray() -> Iterator[None]:
+    """Discard stderr during the block: Ray's core logs each try to connect there."""
+    stderr, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(nothing)
+
+
+def describe_nodes(ray: Any) -> str:
+    """Return the size of the cluster, such as `2 nodes, 64 CPUs`."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {sum(node.get('CPU', 0) for node in nodes):.0f} CPUs"
+
+
+def connect(workers: int, memory: int) -> Any:
     """Connect to the cluster at RAY_ADDRESS; without it, start Ray on this machine."""
     global _is_ours
-    for name, value in _RAY_VARIABLES.items():
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    for name, value in (_RAY_VARIABLES | ({} if address == "local" else _CLUSTER_VARIABLES)).items():
         os.environ.setdefault(name, value)
     import ray
     import ray.exceptions
 
     if not ray.is_initialized():
-        address, on_sigterm = os.environ.get("RAY_ADDRESS") or "local", signal.getsignal(signal.SIGTERM)
-        cpus = workers if address == "local" else None
+        on_sigterm, cpus = signal.getsignal(signal.SIGTERM), workers if address == "local" else None
         try:
             check_address(address)  # Ray itself would try for minutes
-            ray.init(address, num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-        except RetryableError:
+            with contextlib.nullcontext() if address == "local" else _without_lines_of_ray():
+                ray.init(
+                    address, num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+                )
+        except InputError:
             raise
         except Exception as error:
             raise _connection_error(address, error) from error
@@ -140,8 +183,8 @@ def _connect(workers: int, memory: int) -> Any:
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's action would end the process with status 15
         _is_ours = True
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        all_cpus = sum(node.get("CPU", 0) for node in nodes)
-        logger.info("Ray at %s: %d nodes, %d CPUs, at most %d workers", address, len(nodes), all_cpus, workers)
+        place = "started on this machine" if address == "local" else f"at {address}"
+        logger.info("Ray %s: %s, at most %d workers", place, describe_nodes(ray), workers)
         if not any(node.get("CPU", 0) >= 1 and node.get("memory", 0) >= memory for node in nodes):
             what = f"no node has a CPU and {memory >> 20} MiB for a worker"
             if address == "local":

@@ -25,7 +25,13 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     except (FileNotFoundError, NotADirectoryError):
         known = sorted(other.stem for other in path.parent.glob("*.yaml"))
         nearest = difflib.get_close_matches(path.stem, known, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"the folder has {', '.join(known) or 'none'}"
+        hint = (
+            f"did you mean {nearest[0]}?"
+            if nearest
+            else f"the folder has {', '.join(known)}"
+            if known
+            else "correct the path"
+        )
         raise UsageError(f"{what} not found", path, hint) from None
     except ValueError as error:
         raise UsageError(f"not valid YAML ({one_line(error)})", path, "correct that line") from None
