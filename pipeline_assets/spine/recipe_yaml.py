@@ -94,8 +94,18 @@ def parse_yaml(text: str) -> object:
             return None
         _limit_growth(node)
         return loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        raise ValueError(_describe_mistake(error)) from None
     except (yaml.YAMLError, *_ODD_TAG_ERRORS) as error:
         raise ValueError(str(error)) from None
+
+
+def _describe_mistake(error: yaml.MarkedYAMLError) -> str:
+    """Return the line of a mistake, for a bracket that of its start, and its reason."""
+    if "flow" in (error.context or "") and error.context_mark is not None:
+        return f"line {error.context_mark.line + 1}: a bracket or brace is not closed, or a comma is missing"
+    mark = error.problem_mark
+    return (error.problem or str(error)) if mark is None else f"line {mark.line + 1}: {error.problem}"
 
 
 # PyYAML raises these for odd tags.
