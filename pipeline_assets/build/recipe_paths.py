@@ -22,11 +22,11 @@ def recipe_path(name: str, root: Path) -> Path:
         return Path(name)
     known = recipe_paths(root)
     if root.exists() and not root.is_dir():
-        raise UsageError("expected a folder, got a file", root, "pass the data root with --data")
+        raise UsageError("expected a folder, got a file", root, "choose another folder, or move the file away")
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1)
         fix = f"did you mean {nearest[0]}? For" if nearest else f"choose one of {', '.join(known)}; for"
-        raise UsageError("recipe not found", name, f"{fix} a recipe of another data root, pass --data")
+        raise UsageError("recipe not found", name, f"{fix} a recipe of another data root than {root}, pass --data")
     read_named_recipe(known[name])
     return known[name]
 
