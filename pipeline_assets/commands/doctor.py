@@ -74,6 +74,8 @@ def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
                 return "warning", f"not examined: {error.where} has no valid value"  # a fault of `settings`
             return "fault", str(error)
         except multiprocessing.TimeoutError:
+            for child in multiprocessing.active_children():
+                child.kill()  # code in C, such as Ray's, may ignore SIGTERM, which the block's end sends
             return (
                 "fault",
                 f"no answer within {_LIMIT_S:.0f} s; look for a disk, server or library that hangs or crashes",

@@ -194,8 +194,8 @@ def test_a_run_whose_process_was_killed_reuses_its_finished_shards(name: str, en
 @pytest.mark.parametrize(
     ("address", "problem"),
     [
-        ("127.0.0.1:9", "[Errno 111] Connection refused"),
-        ("somewhere", "[Errno -8] Servname not supported for ai_socktype"),
+        ("127.0.0.1:9", "cannot connect to Ray: [Errno 111] Connection refused"),
+        ("somewhere", "must be HOST:PORT or auto"),
     ],
 )
 def test_a_cluster_that_cannot_be_reached_is_one_line(
@@ -204,7 +204,7 @@ def test_a_cluster_that_cannot_be_reached_is_one_line(
     monkeypatch.setenv("RAY_ADDRESS", address)
     with engine_named("ray") as engine:
         assert refusal(lambda: list(engine(write_words)("write", ENGLISH, building))) == (
-            f"RAY_ADDRESS={address}: cannot connect to Ray: {problem}; "
+            f"RAY_ADDRESS={address}: {problem}; "
             "set it to HOST:PORT of a cluster's head, or remove it to start Ray on this machine"
         )
 

@@ -1,7 +1,7 @@
 """Sorted runs: tables sorted by their first column, read by ranges of keys.
 
 A run is an uncompressed Arrow file with one batch, so its columns are arrays in the file, which are mapped into memory.
-The process that starts tasks divides the keys of all runs into ranges, and writes one index: the names of the runs, and
+The process that starts tasks divides the keys of all runs into ranges, and writes one index: the paths of the runs, and
 for each range the row of each run at which it begins. So a task carries the path of an index, however many runs there
 are, and finds its rows without a search. The data of all runs may exceed memory by far: one range is read and sorted at
 a time. The number of ranges depends on memory; the union of their results does not.
@@ -86,7 +86,7 @@ class KeyRange:
             starts, stops = np.frombuffer(file.read(2 * len(names) * _ROW.itemsize), _ROW).reshape(2, -1).tolist()
         for run, (name, start, stop) in enumerate(zip(names, starts, stops, strict=True)):
             if start < stop or run == 0:
-                yield read_run(self.index.with_name(name)).slice(start, stop - start)
+                yield read_run(self.index.parent / name).slice(start, stop - start)
 
     def table(self) -> pa.Table:
         """Return the rows, run after run."""
@@ -150,10 +150,14 @@ def _read_keys(folder: StagingView, run: OutputFile) -> NDArray[np.uint64]:
 def _write_index(
     folder: StagingView, runs: Runs, bounds: Sequence[int], positions: NDArray[np.uint32]
 ) -> list[KeyRange]:
-    """Write the index of runs, which are in one folder, and return its ranges."""
-    index = folder.path(f"{Path(runs[0].path).parent}/{_INDEX}")
+    """Write the index of runs next to the first run, and return its ranges.
+
+    Runs may be in several folders, in which files have equal names, so the index has relative paths.
+    """
+    parent = os.path.dirname(runs[0].path)
+    index, names = folder.path(f"{parent}/{_INDEX}"), [os.path.relpath(run.path, parent) for run in runs]
     with DurableFile(index) as file:
-        file.write(json.dumps([Path(run.path).name for run in runs]).encode() + b"\n" + positions.tobytes())
+        file.write(json.dumps(names).encode() + b"\n" + positions.tobytes())
     spans = enumerate(itertools.pairwise(bounds))
     return [KeyRange(low, high, index, number) for number, (low, high) in spans]
 

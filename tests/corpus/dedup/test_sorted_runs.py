@@ -27,13 +27,13 @@ KEYS = st.sampled_from([0, 1, 7, 2**32, 2**63, ALL_KEYS - 2, ALL_KEYS - 1]) | st
 
 
 def written(folder: Path, runs: Sequence[Sequence[int]]) -> list[OutputFile]:
-    """Runs of these keys, each row with a number and a text of its own."""
+    """Runs of these keys in two folders with equal file names; each row has a number and a text of its own."""
     files, first = [], 0
     for number, keys in enumerate(runs):
         orders = np.arange(first, first + len(keys), dtype=np.uint64) + np.uint64(1 << 32)
         columns = {"key": np.array(sorted(keys), np.uint64), "order": orders}
         table = to_table({**columns, "text": string_column([f"é{order}" for order in orders.tolist()])})
-        files.append(write_run(StagingView(folder), f"{WORK}/made/{number:05d}.run", table))
+        files.append(write_run(StagingView(folder), f"{WORK}/made/{number % 2}/{number // 2:05d}.run", table))
         first += len(keys)
     return files
 
