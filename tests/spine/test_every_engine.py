@@ -36,6 +36,7 @@ from word_stage import MANY, parts_of
 
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.opening import open_staging_dir
+from pipeline_assets.spine.ray_engine import disconnect
 from pipeline_assets.spine.staging import StagingDir
 
 ENGINES = [pytest.param(name, marks=pytest.mark.slow) if name == "ray" else name for name in NAMES]
@@ -201,6 +202,7 @@ def test_a_run_whose_process_was_killed_reuses_its_finished_shards(name: str, en
 def test_a_cluster_that_cannot_be_reached_is_one_line(
     address: str, problem: str, building: StagingDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    disconnect()
     monkeypatch.setenv("RAY_ADDRESS", address)
     with engine_named("ray") as engine:
         assert refusal(lambda: list(engine(write_words)("write", ENGLISH, building))) == (
