@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from pipeline_assets.build.run import ENGINE, MEMORY_MIB, WORKERS, Run, open_hub, setting_errors
@@ -63,25 +64,38 @@ def doctor(data: terminal.Root = Path("data"), as_json: terminal.AsJson = False)
 
 def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
     """Return the state (ok, warning or fault) and the message of a probe."""
-    with multiprocessing.get_context("fork").Pool(1) as process:  # which is killed at the end of the block
-        try:
-            with os_errors_explained(root):
-                return "ok", process.apply_async(probe, (root,)).get(_LIMIT_S)
-        except (Doubt, TransientError) as error:
-            return "warning", str(error)
-        except InputError as error:
-            if isinstance(error, UsageError) and error.where.startswith("CORPUSMILL_"):
-                return "warning", f"not examined: {error.where} has no valid value"  # a fault of `settings`
-            return "fault", str(error)
-        except multiprocessing.TimeoutError:
-            for child in multiprocessing.active_children():
-                child.kill()  # code in C, such as Ray's, may ignore SIGTERM, which the block's end sends
-            return (
-                "fault",
-                f"no answer within {_LIMIT_S:.0f} s; look for a disk, server or library that hangs or crashes",
-            )
-        except Exception as error:
-            return "fault", f"{type(error).__name__}: {one_line(error)}; install the program again"
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send_finding, args=(sender, probe, root), daemon=True)
+    process.start()
+    sender.close()  # the child has the only one, so its death ends the wait
+    try:
+        if receiver.poll(_LIMIT_S):
+            finding: tuple[str, str] = receiver.recv()
+            return finding
+    except EOFError:
+        pass
+    finally:
+        process.kill()  # code in C, such as Ray's, may ignore SIGTERM
+        process.join()
+        receiver.close()
+    fix = "look for a disk, server or library that hangs or crashes"
+    return "fault", f"no answer within {_LIMIT_S:.0f} s; {fix}"
+
+
+def _send_finding(sender: Connection, probe: Callable[[Path], str], root: Path) -> None:
+    try:
+        with os_errors_explained(root):
+            finding = "ok", probe(root)
+    except (Doubt, TransientError) as error:
+        finding = "warning", str(error)
+    except InputError as error:
+        finding = "fault", str(error)
+        if isinstance(error, UsageError) and error.where.startswith("CORPUSMILL_"):  # a fault of `settings`
+            finding = "warning", f"not examined: {error.where} has no valid value"
+    except Exception as error:
+        finding = "fault", f"{type(error).__name__}: {one_line(error)}; install the program again"
+    sender.send(finding)
 
 
 def _settings(root: Path) -> str:
