@@ -43,7 +43,7 @@ class Program(TyperGroup):
         if (typed := " ".join(args[:2])) in REMOVED:
             raise _removed_error(typed)
         if args[:1] != ["doctor"]:  # which reports all invalid settings
-            check_log_form()
+            check_log_form(os.environ)
         commands = [words for helps in COMMANDS.values() for words in helps]
         return super().resolve_command(ctx, expand_group(args, GROUPS, commands))
 

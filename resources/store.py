@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 def environment() -> dict[str, str]:
     """Return the environment variables of settings, without empty ones."""
-    values = {name: dg.EnvVar(name).get_value() for name in (*SETTINGS, *VARIABLES, LAUNCHER, "CORPUSMILL_DATA")}
+    values = {
+        name: dg.EnvVar(name).get_value()
+        for name in (*(setting.variable for setting in SETTINGS), *VARIABLES, LAUNCHER, "CORPUSMILL_DATA")
+    }
     return {name: value for name, value in values.items() if value}
 
 
@@ -66,7 +69,7 @@ class Store(dg.ConfigurableResource):
         """
         return Run.from_settings(
             root,
-            environment() | ({} if self.engine is None else {ENGINE: self.engine}),
+            environment() | ({} if self.engine is None else {ENGINE.variable: self.engine}),
             remote_launcher=(launcher or Launcher()).remote(),
             vocabulary=None if tokenizer is None else tokenizer.file(),
             workers=self.workers,

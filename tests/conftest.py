@@ -20,6 +20,7 @@ from command_server import READ_AT_IMPORT, CommandServer, load_tokenizer_tables
 from faulty_hub import FaultyHub
 
 from pipeline_assets.demo import demo
+from pipeline_assets.spine.provenance import Stopwatch
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -87,6 +88,12 @@ def corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpusmill]
 
     yield typed
     server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that a test runs in its own process is not the one that built what later tests build."""
+    monkeypatch.setattr(Stopwatch, "command", None)
 
 
 @pytest.fixture

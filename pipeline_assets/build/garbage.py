@@ -255,7 +255,7 @@ def _is_named(folder: Path, manifest: Manifest) -> bool:
     words = manifest.provenance.get("command", {}).get("typed", "corpusmill run").split()
     has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)
     is_copy = PULLED in manifest.provenance or not check_record_path(folder).exists()
-    return is_copy or has_recipe_file or words[1] not in _RECIPE_COMMANDS
+    return is_copy or has_recipe_file or not _RECIPE_COMMANDS.issuperset(words[1:2])
 
 
 def _input_digests(manifest: Manifest) -> set[str]:

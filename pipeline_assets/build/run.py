@@ -5,7 +5,6 @@ They never change the content of an artifact. Each comes from an option, otherwi
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
@@ -42,38 +41,32 @@ class NumberSetting:
         return int(value)
 
 
+@dataclass(frozen=True)
+class ChoiceSetting:
+    """Environment variable with a word, its default and all choices."""
+
+    variable: str
+    default: str
+    choices: tuple[str, ...]
+
+    def read(self, variables: Mapping[str, str]) -> str:
+        """Return the variable's word or the default; UsageError if it is unknown."""
+        value = variables.get(self.variable) or self.default
+        if value not in self.choices:
+            raise UsageError(f"must be {' or '.join(self.choices)}, got {value!r}", self.variable, "correct it")
+        return value
+
+
 WORKERS = NumberSetting("CORPUSMILL_WORKERS", 2, minimum=0)
 LOG_EVERY = NumberSetting("CORPUSMILL_LOG_EVERY", 10, minimum=1)
 ZSTD_LEVEL = NumberSetting("CORPUSMILL_ZSTD_LEVEL", RunSettings.zstd_level, minimum=1, maximum=22)
 MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", 2048, minimum=1)
 HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, minimum=1)
 FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, minimum=0)
-START_METHOD, ENGINE = "CORPUSMILL_START_METHOD", "CORPUSMILL_ENGINE"
-_NUMBERS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU)
-SETTINGS = (*(setting.variable for setting in _NUMBERS), START_METHOD, ENGINE)
-
-
-def _read_choice(variables: Mapping[str, str], name: str, known: tuple[str, ...], default: str) -> str:
-    """Return a variable's value or default; raise UsageError unless it is `known`."""
-    value = variables.get(name) or default
-    if value not in known:
-        raise UsageError(f"must be {' or '.join(known)}, got {value!r}", name, "correct it")
-    return value
-
-
-def setting_errors(variables: Mapping[str, str]) -> list[UsageError]:
-    """List the errors of all variables that `from_settings` reads."""
-    errors = []
-    checks: list[Callable[[], object]] = [partial(setting.read, variables) for setting in _NUMBERS]
-    checks += [partial(_read_choice, variables, START_METHOD, get_args(StartMethod), default_start_method())]
-    checks += [partial(_read_choice, variables, ENGINE, get_args(Engine), RunSettings.engine)]
-    for check in checks:
-        try:
-            check()
-        except UsageError as error:
-            errors.append(error)
-    return errors
-
+START_METHOD = ChoiceSetting("CORPUSMILL_START_METHOD", default_start_method(), get_args(StartMethod))
+ENGINE = ChoiceSetting("CORPUSMILL_ENGINE", RunSettings.engine, get_args(Engine))
+SETTINGS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU, START_METHOD, ENGINE)
+"""All settings that `Run.from_settings` reads."""
 
 FolderByRole = Callable[[str], Path]
 """Returns an artifact's folder, relative to the data root, by its role; LookupError if none matches."""
@@ -125,8 +118,7 @@ class Run:
         chosen as the engine.
         """
         workers = WORKERS.read(variables) if workers is None else workers
-        method = _read_choice(variables, START_METHOD, get_args(StartMethod), default_start_method())
-        engine = cast(Engine, _read_choice(variables, ENGINE, get_args(Engine), RunSettings.engine))
+        engine = cast(Engine, ENGINE.read(variables))
         memory = MEMORY_MIB.read(variables) << 20
         if engine == "ray" and not find_spec("ray"):
             raise not_installed_error(ModuleNotFoundError(name="ray"), "ray")
@@ -134,7 +126,7 @@ class Run:
             parse_address(variables.get("RAY_ADDRESS", ""))
         settings = RunSettings(
             workers,
-            cast(StartMethod, method),
+            cast(StartMethod, START_METHOD.read(variables)),
             LOG_EVERY.read(variables),
             inline_bytes=_INLINE_BYTES,
             zstd_level=ZSTD_LEVEL.read(variables),

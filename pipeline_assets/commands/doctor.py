@@ -15,12 +15,11 @@ import resource
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from pipeline_assets.build.run import ENGINE, MEMORY_MIB, WORKERS, Run, open_hub, setting_errors
+from pipeline_assets.build.run import ENGINE, MEMORY_MIB, SETTINGS, WORKERS, Run, open_hub
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.scoring.recipe import detect_device
 from pipeline_assets.spine import durable
@@ -30,7 +29,8 @@ from pipeline_assets.spine.install_hints import not_installed_error, pip_hint
 from pipeline_assets.spine.json_log import check_log_form
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_reach import mounts_of, raise_if_locks_are_local
-from pipeline_assets.spine.ray_engine import connect, describe_nodes, disconnect
+from pipeline_assets.spine.ray_engine import connect, describe_nodes, disconnect, node_resources
+from pipeline_assets.spine.usage import nearest_existing
 from resources.launchers import remote_launcher_factory
 
 _LIMIT_S, _CONNECT_S = 60.0, 5
@@ -99,10 +99,10 @@ def _send_finding(sender: Connection, probe: Callable[[Path], str], root: Path) 
 
 
 def _settings(root: Path) -> str:
-    errors = setting_errors(os.environ)
-    for check in (check_log_form, partial(remote_launcher_factory, os.environ)):
+    errors = []
+    for check in (*(setting.read for setting in SETTINGS), check_log_form, remote_launcher_factory):
         try:
-            check()
+            check(os.environ)
         except UsageError as error:
             errors.append(error)
     if errors:
@@ -121,7 +121,8 @@ def _python(root: Path) -> str:
 
 
 def _disk(root: Path) -> str:
-    folder, probe = _existing(root), _existing(root) / f".doctor.{os.getpid()}"
+    folder = nearest_existing(root)
+    probe = folder / f".doctor.{os.getpid()}"
     durable.write_durably(probe, bytes(1 << 16))
     durable.remove(probe)
     usage, kind = shutil.disk_usage(folder), next((kind for kind, _ in mounts_of(folder)), "unknown file system")
@@ -133,18 +134,14 @@ def _disk(root: Path) -> str:
     return f"{folder}: {text}"
 
 
-def _existing(root: Path) -> Path:
-    return next(path for path in (root, *root.parents) if path.exists())
-
-
 def _locks(root: Path) -> str:
-    with locked(_existing(root) / f"doctor.{os.getpid()}") as lock:
+    with locked(nearest_existing(root) / f"doctor.{os.getpid()}") as lock:
         durable.remove(lock.path)
     try:
         raise_if_locks_are_local(root)
     except RetryableError as error:
         raise Doubt(error.what, error.where, error.fix) from None
-    return f"locks hold in {_existing(root)}"
+    return f"locks hold in {nearest_existing(root)}"
 
 
 def _files(root: Path) -> str:
@@ -222,14 +219,15 @@ def _postgres(root: Path) -> str:
 
 def _ray(root: Path) -> str:
     address = os.environ.get("RAY_ADDRESS", "")
-    if os.environ.get(ENGINE) != "ray" and not address:
-        return f"not used: {ENGINE} is not ray"
-    settings = Run.from_settings(root, os.environ | {ENGINE: "ray"}).settings  # raises if Ray is not installed
+    if os.environ.get(ENGINE.variable) != "ray" and not address:
+        return f"not used: {ENGINE.variable} is not ray"
+    settings = Run.from_settings(root, os.environ | {ENGINE.variable: "ray"}).settings  # raises if Ray is not installed
     version = f"ray {metadata.version('ray')}"
     if address in ("", "local"):
         return f"{version}; a build starts it on this machine"
     try:
-        return f"{version}; connected to {address}: {describe_nodes(connect(settings.workers, settings.worker_bytes))}"
+        nodes = node_resources(connect(settings.workers, settings.worker_bytes))
+        return f"{version}; connected to {address}: {describe_nodes(nodes)}"
     finally:
         disconnect()
 

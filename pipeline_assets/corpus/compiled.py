@@ -21,6 +21,7 @@ from numba.core.caching import UserWideCacheLocator
 from numpy.typing import NDArray
 
 from pipeline_assets.compat import skip_numba_extensions
+from pipeline_assets.spine.usage import nearest_existing
 
 F = TypeVar("F", bound=Callable[..., object])
 skip_numba_extensions()
@@ -102,6 +103,5 @@ def cache_folder() -> Path:
 @functools.cache
 def is_writable(folder: Path) -> bool:
     """Check whether a folder is writable, or can be created in an existing parent."""
-    while not folder.exists():
-        folder = folder.parent
+    folder = nearest_existing(folder)
     return folder.is_dir() and os.access(folder, os.W_OK)

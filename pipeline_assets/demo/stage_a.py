@@ -23,6 +23,7 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.temporary_names import is_temporary, temporary_path
+from pipeline_assets.spine.usage import nearest_existing
 from pipeline_assets.systems.stage_a import StageARecipe
 
 NORMALIZED, PACKED, REPORT = "normalized", "packed", "report.json"
@@ -95,7 +96,7 @@ def _claim_folder(root: Path) -> None:
     """Write a card to a new or empty folder; refuse a folder of files without a card."""
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
-    parent = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    parent = nearest_existing(root)
     if parent.is_dir() and not os.access(parent, os.W_OK):
         raise RetryableError("writing is not allowed", parent, "grant write permission, or choose another folder")
     card = root / _CARD

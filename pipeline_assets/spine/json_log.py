@@ -5,7 +5,7 @@ import datetime
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,9 +14,9 @@ from pipeline_assets.spine.errors import UsageError
 LOG = "CORPUSMILL_LOG"
 
 
-def check_log_form() -> None:
+def check_log_form(variables: Mapping[str, str]) -> None:
     """Raise UsageError if CORPUSMILL_LOG has an unknown value."""
-    if (form := os.environ.get(LOG) or "text") not in ("text", "json"):
+    if (form := variables.get(LOG) or "text") not in ("text", "json"):
         raise UsageError(f"must be text or json, got {form!r}", LOG, "correct it")
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.usage import nearest_existing
 
 FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -34,7 +35,7 @@ def mounts_of(root: Path, mounts: Path = _MOUNTS) -> list[tuple[str, list[str]]]
 
     The path need not exist.
     """
-    disk = os.stat(next(folder for folder in (root, *root.parents) if folder.exists())).st_dev
+    disk = nearest_existing(root).stat().st_dev
     number = f"{os.major(disk)}:{os.minor(disk)}"
     lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines() if mounts.exists() else []
     # id, parent, major:minor, root, mount point, …, type, device, options

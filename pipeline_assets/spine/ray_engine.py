@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +122,12 @@ def parse_address(address: str) -> tuple[str, int] | None:
     return match["host"].strip("[]"), int(match["port"])
 
 
+@functools.cache
 def check_address(address: str) -> None:
-    """Raise RetryableError if nothing answers at HOST:PORT of a cluster."""
+    """Raise RetryableError if nothing answers at HOST:PORT of a cluster.
+
+    An address that answered once is not tried again in this process.
+    """
     if (place := parse_address(address)) is not None:
         try:
             socket.create_connection(place, _CONNECT_TIMEOUT_S).close()
@@ -152,9 +156,13 @@ def _without_lines_of_ray() -> Iterator[None]:
         os.close(nothing)
 
 
-def describe_nodes(ray: Any) -> str:
-    """Return the size of the cluster, such as `2 nodes, 64 CPUs`."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+def node_resources(ray: Any) -> list[Mapping[str, float]]:
+    """Return the resources of each living node, such as CPU and memory in bytes."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
+    """Return the size of a cluster, such as `2 nodes, 64 CPUs`."""
     return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {sum(node.get('CPU', 0) for node in nodes):.0f} CPUs"
 
 
@@ -182,9 +190,9 @@ def connect(workers: int, memory: int) -> Any:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's action would end the process with status 15
         _is_ours = True
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        nodes = node_resources(ray)
         place = "started on this machine" if address == "local" else f"at {address}"
-        logger.info("Ray %s: %s, at most %d workers", place, describe_nodes(ray), workers)
+        logger.info("Ray %s: %s, at most %d workers", place, describe_nodes(nodes), workers)
         if not any(node.get("CPU", 0) >= 1 and node.get("memory", 0) >= memory for node in nodes):
             what = f"no node has a CPU and {memory >> 20} MiB for a worker"
             if address == "local":

@@ -51,6 +51,11 @@ def cpu_seconds() -> float:
     return _forked_cpu_s + sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
+def nearest_existing(path: Path) -> Path:
+    """Return the path itself, or else its nearest parent that exists: on its disk."""
+    return next(place for place in (path, *path.absolute().parents) if place.exists())
+
+
 def folder_bytes(folder: Path) -> int:
     """Return the bytes of files below a folder, hard links counted once; 0 if missing."""
     return sum({(file.st_dev, file.st_ino): file.st_size for file in _files_below(folder).values()}.values())

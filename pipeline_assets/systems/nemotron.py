@@ -151,10 +151,8 @@ def deduplicated_targets(
             for step in steps:
                 upstream, partition = [*step, *evaluation], step[0].partition
                 step.append(DECONTAMINATED.target(recipe, items.rows_content(), upstream, partition=partition))
-        decided: list[Target] = []
-        if near is not None:
-            last = [step[-1] for step in steps]
-            decided.append(NEAR_DUPLICATES.target(recipe, {"dedup": near}, last, partition=scope))
+        last = [step[-1] for step in steps]
+        decided = [] if near is None else [NEAR_DUPLICATES.target(recipe, {"dedup": near}, last, partition=scope)]
         for split, step in zip(splits, steps, strict=True):
             content = {"split": split.partition, "near_duplicates": None if near is None else rules.near_duplicates}
             kept.append(DEDUPLICATED.target(recipe, content, [split, *step, *decided], partition=split.partition))

@@ -21,7 +21,7 @@ from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.stage import MAX_SHARDS
-from pipeline_assets.spine.usage import folder_bytes
+from pipeline_assets.spine.usage import folder_bytes, nearest_existing
 
 _TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
 
@@ -52,8 +52,7 @@ def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[Cap
 
 def _disk(path: Path) -> tuple[int, int]:
     """Return device number and free bytes of a path's disk; the path need not exist."""
-    path = path.absolute()
-    folder = next(folder for folder in [path, *path.parents] if folder.exists())
+    folder = nearest_existing(path)
     return folder.stat().st_dev, shutil.disk_usage(folder).free
 
 

@@ -10,9 +10,9 @@ from pipeline_assets.spine.lineage import AREAS
 
 @pytest.fixture
 def _only_graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Shipped recipes are of systems that this test does not have."""
+    """Folders of graphs belong to a data root; shipped recipes are of systems that this test does not have."""
     (tmp_path / "no recipes").mkdir()
     monkeypatch.setattr("pipeline_assets.build.recipe_paths.PROJECT_RECIPES", tmp_path / "no recipes")
+    AREAS.append("graph")
     yield
     AREAS.remove("graph")
-    AREAS.append("graph")

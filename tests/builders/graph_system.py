@@ -15,6 +15,7 @@ from pipeline_assets.build.systems import Systems
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.manifest import StageVersion
 
 Node = tuple[str, tuple[str, ...]]  # its word, and the nodes that it is built from
@@ -46,6 +47,7 @@ def _write_word(job: Job) -> BuildResult:
 NODE = Kind("graph/node", StageVersion("node", 1), file_builder(_write_word), "A node.", checks=(FILES,))
 RECIPE, KINDS = GraphRecipe, (NODE,)
 SYSTEMS = Systems({"graph": "graph_system"})
+AREAS.remove("graph")  # tests that build graphs add it
 CHAIN: dict[str, Node] = {"a": ("one", ()), "b": ("two", ("a",)), "c": ("three", ("b",))}
 FORK: dict[str, Node] = CHAIN | {"d": ("four", ("a",))}
 
