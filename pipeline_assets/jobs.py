@@ -78,7 +78,8 @@ def repin(
     )
     context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved, no recipe written")
     before = None if version.previous is None else SYSTEMS.read_recipe(version.previous).folder
-    built = yield from _build(context, replace(run, previous_folder=before), SYSTEMS.read_recipe(version.path))
+    run = replace(run, previous_folder=before, keep_work=run.keep_work is not False)
+    built = yield from _build(context, run, SYSTEMS.read_recipe(version.path))
     if failures := [*version.unreachable, *built]:
         raise combine_errors(failures)
     if store.keep_versions is not None:

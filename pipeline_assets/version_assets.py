@@ -52,7 +52,8 @@ def _asset(
             target = SYSTEMS.read_recipe(path).target(kind.name, source)
         except LookupError as error:
             raise UsageError(str(error), path, "choose a source that this version has") from None
-        return target, replace(run, previous_folder=SYSTEMS.read_recipe(earlier_version(name, date, root)).folder)
+        before = SYSTEMS.read_recipe(earlier_version(name, date, root)).folder
+        return target, replace(run, previous_folder=before, keep_work=run.keep_work is not False)
 
     return build_asset(
         versions.Version(name, "").key(kind.name),

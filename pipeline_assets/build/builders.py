@@ -1,5 +1,6 @@
 """Builders of kinds, for artifacts with files or with only a manifest of inputs."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,9 +11,10 @@ from pipeline_assets.build.build_target import build_target, seal_manifest
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.target import Build, Kind, Target
-from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.kept_work import KeptWork
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.provenance import Stopwatch
@@ -64,11 +66,28 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
         def write(staging: StagingDir) -> BuildResult:
             find = run.previous_folder
             reused = None if find is None else _reuse_earlier(staging, target, run.root, find)
-            return add_plan(make(Job(staging, target, labelled)), target) if reused is None else reused
+            if reused is not None:
+                return reused
+            kept = _open_kept_work(target, run) if run.keep_work else None
+            result = make(Job(staging, target, replace(labelled, settings=replace(labelled.settings, kept=kept))))
+            if kept is not None:
+                kept.write(staging)
+            return add_plan(result, target)
 
         return build_target(target, run.root, write, run.replace, run.provenance())
 
     return functools.update_wrapper(build, make)
+
+
+def _open_kept_work(target: Target, run: Run) -> KeptWork:
+    """Open the work of the artifact's earlier version: of an earlier recipe, or in the same folder."""
+    folder = target.folder
+    if run.previous_folder is not None:
+        with contextlib.suppress(LookupError):
+            folder = run.previous_folder(target.role)
+    sealed = try_read_manifest(run.root / folder)
+    is_same_stage = sealed is not None and sealed.identity.stage == target.stage
+    return KeptWork(run.root / folder if is_same_stage else None)
 
 
 def _reuse_earlier(staging: StagingDir, target: Target, root: Path, find_folder: FolderByRole) -> BuildResult | None:

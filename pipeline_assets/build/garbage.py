@@ -41,6 +41,8 @@ from pipeline_assets.spine.staging import (
     PULLED,
     RECEIPTS,
     fencing_number,
+    kept_folder,
+    kept_folder_target,
     leftover_path,
     leftover_target,
     staging_folders,
@@ -64,7 +66,7 @@ class Survey:
     """Needs and garbage of a data root at one moment.
 
     Attributes:
-        garbage: Leftovers, then artifacts, downstream first, then cached hub files and copied objects.
+        garbage: Leftovers, kept work without artifact, artifacts, downstream first, cached hub files, copied objects.
         unfinished: Leftovers to keep: a build uses them or can continue, a seal was cut off, or they are too new.
         named: Folders of artifacts that no recipe requests, but that a user named, pulled or copied.
         doubts: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
@@ -88,12 +90,17 @@ class Survey:
         self._is_building = False
         self.garbage: list[Garbage] = []
         self.unfinished: list[Path] = []
-        sealed, leftovers, links = dict[Path, Manifest](), *_find_leftovers(root)
+        sealed, leftovers, kept_folders, links = dict[Path, Manifest](), *_find_leftovers(root)
         for leftover, folder in leftovers:
             is_resumable = folder in requested and not requested[folder].matches_recipe(root)
             sealed |= self._read_leftover(leftover, folder, is_resumable)
         lineage = Lineage(root)  # after the leftovers, so that a builder which seals in between is seen
         sealed |= lineage.sealed
+        self.garbage += [
+            Garbage(kept, "work that was kept for an artifact that is gone", folder)
+            for kept, folder in kept_folders
+            if not folder.exists() and folder not in self._hidden and self._is_old(kept)
+        ]
         self.doubts: list[InputError] = [*errors, *lineage.unreadable.values(), *_unreadable_folders(root), *links]
         self.named = [path for path in lineage.sealed if path not in self._folders and _is_named(path, sealed[path])]
         self._folders |= {folder for folder in lineage.sealed if not self._is_old(folder / FILE_NAME)}.union(self.named)
@@ -131,6 +138,7 @@ class Survey:
                 with contextlib.suppress(InputError), locked(entry.artifact, highest_fence(entry.artifact)):
                     if not entry.artifact.exists():
                         durable.remove(check_record_path(entry.artifact))
+                        durable.remove(kept_folder(entry.artifact))
                     durable.remove(entry.folder / FILE_NAME)  # first: a part of an artifact is not restored
                     durable.remove(entry.folder)
 
@@ -216,9 +224,9 @@ class Survey:
             return False
 
 
-def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[InputError]]:
-    """Return leftovers, each with the folder of its artifact, and errors about links."""
-    leftovers, links = list[tuple[Path, Path]](), list[InputError]()
+def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]], list[InputError]]:
+    """Return leftovers and kept work, each with the folder of its artifact, and errors about links."""
+    leftovers, kept, links = list[tuple[Path, Path]](), list[tuple[Path, Path]](), list[InputError]()
     for area in (*AREAS, "rebuilds"):
         for parent, names, files in os.walk(root / area):
             for path in (Path(parent, name) for name in sorted((*names, *files))):
@@ -229,8 +237,10 @@ def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[InputErro
                     links += [] if path.name.startswith(".") else [RetryableError(what, path, fix)]
                 elif folder is not None and path.is_dir():
                     leftovers.append((path, folder))
+                elif (folder := kept_folder_target(path)) is not None and path.is_dir():
+                    kept.append((path, folder))
             names[:] = (name for name in names if not name.startswith("."))
-    return leftovers, links
+    return leftovers, kept, links
 
 
 def _unreadable_folders(root: Path) -> Iterator[InputError]:

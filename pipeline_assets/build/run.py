@@ -63,9 +63,10 @@ ZSTD_LEVEL = NumberSetting("CORPUSMILL_ZSTD_LEVEL", RunSettings.zstd_level, mini
 MEMORY_MIB = NumberSetting("CORPUSMILL_MEMORY_MIB", 2048, minimum=1)
 HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, minimum=1)
 FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, minimum=0)
+KEEP_WORK = NumberSetting("CORPUSMILL_KEEP_WORK", 0, minimum=0, maximum=1)
 START_METHOD = ChoiceSetting("CORPUSMILL_START_METHOD", default_start_method(), get_args(StartMethod))
 ENGINE = ChoiceSetting("CORPUSMILL_ENGINE", RunSettings.engine, get_args(Engine))
-SETTINGS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU, START_METHOD, ENGINE)
+SETTINGS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU, KEEP_WORK, START_METHOD, ENGINE)
 """All settings that `Run.from_settings` reads."""
 
 FolderByRole = Callable[[str], Path]
@@ -87,6 +88,8 @@ class Run:
         publishes: Whether publications are uploaded to the hub; False in a rebuild.
         remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
         previous_folder: Finds artifacts of an earlier recipe, which are linked instead of built if they match; or None.
+        keep_work: Whether finished tasks are kept beside each artifact, so that its next version reuses them; if None,
+            only for the versions that a schedule builds.
     """
 
     root: Path
@@ -97,6 +100,7 @@ class Run:
     publishes: bool = True
     remote_launcher: "RemoteLauncherFactory | None" = None
     previous_folder: FolderByRole | None = None
+    keep_work: bool | None = None
 
     @classmethod
     def from_settings(
@@ -137,7 +141,15 @@ class Run:
             faiss_gpu=FAISS_GPU.read(variables) if variables.get(FAISS_GPU.variable) else None,
             vocabulary=vocabulary,
         )
-        return cls(root, settings, hub or open_hub(root, variables), replace, wait_s, remote_launcher=remote_launcher)
+        return cls(
+            root,
+            settings,
+            hub or open_hub(root, variables),
+            replace,
+            wait_s,
+            remote_launcher=remote_launcher,
+            keep_work=bool(KEEP_WORK.read(variables)) if variables.get(KEEP_WORK.variable) else None,
+        )
 
     def require_hub(self, what: str) -> HubFiles:
         """Return the hub; raise ValueError that names `what` if the run has none."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_assets.corpus.document_shards import DocumentShard, shard_rows
@@ -19,6 +19,11 @@ class CorpusShard(DocumentShard):
 
     source: str
     first_number: int
+
+    @property
+    def unnumbered(self) -> "CorpusShard":
+        """The shard with the number 0, for tasks whose files do not depend on its place in the corpus."""
+        return replace(self, first_number=0)
 
 
 def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> list[CorpusShard]:

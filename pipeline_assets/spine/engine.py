@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.kept_work import KeptWork
 from pipeline_assets.spine.pool import Pool
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.ray_engine import run_on_ray
 from pipeline_assets.spine.stage import WHOLE_SHARD, S, WarmUp, Work, no_warm_up, run_shard
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.start_method import StartMethod, default_start_method, starter
+from pipeline_assets.spine.task_digest import task_digest
 from pipeline_assets.spine.verified_reads import check_hashes
 from pipeline_assets.spine.worker import Worker
 
@@ -47,6 +49,7 @@ class RunSettings:
         worker_bytes: Memory of one worker: deduplication spills what exceeds it to disk, and Ray reserves it.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
+        kept: Work that is kept for the next version of the artifact, and reused from the earlier one; or None.
     """
 
     workers: int = 0
@@ -61,6 +64,7 @@ class RunSettings:
     worker_bytes: int = 1 << 30
     faiss_gpu: int | None = None
     vocabulary: Path | None = None
+    kept: KeptWork | None = None
 
     def title(self, stage: str) -> str:
         return f"{stage} {self.subject}".rstrip()
@@ -114,7 +118,7 @@ def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm
         run_missing = run_on_ray(work, warm_up, settings.workers, settings.worker_bytes)
     elif settings.workers > 0:
         run_missing = _run_in_workers(work, settings, warm_up)
-    return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing)
+    return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing, work=work)
 
 
 def _run_here(work: Work[S], warm_up: WarmUp) -> StageRunner[S]:
@@ -134,11 +138,26 @@ def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> St
 
 
 def adopt_finished_shards(
-    stage: str, shards: Sequence[S], folder: StagingView, settings: RunSettings, run_missing: StageRunner[S]
+    stage: str,
+    shards: Sequence[S],
+    folder: StagingView,
+    settings: RunSettings,
+    run_missing: StageRunner[S],
+    work: Work[S] | None = None,
 ) -> Generator[Receipt]:
-    """Yield the receipts of `shards` in order; run unfinished ones with `run_missing`."""
+    """Yield the receipts of `shards` in order; run unfinished ones with `run_missing`.
+
+    If the settings have kept work, and `work` is given, equal shards of the earlier version count as finished.
+    """
     receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}
+    kept, digests = settings.kept, dict[str, str]()
+    if kept is not None and work is not None:
+        described = ((shard.name, task_digest(work, shard, folder.folder)) for shard in shards)
+        digests = {name: digest for name, digest in described if digest is not None}
+        for name in digests.keys() - finished.keys():
+            if (receipt := kept.reuse(stage, name, digests[name], folder)) is not None:
+                finished[name] = receipt
     missing = [shard for shard in shards if shard.name not in finished]
     if finished:
         logger.info("%s: %d of %d shards were finished earlier", settings.title(stage), len(finished), len(shards))
@@ -150,6 +169,8 @@ def adopt_finished_shards(
             check_hashes(receipt.reads)
             add = progress.add_earlier if shard.name in finished else progress.add
             add(1, {name: receipt.counts[name] for name in _SHOWN if name in receipt.counts})
+            if kept is not None and shard.name in digests:
+                kept.add(stage, shard.name, digests[shard.name], receipt)
             yield receipt
     finally:
         fresh.close()

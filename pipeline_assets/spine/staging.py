@@ -2,12 +2,12 @@
 
 The staging directory of the target `name` is `.name.building.N` next to it; N is the builder's fencing number. It has
 the files under their final names, `.plan.json` (the plan of the build), `.receipts/` (finished shards) and `.work/`
-(files that the seal removes). No artifact's name begins with a dot, so an artifact `name.old.3` is never taken for a
-leftover of `name`.
+(files that the seal removes, or keeps as `.name.kept` for the next version). No artifact's name begins with a dot, so
+an artifact `name.old.3` is never taken for a leftover of `name`.
 
 Steps of a seal → what recovery does if a crash follows the step:
     1. manifest.json is durable in the staging directory → continue with 2 if all files match the manifest
-    2. .receipts, .work, .plan.json and write permissions are removed → continue with 3
+    2. .work is kept or removed; .receipts, .plan.json and write permissions are removed → continue with 3
     3. the directory takes the target's name: by rename; by exchanging the two folders if the target exists; or, if
        the system has no exchange, after moving the old folder to `.name.old.N` → finish or undo
     4. the old folder is removed → remove it
@@ -33,10 +33,12 @@ from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Man
 from pipeline_assets.spine.metadata_file import MetadataFile
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
+KEPT_TASKS = "tasks.json"  # in WORK: the seal keeps that folder, see `kept_work`
 BUILDER = "builder"  # key of the fencing number in the provenance
 PULLED = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
 RECEIPT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 Role = Literal["building", "old"]
+_KEPT = re.compile(r"\.(.+)\.kept", re.DOTALL)
 _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
 
 
@@ -72,6 +74,18 @@ class OutputFile:
         """Link the file to a second name, without a receipt: a resumed build links again."""
         durable.link(folder.path(self.path), folder.path(path))
         return replace(self, path=path)
+
+
+NOT_DIGESTED: Mapping[str, bool] = {"digested": False}
+"""Metadata of a dataclass field that `task_digest` omits, since other fields determine what a task reads through it."""
+
+
+@dataclass(frozen=True)
+class StagedInput:
+    """File that an earlier stage of the same build wrote, as the input of a task."""
+
+    path: Path = field(metadata=NOT_DIGESTED)
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -136,6 +150,10 @@ class StagingView:
                 raise RetryableError(what, self.folder, "another builder took over; nothing was sealed")
             durable.make_folder(path.parent)
         return path
+
+    def input(self, file: OutputFile) -> StagedInput:
+        """Return a file of an earlier stage as the input of a task."""
+        return StagedInput(self.path(file.path), file.sha256)
 
     def write(self, name: str, data: bytes) -> OutputFile:
         """Write a file with this data, which counts as one row."""
@@ -231,6 +249,17 @@ def leftover_path(target: Path, role: Role, number: int) -> Path:
     return target.with_name(f".{target.name}.{role}.{number}")
 
 
+def kept_folder(target: Path) -> Path:
+    """Return the folder of the work that is kept beside an artifact."""
+    return target.with_name(f".{target.name}.kept")
+
+
+def kept_folder_target(folder: Path) -> Path | None:
+    """Return the artifact folder of a `kept_folder`; None for another folder."""
+    match = _KEPT.fullmatch(folder.name)
+    return folder.with_name(match[1]) if match else None
+
+
 def leftover_target(folder: Path) -> Path | None:
     """Return the artifact folder of a leftover; None if the name is not a leftover's."""
     match = _LEFTOVER.fullmatch(folder.name)
@@ -266,7 +295,10 @@ def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
 
 
 def finish_seal(folder: Path, target: Path, fence: int) -> None:
-    """Run steps 2 to 4 of the seal: remove work files, make read-only, rename."""
+    """Run steps 2 to 4 of the seal: keep or remove work files, make read-only, rename."""
+    if (folder / WORK / KEPT_TASKS).exists():
+        durable.remove(kept_folder(target))
+        durable.rename(folder / WORK, kept_folder(target))
     for name in (RECEIPTS, WORK, PLAN):
         durable.remove(folder / name)
     make_read_only(folder, sorted(folder.rglob("*")))

@@ -92,6 +92,12 @@ def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
             check_hashes({str(path): _sha256(str(path))})
 
 
+def expected_sha256(path: Path) -> str | None:
+    """Return the sha256 that the current block of `verify_reads` expects of a file, if any."""
+    expected = None if _log is None else _log.expected.get(str(path))
+    return None if expected is None else expected.sha256
+
+
 def check_hashes(reads: Mapping[str, str]) -> None:
     """Raise InputError if a hash differs from the hash that is expected for its path."""
     if _log is None:

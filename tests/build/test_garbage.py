@@ -38,6 +38,18 @@ def test_artifacts_of_a_deleted_recipe_are_garbage_downstream_first(tmp_path: Pa
     assert_whole(tmp_path)
 
 
+def test_kept_work_goes_with_its_artifact(tmp_path: Path) -> None:
+    write_graph(tmp_path, "words", CHAIN)
+    build_graph(tmp_path, "words", keep_work=True)
+    shutil.rmtree(tmp_path / "graph" / "words" / "c")  # by hand
+
+    assert collect(tmp_path) == ["graph/words/.c.kept"]
+    assert collect(tmp_path) == []
+    (tmp_path / "recipes" / "words.yaml").unlink()
+    assert collect(tmp_path) == ["graph/words/b", "graph/words/a"]
+    assert [path.name for path in (tmp_path / "graph" / "words").iterdir() if path.is_dir()] == []
+
+
 def test_inputs_of_a_stale_artifact_are_kept(tmp_path: Path) -> None:
     write_graph(tmp_path, "words", CHAIN)
     build_graph(tmp_path, "words")

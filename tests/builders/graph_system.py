@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
@@ -61,7 +61,7 @@ def write_graph(root: Path, name: str, nodes: Mapping[str, Node]) -> Path:
     return path
 
 
-def build_graph(root: Path, name: str) -> None:
-    """Build and check every node of a recipe."""
+def build_graph(root: Path, name: str, **settings: Any) -> None:
+    """Build and check every node of a recipe; `settings` are those of a `Run`."""
     for target in SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets():
-        drive.build(target, Run(root, RunSettings(workers=0)))
+        drive.build(target, Run(root, RunSettings(workers=0), **settings))

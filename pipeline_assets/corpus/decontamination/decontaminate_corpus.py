@@ -7,7 +7,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import NOT_DIGESTED, WORK, Receipt, StagingDir, StagingView, total_counts
 
 CONTAMINATED = f"{WORK}/contaminated"
 _EXCERPT_CHARACTERS = 160
@@ -52,7 +52,7 @@ class DecontaminationRules:
 
     recipe: DecontaminationRecipe
     sets: tuple[str, ...]
-    folder: Path
+    folder: Path = field(metadata=NOT_DIGESTED)
     digests: tuple[str, ...]
 
 
@@ -203,7 +203,7 @@ def decontaminate_corpus(
     warm_up = functools.partial(load_decontamination, rules)
     shards = corpus_shards(sources)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
-    receipts = list(run_stage(_STAGE, work, shards, staging, settings, warm_up))
+    receipts = list(run_stage(_STAGE, work, [shard.unnumbered for shard in shards], staging, settings, warm_up))
     counts = total_counts(receipts)
     ledger = Ledger.from_counts(counts)
     if not ledger.out and not may_be_empty:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
-from pipeline_assets.corpus.dedup.resolution import DROPPED_ROW_DTYPE
 from pipeline_assets.spine.staging import Receipt
 
 GROUPS, MEMBERS = 10, 3  # groups in the report, and the dropped documents that it shows of each
@@ -34,13 +33,15 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
 
     Memory: four bytes for each of up to 16 Mi documents, and the dropped rows of one shard.
     """
-    row_files = [dedup.staging.path(decision.files[1].path) for decision in decisions]
+    row_files, kept_files = (
+        [dedup.staging.path(decision.files[number].path) for decision in decisions] for number in (1, 2)
+    )
     largest: list[tuple[int, int]] = []  # negated number of dropped documents, and number of the kept one
     for start in range(0, dedup.documents, _BLOCK_DOCUMENTS):
         counts = np.zeros(min(_BLOCK_DOCUMENTS, dedup.documents - start), np.uint32)
-        for path in row_files:
+        for path in kept_files:
             # Count one for the kept document of each dropped row, if it is in this block.
-            positions = np.fromfile(path, DROPPED_ROW_DTYPE)["kept"].astype(np.int64) - start
+            positions = np.fromfile(path, np.int64) - start
             np.add.at(counts, positions[(positions >= 0) & (positions < len(counts))], np.uint32(1))
         # Groups below the tenth largest count of their block cannot be among the ten largest of all.
         lowest = np.partition(counts, -GROUPS)[-GROUPS] if len(counts) > GROUPS else 0
@@ -48,9 +49,10 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
         candidates = zip((-counts[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)
         largest = heapq.nsmallest(GROUPS, [*largest, *candidates])
     members: dict[int, list[int]] = {number: [] for _, number in largest}
-    for shard, path in zip(dedup.shards, row_files, strict=True):
-        own = np.fromfile(path, DROPPED_ROW_DTYPE)
-        for row, kept in own[np.isin(own["kept"], np.array([*members], np.uint64))].tolist():
+    for shard, row_file, kept_file in zip(dedup.shards, row_files, kept_files, strict=True):
+        rows, numbers = np.fromfile(row_file, np.int64), np.fromfile(kept_file, np.int64)
+        is_shown = np.isin(numbers, np.array([*members], np.int64))
+        for row, kept in zip(rows[is_shown].tolist(), numbers[is_shown].tolist(), strict=True):
             if len(members[kept]) < MEMBERS:
                 members[kept].append(shard.first_number + row)
     return [LargeGroup(number, -negated, members[number]) for negated, number in largest]

@@ -1,20 +1,18 @@
 """Kept documents of a deduplicated corpus, byte for byte as in its input."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.groups import LargeGroup
-from pipeline_assets.corpus.dedup.resolution import DROPPED_ROW_DTYPE
 from pipeline_assets.corpus.dedup.sketches import POISON_ROWS
 from pipeline_assets.corpus.document import RAW_DECODER
 from pipeline_assets.corpus.document_shards import SHARDS, decode_lines, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.spine.stage import Task, Window
-from pipeline_assets.spine.staging import Receipt, StagingView
+from pipeline_assets.spine.staging import Receipt, StagedInput, StagingView
 
 SAMPLES = "samples"
 _SAMPLE_CHARACTERS = 400
@@ -29,14 +27,14 @@ def write_kept_documents(
     for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
         rows = (number - shard.first_number for number in samples)
         sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
-        dropped, fatal = dedup.staging.path(decision.files[1].path), frozenset(sketch.notes[POISON_ROWS])
-        tasks.append(Task.bind(write_kept_shard, shard, dropped, fatal, sampled, dedup.settings.zstd_level))
+        dropped, fatal = dedup.staging.input(decision.files[1]), frozenset(sketch.notes[POISON_ROWS])
+        tasks.append(Task.bind(write_kept_shard, shard.unnumbered, dropped, fatal, sampled, dedup.settings.zstd_level))
     return dedup.run_tasks("keep", tasks)
 
 
 def write_kept_shard(
     shard: CorpusShard,
-    dropped: Path,
+    dropped: StagedInput,
     fatal: frozenset[int],
     sampled: frozenset[int],
     zstd_level: int,
@@ -45,10 +43,10 @@ def write_kept_shard(
 ) -> Receipt:
     """Write the kept documents of a shard, in order.
 
-    `dropped` is the file of dropped rows, see `decide_shard`. Rows that crash a worker, `fatal`, are omitted too.
+    `dropped` is the file of dropped rows of `decide_shard`. Rows that crash a worker, `fatal`, are omitted too.
     Counts: `documents`; `dropped_bytes` of text. Notes: `samples` has id and beginning of each `sampled` row.
     """
-    dropped_rows = frozenset(np.fromfile(dropped, DROPPED_ROW_DTYPE)["row"].tolist())
+    dropped_rows = frozenset(np.fromfile(dropped.path, np.int64).tolist())
     dropped_bytes = 0
     samples: dict[str, list[str]] = {}
     name = f"{SHARDS}/{shard.name}{SUFFIX}"

@@ -28,9 +28,8 @@ from pipeline_assets.corpus.dedup.sketches import IDS
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, ranges_between, read_keys, read_run, write_run
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.stage import Task, Window
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 _NONE = -1
 _NEAR, _FIRST_COPIES = f"{WORK}/near", f"{WORK}/of_firsts.run"
@@ -115,7 +114,6 @@ def _choose_edges(
 
 DECISIONS, DROPPED = f"{WORK}/decisions", f"{WORK}/dropped"
 _encoder = msgspec.json.Encoder()
-DROPPED_ROW_DTYPE = np.dtype([("row", "<i8"), ("kept", "<u8")])  # a dropped row, and the number of the kept document
 
 
 class _DropDecision(NamedTuple):
@@ -162,11 +160,12 @@ def decide_shard(
     exact copy of a near duplicate gets the same `duplicate_of` as its original, so `duplicate_of` is always a kept
     document.
 
-    Files: the decisions; the dropped rows, as `DROPPED_ROW_DTYPE`. Counts: `out`, the kept documents;
+    Files: the decisions; the dropped rows as int64; for each dropped row, the number of the kept document as int64.
+    Counts: `out`, the kept documents;
     `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a document of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
-    name, rows_name = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}.rows"
+    name, stem = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}"
     dropped: list[tuple[int, int]] = []
     copied, similar = (key_range and key_range.table() for key_range in (copies, near))
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
@@ -191,9 +190,9 @@ def decide_shard(
                     counts["of_seen"] += decision.seen_in is not None
                     dropped.append((row, decision.kept))
             writer.write_lines(_encoder.encode_lines(lines), len(lines))
-    with DurableFile(folder.path(rows_name)) as file:
-        file.write(np.array(dropped, DROPPED_ROW_DTYPE).tobytes())
-    return Receipt([writer.output(name), OutputFile.plain(rows_name, len(dropped), file)], counts)
+    rows, kept = np.array(dropped, np.int64).reshape(-1, 2).T
+    files = [folder.write(f"{stem}.rows", rows.tobytes()), folder.write(f"{stem}.kept", kept.tobytes())]
+    return Receipt([writer.output(name), *files], counts)
 
 
 def _select_documents(table: pa.Table, documents: NDArray[np.uint64]) -> pa.Table:

@@ -6,12 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.corpus_shard import corpus_shards, sum_by_source
-from pipeline_assets.corpus.dedup.bitmap import add_to_bitmap, empty_bitmap, save_bitmap
 from pipeline_assets.corpus.dedup.dedup_corpus import prepare_run
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.signature_store import BANDS_FOLDER, DOCUMENTS_FILE, HASHES_FOLDER, SKETCHES_FOLDER
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES, IDS, POISON_ROWS, SKETCHES, sketch_shard
+from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES, IDS, POISON_ROWS, sketch_shards
 from pipeline_assets.corpus.dedup.sorted_runs import divide_keys
 from pipeline_assets.corpus.dedup.verify import write_sets
 from pipeline_assets.corpus.document_shards import poison_row_error
@@ -21,9 +20,9 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.stage import Task
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
 
-_SETS_AREA, _MEMBERS = "shingles", f"{WORK}/members.set"
+_SETS_AREA = "shingles"
 _DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
 _ROW_BYTES = 250  # memory for a row: as read, sorted and written
 _FOLDERS = {HASHES: HASHES_FOLDER, BANDS: BANDS_FOLDER, BITS: SKETCHES_FOLDER}
@@ -43,7 +42,7 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     recipe = DedupRecipe.from_content(recipe.content() | {"mode": mode, "selection": "first", "quality_column": None})
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
     run = prepare_run(staging, shards, recipe, settings)
-    sketched = run.run_tasks(SKETCHES, (Task.bind(sketch_shard, shard, recipe) for shard in shards))
+    sketched = sketch_shards(run)
     for shard, sketch in zip(shards, sketched, strict=True):
         if sketch.notes[POISON_ROWS]:
             raise poison_row_error(sketch.notes[POISON_ROWS][0], "reading", shard.file)
@@ -81,9 +80,8 @@ def _sort_by_key(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
-    members = empty_bitmap(run.documents)
-    add_to_bitmap(members, np.arange(run.documents, dtype=np.uint64))
-    members_file = save_bitmap(members, run.staging.path(_MEMBERS))
-    tasks = (Task.bind(write_sets, shard, members_file, shingle_words, _SETS_AREA) for shard in run.shards)
+    members = (b"\xff" * -(-shard.rows // 8) for shard in run.shards)  # all documents
+    pairs = zip(run.shards, members, strict=True)
+    tasks = (Task.bind(write_sets, shard, bits, shingle_words, _SETS_AREA) for shard, bits in pairs)
     for receipt in run.run_tasks("shingle", tasks):
         yield from receipt.files

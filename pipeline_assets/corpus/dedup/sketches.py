@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import document_numbers, priorities
 from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, minhash_signatures
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
-from pipeline_assets.corpus.dedup.sorted_runs import write_run
+from pipeline_assets.corpus.dedup.sorted_runs import read_run, write_run
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
 from pipeline_assets.corpus.doc_ids import find_first_repeat, write_ids
 from pipeline_assets.corpus.document import RAW_DECODER, RawDocument, decode_columns
@@ -21,16 +22,25 @@ from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools, to_numpy, to_table
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.stage import Task, Window
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView, total_counts
+from pipeline_assets.spine.staging import NOT_DIGESTED, WORK, OutputFile, Receipt, StagingView, total_counts
 
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
 SKETCHES = "sketches"  # stage
-POISON_ROWS = "fatal"
+POISON_ROWS, _FIRST = "fatal", "first_number"
 _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
 
-def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder: StagingView) -> Receipt:
-    """Write the sketches of one shard as sorted runs.
+@dataclass(frozen=True)
+class FirstNumber:
+    """Number of a shard's first document; sketches of a shard at another place are renumbered."""
+
+    value: int = field(metadata=NOT_DIGESTED)
+
+
+def sketch_shard(
+    shard: CorpusShard, first: FirstNumber, recipe: DedupRecipe, window: Window, folder: StagingView
+) -> Receipt:
+    """Write the sketches of one shard, whose documents are numbered from `first` on, as sorted runs.
 
     Files: one in each of these folders for about 65,536 documents. `ID_HASHES` has hashes of ids; `IDS` has priorities
     and ids, in the order of the shard. Depending on the recipe, `HASHES` has 128-bit hashes of normalized texts;
@@ -38,8 +48,9 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
 
     Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
     documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the
-    quality column. Notes: `fatal`, the rows that crash a worker.
+    quality column. Notes: `fatal`, the rows that crash a worker; `first_number`.
     """
+    shard = replace(shard, first_number=first.value)
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
     fatal: list[int] = []
     files: list[OutputFile] = []
@@ -53,7 +64,7 @@ def sketch_shard(shard: CorpusShard, recipe: DedupRecipe, window: Window, folder
             pending, written = empty, counts["documents"]
     if counts["documents"] > written or not files:
         files += _write(pending, shard, folder, len(files))
-    return Receipt(files, dict(counts), {POISON_ROWS: fatal})
+    return Receipt(files, dict(counts), {POISON_ROWS: fatal, _FIRST: first.value})
 
 
 def _sketch(
@@ -131,13 +142,40 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
         UsageError: No document has the quality column.
         InputError: A line is not a Document, a quality is not a number, or two documents have the same id.
     """
-    sketched = dedup.run_tasks(SKETCHES, (Task.bind(sketch_shard, shard, dedup.recipe) for shard in dedup.shards))
+    sketched = sketch_shards(dedup)
     counts, column = total_counts(sketched), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
         what, fix = f"no document has the column `{column}`", "choose a numeric column of their meta"
         raise UsageError(what, RecipeKey("dedup.quality_column"), fix)
     _check_ids(dedup, sketched)
     return sketched
+
+
+def sketch_shards(dedup: DedupRun) -> list[Receipt]:
+    """Sketch all shards, or renumber the sketches that an earlier version kept."""
+    firsts = [FirstNumber(shard.first_number) for shard in dedup.shards]
+    pairs = zip(dedup.shards, firsts, strict=True)
+    tasks = [Task.bind(sketch_shard, shard.unnumbered, first, dedup.recipe) for shard, first in pairs]
+    sketched = dedup.run_tasks(SKETCHES, tasks)
+    return [
+        receipt if receipt.notes[_FIRST] == first.value else _renumber(receipt, first.value, dedup.staging)
+        for receipt, first in zip(sketched, firsts, strict=True)
+    ]
+
+
+def _renumber(sketched: Receipt, first_number: int, folder: StagingView) -> Receipt:
+    """Write the sketches of a shard as those of a shard whose first document has another number."""
+    step, files = first_number - sketched.notes[_FIRST], []
+    for file in sketched.files:
+        if file.path.startswith(f"{ID_HASHES}/"):
+            files.append(file)
+            continue
+        table = read_run(folder.path(file.path))
+        orders = to_numpy(table["order"]).astype(np.int64) + step  # the number is in the lower 32 bits
+        column = table.schema.names.index("order")
+        table = table.set_column(column, "order", to_arrow(orders.astype(np.uint64)))
+        files.append(write_run(folder, f"{file.path}.renumbered", table))
+    return replace(sketched, files=files)
 
 
 def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.corpus_shard import CorpusShard
-from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
+from pipeline_assets.corpus.dedup.bitmap import bitmap_contains
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in, min_tasks
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.minhash import shingle_sets
@@ -36,7 +36,7 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
-_SETS, _EDGES, _COMPARED = f"{WORK}/sets", f"{WORK}/edges", f"{WORK}/compared.set"
+_SETS, _EDGES = f"{WORK}/sets", f"{WORK}/edges"
 _ALL_SETS = f"{WORK}/sets.index"
 _PAIR_BYTES = 250  # memory for a row: as read, sorted and written
 _SHINGLE_BYTES = 24  # memory for a shingle: as read, and in the array of all sets
@@ -47,12 +47,16 @@ _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("
 def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
     """Verify proposed pairs; return the receipts of `write_sets` and `verify_pairs`."""
     pairs = files_in(proposed)
-    compared = save_bitmap(dedup.document_bitmap(pairs, "later", "earlier"), dedup.staging.path(_COMPARED))
+    compared = dedup.document_bitmap(pairs, "later", "earlier")
     words = recipe.proposer.shingle_words
-    to_write = (Task.bind(write_sets, shard, compared, words, _SETS) for shard in dedup.shards)
+    members = ((shard, own_members(shard, compared)) for shard in dedup.shards)
+    to_write = (Task.bind(write_sets, shard.unnumbered, bits, words, _SETS) for shard, bits in members)
     written = dedup.run_tasks("shingle", to_write)
-    files = [[dedup.staging.path(file.path) for file in receipt.files] for receipt in written if receipt.files]
-    own = (ShingleSetFiles(0, sets, index) for sets, index in files)
+    own = [
+        ShingleSetFiles(shard.first_number, *(dedup.staging.path(file.path) for file in receipt.files))
+        for shard, receipt in zip(dedup.shards, written, strict=True)
+        if receipt.files
+    ]
     seen = (files for store in dedup.seen for files in store.sets)
     sets = index_sets([*seen, *own], dedup.staging.path(_ALL_SETS))
     sets_bytes = dedup.worker_bytes // _SETS_SHARE
@@ -62,15 +66,20 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     return written, dedup.run_tasks("edges", (Task.bind(verify_pairs, key_range, *rules) for key_range in by_later))
 
 
+def own_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
+    """Return a bit for each document of a shard, set if the bitmap `members` contains it."""
+    own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
+    return np.packbits(bitmap_contains(own_numbers, members)).tobytes()
+
+
 def write_sets(
-    shard: CorpusShard, members: Path, shingle_words: int, area: str, window: Window, folder: StagingView
+    shard: CorpusShard, members: bytes, shingle_words: int, area: str, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the shingle sets of a shard's documents that are in the bitmap `members`.
+    """Write the shingle sets of a shard's documents whose bits are set, see `own_members`.
 
     Files in the folder `area`: the sets and their index; none without such documents. Counts: `compared` documents.
     """
-    own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
-    is_compared = bitmap_contains(own_numbers, load_bitmap(members))
+    is_compared = np.unpackbits(np.frombuffer(members, np.uint8), count=shard.rows).astype(np.bool_)
     if not is_compared.any():
         return Receipt([], {"compared": 0})
     sets_name, index_name = f"{area}/{shard.name}{SETS_SUFFIX}", f"{area}/{shard.name}{INDEX_SUFFIX}"

@@ -1,0 +1,90 @@
+"""Finished tasks that are kept beside a sealed artifact, so that its next version reuses them.
+
+The folder `.name.kept` beside the artifact `name` has the files of its build that are not part of the artifact, and
+`tasks.json`, a list of the finished tasks with their digests and receipts. A task of the next version that has the same
+digest gets hard links to the files of the finished task, instead of running.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.manifest import is_inside
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.staging import KEPT_TASKS, WORK, Receipt, StagingView, kept_folder, remove_unnamed
+
+
+@dataclass(frozen=True)
+class KeptTask:
+    """Finished task of a stage: name, digest by `task_digest`, receipt."""
+
+    stage: str
+    name: str
+    digest: str
+    receipt: Receipt
+
+
+_TASKS_FILE: MetadataFile[list[KeptTask]] = MetadataFile("list of kept tasks", 1 << 30, REBUILD, list[KeptTask])
+
+
+@dataclass(frozen=True)
+class KeptWork:
+    """Tasks of a build that are kept for the next version.
+
+    Attributes:
+        earlier: Folder of the artifact's earlier version, whose kept tasks are reused; None if there is none.
+    """
+
+    earlier: Path | None = None
+    _tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
+    _earlier_tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.earlier is not None:
+            self._earlier_tasks.update({(task.stage, task.name): task for task in _read_tasks(self.earlier)})
+
+    def reuse(self, stage: str, name: str, digest: str, staging: StagingView) -> Receipt | None:
+        """Link the files of an equal task of the earlier version, and commit its receipt.
+
+        Return None, so that the task runs, if there is no such task, or a file is missing or changed.
+        """
+        task = self._earlier_tasks.get((stage, name))
+        if task is None or task.digest != digest or self.earlier is None:
+            return None
+        sources = [_kept_path(self.earlier, file.path) for file in task.receipt.files]
+        for file, source in zip(task.receipt.files, sources, strict=True):
+            if file.start is not None or not source.is_file() or file_sha256(source) != file.sha256:
+                return None
+        for file, source in zip(task.receipt.files, sources, strict=True):
+            durable.link(source, staging.path(file.path))
+        staging.commit(stage, name, task.receipt)
+        return task.receipt
+
+    def add(self, stage: str, name: str, digest: str, receipt: Receipt) -> None:
+        """Keep a finished task."""
+        self._tasks[stage, name] = KeptTask(stage, name, digest, receipt)
+
+    def write(self, staging: StagingView) -> None:
+        """List the kept tasks for the seal, and remove work files that belong to none."""
+        files = {file.path for task in self._tasks.values() for file in task.receipt.files}
+        work = staging.path(f"{WORK}/{KEPT_TASKS}")
+        remove_unnamed(work.parent, {path.removeprefix(f"{WORK}/") for path in files}, keep=())
+        durable.write_durably(work, msgspec.json.encode([*self._tasks.values()]))
+
+
+def _read_tasks(artifact: Path) -> list[KeptTask]:
+    """Read the tasks that are kept beside an artifact; none if the list is missing or damaged."""
+    try:
+        tasks = _TASKS_FILE.read(kept_folder(artifact) / KEPT_TASKS)
+    except (FileNotFoundError, NotADirectoryError, InputError):
+        return []
+    return [task for task in tasks if all(is_inside(file.path) for file in task.receipt.files)]
+
+
+def _kept_path(artifact: Path, name: str) -> Path:
+    in_work = name.removeprefix(f"{WORK}/")
+    return artifact / name if in_work == name else kept_folder(artifact) / in_work

@@ -1,0 +1,88 @@
+"""Digests of tasks: tasks with equal digests write equal files, in whichever builds.
+
+A digest covers the function, its arguments, the content of each file among them, and the versions of program and
+libraries. A task that reads a file of its own build has no digest, unless the file is a `StagedInput`: an index, for
+example, names more files than its own content covers.
+"""
+
+import datetime
+import enum
+import functools
+import hashlib
+import json
+import os
+import types
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.provenance import current_versions
+from pipeline_assets.spine.verified_reads import expected_sha256
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class _NoDigestError(Exception):
+    """Error if an argument has no digest, such as a connection or a folder."""
+
+
+def task_digest(work: Callable[..., object], shard: object, staging: Path) -> str | None:
+    """Return the hex sha256 of `work` applied to `shard` in a staging directory; None if an argument has no digest."""
+    try:
+        described = json.dumps([_describe(work, staging), _describe(shard, staging)])
+    except (_NoDigestError, OSError):
+        return None
+    return hashlib.sha256(f"{_program()}{described}".encode()).hexdigest()
+
+
+@functools.cache
+def _program() -> str:
+    return json.dumps(current_versions(), sort_keys=True)
+
+
+def _describe(value: object, staging: Path) -> Any:
+    """Return a description of a value for JSON, equal only for equal values."""
+    kind, describe = (
+        f"{type(value).__module__}.{type(value).__qualname__}",
+        functools.partial(_describe, staging=staging),
+    )
+    match value:
+        case bool() | int() | float() | str() | None if type(value) in _PLAIN:
+            return value
+        case Path() if not value.is_relative_to(staging):
+            return ["file", _sha256(value)]
+        case functools.partial():
+            return ["partial", *map(describe, (value.func, value.args, value.keywords))]
+        case enum.Enum() | bytes() | Fraction() | datetime.date():
+            return [kind, repr(value)]
+        case pydantic.BaseModel():
+            return [kind, value.model_dump_json()]
+        case Mapping():
+            return ["mapping", *sorted(([describe(key), describe(item)] for key, item in value.items()), key=repr)]
+        case Set():
+            return ["set", *sorted(map(describe, value), key=repr)]
+        case Sequence():
+            return ["sequence", *map(describe, value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in fields(value) if field.metadata.get("digested", True)]
+        return [kind, *([name, describe(getattr(value, name))] for name in names)]
+    if isinstance(value, types.FunctionType) and "<" not in value.__qualname__:  # no lambda, no local function
+        return ["function", value.__module__, value.__qualname__]
+    raise _NoDigestError(kind)
+
+
+def _sha256(path: Path) -> str:
+    if (expected := expected_sha256(path)) is not None:
+        return expected
+    status = os.stat(path)
+    return _hash_file(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4096)
+def _hash_file(path: Path, inode: int, size: int, modified_ns: int) -> str:
+    return file_sha256(path)
