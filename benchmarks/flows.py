@@ -2,20 +2,20 @@
 
     python flows.py NAME FOLDER WORKERS
 
-The flows from Document shards to token ids print the number of tokens and the sha256 of the ids, so that they are
-compared only when their ids are proven equal.
+The flows from Document shards to token ids print their number and leave FOLDER/bare and FOLDER/corpusmill/split, whose
+files build.py proves equal. Without workers, a flow is one process.
 """
 
 import functools
-import hashlib
 import json
 import multiprocessing
 import os
 import shutil
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 END_OF_TEXT = 199_999
 VOCABULARY = Path(__file__).parents[1] / "pipeline_assets" / "corpus" / "tokens" / "o200k_base.tiktoken"
@@ -45,28 +45,82 @@ def line_blocks(path: Path) -> Iterator[bytes]:
         yield pending
 
 
-def bare_shard(path: Path) -> Path:
+class BareShard(NamedTuple):
+    """Documents of a shard that `bare` encoded: ids, and tokens with end tokens."""
+
+    doc_ids: list[str]
+    lengths: Any
+
+
+def encode_bare(path: Path, output: BinaryIO) -> BareShard:
     """Encode a shard with zstandard, msgspec, gigatoken and numpy, and sync nothing."""
     import msgspec
     import numpy as np
 
-    class Row(msgspec.Struct):
+    class Row(msgspec.Struct, gc=False):
+        doc_id: str
         text: str
 
     tokenizer = gigatoken_once()
     decoder = msgspec.json.Decoder(Row)
-    target = path.with_suffix(".bare")
-    with open(target, "wb") as output:
-        for block in line_blocks(path):
-            texts = [row.text for row in decoder.decode_lines(block)]
-            layout = tokenizer.encode_batch(texts, parallel=False).layout
-            offsets = np.asarray(layout.offsets.data)
-            ids = np.full(int(offsets[-1]) + len(offsets) - 1, END_OF_TEXT, np.int32)
-            is_text = np.ones(len(ids), bool)
-            is_text[offsets[1:] + np.arange(len(offsets) - 1)] = False
-            ids[is_text] = np.asarray(layout.content.data)
-            ids.tofile(output)
-    return target
+    doc_ids, lengths = list[str](), []
+    for block in line_blocks(path):
+        rows = decoder.decode_lines(block)
+        layout = tokenizer.encode_batch([row.text for row in rows], parallel=False).layout
+        offsets = np.asarray(layout.offsets.data)
+        ids = np.full(int(offsets[-1]) + len(offsets) - 1, END_OF_TEXT, np.int32)
+        is_text = np.ones(len(ids), bool)
+        is_text[offsets[1:] + np.arange(len(offsets) - 1)] = False
+        ids[is_text] = np.asarray(layout.content.data)
+        output.write(ids.data)
+        doc_ids += [row.doc_id for row in rows]
+        lengths.append(np.diff(offsets).astype(np.int32) + 1)
+    return BareShard(doc_ids, np.concatenate(lengths))
+
+
+def bare_shard(path: Path) -> BareShard:
+    with open(path.with_suffix(".bare"), "wb", buffering=0) as output:
+        return encode_bare(path, output)
+
+
+def bare(folder: Path, workers: int) -> None:
+    """Write a Megatron pair and its table of documents: no hash, receipt or sync."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from pipeline_assets.corpus.formats.arrow_columns import repeat_text, string_column, to_arrow  # else: pandas
+
+    paths, target = shards(folder), folder / "bare"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    gigatoken_once()
+    with open(target / "tokens.bin", "wb", buffering=0) as output:
+        if workers == 0:
+            encoded = [encode_bare(path, output) for path in paths]
+        else:
+            with multiprocessing.get_context("fork").Pool(workers) as pool:
+                encoded = pool.map(bare_shard, paths, chunksize=1)
+            for part in [path.with_suffix(".bare") for path in paths]:
+                with open(part, "rb") as file:
+                    while os.copy_file_range(file.fileno(), output.fileno(), 1 << 30):
+                        pass
+                part.unlink()
+    tokens = np.concatenate([shard.lengths for shard in encoded])
+    pointers, documents = 4 * (np.cumsum(tokens, dtype=np.int64) - tokens), np.arange(len(tokens) + 1)
+    header = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 4, len(tokens), len(documents))
+    (target / "tokens.idx").write_bytes(header + tokens.tobytes() + pointers.tobytes() + documents.tobytes())
+    sizes = [len(shard.doc_ids) for shard in encoded]
+    columns = {
+        "doc_id": pa.chunked_array([string_column(shard.doc_ids) for shard in encoded]),
+        "source_shard": pa.chunked_array(
+            [repeat_text(path.name, size) for path, size in zip(paths, sizes, strict=True)]
+        ),
+        "row": to_arrow(np.concatenate([np.arange(size) for size in sizes])),
+        "tokens": to_arrow(tokens),
+    }
+    pq.write_table(pa.table(columns), target / "documents.parquet", compression="zstd")
+    print(int(tokens.sum()))
 
 
 def bare_rows(path: Path) -> Path:
@@ -131,16 +185,8 @@ def shards(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl.zst"))
 
 
-def in_a_pool(work: object, folder: Path, workers: int) -> None:
-    """Encode the shards in a pool, whose tokenizer is loaded before the fork."""
-    gigatoken_once()
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
-        targets = pool.map(work, shards(folder), chunksize=1)  # type: ignore[arg-type]
-    report(targets)
-
-
 def corpusmill(folder: Path, workers: int) -> None:
-    """Run the real stage and merge its shards, with all checks and syncs."""
+    """Run the real stage: with all checks and syncs, and sealed."""
     from pipeline_assets.corpus.megatron_split import MegatronRecipe, build_split
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
     from pipeline_assets.spine.artifact import Artifact
@@ -156,36 +202,25 @@ def corpusmill(folder: Path, workers: int) -> None:
         }
     )
     files = [FileContent(name, rows, "") for name, rows in json.loads((folder / "rows.json").read_text()).items()]
-    target = folder / "built" / "split"
+    target = folder / "corpusmill" / "split"
     shutil.rmtree(target.parent, ignore_errors=True)
-    sealed_by = {
-        "dataset": "benchmark",
-        "language": None,
-        "amount": {},
-    }  # the decisions of a snapshot that a plan reads
+    sealed_by = {"dataset": "benchmark", "language": None, "amount": {}}  # a snapshot's decisions, which a plan reads
     counts = {"documents": 1, "text_bytes": 0}
     identity = Identity(StageVersion("snapshot", 1), sealed_by, [], None, {}, counts, files)
     corpus = Artifact(folder, Manifest("healing/text", "benchmark", identity, [], {}))
     with open_staging_dir(target, {}) as building:
-        build_split(building, corpus, files, recipe, "train", RunSettings(workers))
-        print_digest([building.path("tokens.bin")])
-
-
-def report(targets: list[Path]) -> None:
-    print_digest(targets)
-    for target in targets:
-        target.unlink()
-
-
-def print_digest(paths: list[Path]) -> None:
-    """Print a digest of the files, by which build.py compares the flows."""
-    digest, size = hashlib.sha256(), 0
-    for path in paths:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-                size += len(block)
-    print(size // 4, digest.hexdigest())
+        built = build_split(building, corpus, files, recipe, "train", RunSettings(workers))
+        identity = Identity(
+            StageVersion("split", 1),
+            {},
+            [],
+            None,
+            built.decisions,
+            built.counts,
+            [file.content for file in built.files],
+        )
+        building.seal("healing/split", "benchmark", identity, [file.stored for file in built.files], {})
+    print(built.counts["tokens"])
 
 
 if __name__ == "__main__":
@@ -193,7 +228,7 @@ if __name__ == "__main__":
     name, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     match name:
         case "bare":
-            in_a_pool(bare_shard, folder, workers)
+            bare(folder, workers)
         case "corpusmill":
             corpusmill(folder, workers)
         case "bare snapshot":

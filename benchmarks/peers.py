@@ -2,11 +2,12 @@
 
     python peers.py NAME FOLDER WORKERS
 
-Their output is printed and compared as in flows.py. `tokenizer` runs first: it writes FOLDER/tokenizer.json, o200k for
-`tokenizers`, which the last two peers need.
+They print the number and the sha256 of their ids, which build.py compares. `tokenizer` runs first: it writes
+FOLDER/tokenizer.json, o200k for `tokenizers`, which the last two peers need.
 """
 
 import functools
+import hashlib
 import json
 import multiprocessing
 import shutil
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flows import END_OF_TEXT, VOCABULARY, in_a_pool, print_digest, report, shards
+from flows import END_OF_TEXT, VOCABULARY, shards
 
 _TOKENIZER = "tokenizer.json"
 _PREPROCESS_CHUNK = 32  # lines per task, as in Megatron-LM's tools/preprocess_data.py
@@ -48,6 +49,12 @@ def tiktoken_shard(path: Path) -> Path:
             ids = encoding.encode_ordinary(json.loads(line)["text"])
             np.array([*ids, END_OF_TEXT], np.int32).tofile(output)
     return target
+
+
+def tiktoken(folder: Path, workers: int) -> None:
+    tiktoken_once()
+    with multiprocessing.get_context("fork").Pool(max(workers, 1)) as pool:
+        report(pool.map(tiktoken_shard, shards(folder), chunksize=1))
 
 
 def naive(folder: Path) -> None:
@@ -136,13 +143,30 @@ def datatrove(folder: Path, workers: int) -> None:
     print_digest(sorted((target / "out").glob("*.bin")))
 
 
+def report(targets: list[Path]) -> None:
+    print_digest(targets)
+    for target in targets:
+        target.unlink()
+
+
+def print_digest(paths: list[Path]) -> None:
+    """Print number and sha256 of the int32 ids in the files."""
+    digest, size = hashlib.sha256(), 0
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+                size += len(block)
+    print(size // 4, digest.hexdigest())
+
+
 if __name__ == "__main__":
     name, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     match name:
         case "tokenizer":
             write_tokenizer(folder)
         case "tiktoken":
-            in_a_pool(tiktoken_shard, folder, workers)
+            tiktoken(folder, workers)
         case "naive":
             naive(folder)
         case "preprocess_data":

@@ -99,7 +99,7 @@ class Document(msgspec.Struct, frozen=True):
     meta: Meta
 
 
-class RawDocument(Document, frozen=True):
+class RawDocument(Document, frozen=True, gc=False):
     """Document whose meta stays encoded, so that the same bytes are written again."""
 
     meta: msgspec.Raw  # type: ignore[assignment]
@@ -113,7 +113,7 @@ def encode_with_text(document: RawDocument, text: str) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(document, text=text))
 
 
-class DocumentText(msgspec.Struct, frozen=True):
+class DocumentText(msgspec.Struct, frozen=True, gc=False):
     """Fields of a document that tokenizing needs; decoding skips the others."""
 
     doc_id: str
@@ -121,7 +121,7 @@ class DocumentText(msgspec.Struct, frozen=True):
     license_tag: str
 
 
-class LicensedText(msgspec.Struct, frozen=True):
+class LicensedText(msgspec.Struct, frozen=True, gc=False):
     """Text and licence of a document; decoding skips the other fields."""
 
     text: str

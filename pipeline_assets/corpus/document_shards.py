@@ -11,7 +11,7 @@ import msgspec
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 
 SHARDS = "shards"
 REJECTS_FILE = f"rejects{SUFFIX}"
@@ -49,27 +49,43 @@ def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20)
 
     If the file does not have `shard.rows` lines, InputError is raised after the last block.
     """
+    for first, _, data in _numbered_blocks(shard, block_bytes):
+        yield _split_lines(data, first, window)
+
+
+def _numbered_blocks(shard: DocumentShard, block_bytes: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield blocks of whole lines as (first row, number of rows, bytes)."""
     first = 0
     for data in read_line_blocks(shard.file, block_bytes):
-        lines = data.removesuffix(b"\n").split(b"\n")
-        inside = [Line(row, line) for row, line in window.enumerate_rows(lines, first)]
-        poison_rows = [row for row, _ in inside if row in window.poison_rows]
-        if poison_rows:
-            inside = [line for line in inside if line.row not in window.poison_rows]
-        yield LineBlock(inside, poison_rows)
-        first += len(lines)
+        rows = data.count(b"\n") + (not data.endswith(b"\n"))
+        yield first, rows, data
+        first += rows
     if first != shard.rows:
         what = f"expected {shard.rows:,} rows, got {first:,}"
         raise InputError(what, shard.file, "verify the corpus, then rebuild it")
 
 
+def _split_lines(data: bytes, first: int, window: Window) -> LineBlock:
+    lines = data.removesuffix(b"\n").split(b"\n")
+    inside = [Line(row, line) for row, line in window.enumerate_rows(lines, first)]
+    poison_rows = [row for row, _ in inside if row in window.poison_rows]
+    if poison_rows:
+        inside = [line for line in inside if line.row not in window.poison_rows]
+    return LineBlock(inside, poison_rows)
+
+
 def decode_lines(lines: Sequence[Line], shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> list[T]:
     """Decode lines together, twice as fast as singly; InputError names an invalid row."""
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # raised again below, with its row
-        documents = decoder.decode_lines(b"\n".join([line for _, line in lines]))
-        if len(documents) == len(lines):
-            return documents
-    return [_decode_line(line, shard, decoder) for line in lines]
+    documents = _try_decode(b"\n".join([line for _, line in lines]), len(lines), decoder)
+    return documents if documents is not None else [_decode_line(line, shard, decoder) for line in lines]
+
+
+def _try_decode(data: bytes, rows: int, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
+    """Decode lines together; return None if a line is invalid or blank."""
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        documents = decoder.decode_lines(data)
+        return documents if len(documents) == rows else None
+    return None
 
 
 def _decode_line(line: Line, shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> T:
@@ -84,7 +100,12 @@ def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
     """Yield for each block of the window: (row, document) pairs, then poison rows."""
-    for lines, poison_rows in read_lines(shard, window, block_bytes):
+    for first, rows, data in _numbered_blocks(shard, block_bytes):
+        whole = _try_decode(data, rows, decoder) if window == WHOLE_SHARD else None
+        if whole is not None:  # the usual case, in which no line is copied
+            yield [*enumerate(whole, first)], []
+            continue
+        lines, poison_rows = _split_lines(data, first, window)
         documents = decode_lines(lines, shard, decoder)
         yield [(line.row, document) for line, document in zip(lines, documents, strict=True)], poison_rows
 

@@ -163,7 +163,7 @@ def _join_shards(
     """Join encoded shards in order up to the budget, while workers encode later ones."""
     receipts: list[Receipt] = []
     lengths: list[NDArray[np.int32]] = []
-    cut = DOCUMENTS_SCHEMA.empty_table()
+    cut: list[dict[str, Any]] = []
     with (
         DurableFile(staging.path(TOKENS)) as tokens,
         ParquetOutput(staging.path(DOCUMENTS), DOCUMENTS_SCHEMA) as documents,
@@ -173,11 +173,12 @@ def _join_shards(
             receipts.append(receipt)
             table = _document_rows(staging, shard, receipt)
             fitting = count_fitting(to_numpy(table["tokens"]), budget - tokens.bytes_written // 4)
-            fits, cut = table.slice(0, fitting), table.slice(fitting, 1)
+            fits = table.slice(0, fitting)
+            cut = table.slice(fitting, 1).rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist()
             lengths.append(to_numpy(fits["tokens"]))
             documents.write(fits)
             tokens.append(staging.path(receipt.files[0].path), int(lengths[-1].sum(dtype=np.int64)) * 4)
-            if len(cut) or tokens.bytes_written == 4 * budget:
+            if cut or tokens.bytes_written == 4 * budget:
                 break
     all_lengths = np.concatenate(lengths)
     index = encode_index(all_lengths)
@@ -187,9 +188,7 @@ def _join_shards(
         OutputFile(INDEX, len(all_lengths), len(index), index_sha256, index_sha256),
         documents.output(DOCUMENTS),
     ]
-    return _JoinedShards(
-        receipts, files, all_lengths, cut.rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist()
-    )
+    return _JoinedShards(receipts, files, all_lengths, cut)
 
 
 def _document_rows(staging: StagingDir, shard: DocumentShard, receipt: Receipt) -> pa.Table:

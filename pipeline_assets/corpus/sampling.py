@@ -100,10 +100,11 @@ def split_rule(valid_fraction: str) -> Callable[[str], Split]:
     `valid_fraction` is a decimal string in [0, 1], such as "0.1".
     """
     threshold = int(Fraction(valid_fraction) * 2**64)  # a float would round the decimal
+    # Bytes are compared from the left, like big-endian numbers. The first 64 bits of 32 bytes are below 2**64.
+    below = threshold.to_bytes(8, "big") if threshold < 2**64 else b"\xff" * 33
 
     def assign_split(doc_id: str) -> Split:
-        digest = hashlib.sha256(doc_id.encode("utf-8")).digest()
-        return "valid" if int.from_bytes(digest[:8], "big") < threshold else "train"
+        return "valid" if hashlib.sha256(doc_id.encode()).digest() < below else "train"
 
     return assign_split
 

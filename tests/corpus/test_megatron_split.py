@@ -3,6 +3,9 @@ split that misses more than 1 % of its budget fails, and says what ended it.
 """
 
 import json
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +27,19 @@ def pages(lengths: list[int]) -> pa.Table:
     """Documents of so many tokens each, the end of the document among them."""
     texts = ["a" + " a" * (tokens - 2) for tokens in lengths]
     return pa.table({"text": texts, "id": [f"page-{number}" for number in range(len(lengths))]})
+
+
+BUILD = """
+import pickle, sys
+from pathlib import Path
+from pipeline_assets.corpus.megatron_split import build_split
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.opening import open_staging_dir
+
+with open_staging_dir(Path(sys.argv[1]), {}) as staging:
+    build_split(staging, *pickle.load(sys.stdin.buffer), "train", RunSettings())
+print(*sys.modules)
+"""
 
 
 @pytest.fixture
@@ -246,3 +262,19 @@ def test_one_per_cent_may_be_missing_and_a_corpus_that_ends_before_is_told_as_th
     assert (verdict.passed, verdict.is_minor) == (holds, False)
     assert ("the corpus ends before the budget; increase `snapshot.amount`" in verdict.because) == (not holds)
     assert "page-" not in verdict.because
+
+
+def test_a_build_imports_no_large_library_that_it_does_not_need(
+    take: Callable[..., Artifact], healing_recipe: Callable[..., HealingRecipe], tmp_path: Path
+) -> None:
+    corpus = take({"a.parquet": pages([10] * 3)})
+    recipe = healing_recipe(corpus.manifest.identity.recipe["revision"])
+    shards = [file for file in corpus.manifest.identity.files if file.path.startswith("shards/")]
+    arguments = pickle.dumps((corpus, shards, recipe.megatron))
+
+    ran = subprocess.run(
+        [sys.executable, "-c", BUILD, str(tmp_path / "split")], input=arguments, capture_output=True, check=True
+    )
+
+    assert {"gigatoken", "pyarrow"} <= {*ran.stdout.decode().split()}
+    assert not {"awkward", "pandas", "tiktoken"} & {*ran.stdout.decode().split()}

@@ -29,7 +29,7 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
 OTHER_SPLIT = dropped_key("other_split")
 _BLOCK_BYTES = 4 << 20
-_SPOT_CHECK_BELOW = 2**64 // 1000
+_SPOT_CHECK_BELOW = (2**64 // 1000).to_bytes(8, "big")
 _SURELY_SAMPLED = 4000  # at least one of so many documents is spot-checked, at odds of 50 to 1
 TABLE_SCHEMA = pa.schema(
     [
@@ -176,8 +176,7 @@ class _Encoding:
 
 def is_spot_checked(doc_id: str) -> bool:
     """Check whether a document is in the 0.1 %, chosen by id, that the oracle encodes."""
-    digest = hashlib.sha256(f"spot-check\0{doc_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") < _SPOT_CHECK_BELOW
+    return hashlib.sha256(b"spot-check\0" + doc_id.encode()).digest() < _SPOT_CHECK_BELOW
 
 
 class DocumentTable:

@@ -136,24 +136,19 @@ class HarmonyEncoder(Tokenizer):
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Encode texts as ordinary text; each text must pass `can_encode`."""
-        raw = [text.encode("utf-8") for text in texts]
+        raw = [text if text.isascii() else text.encode("utf-8") for text in texts]
         text_bytes = sum(map(len, raw))
         if self.driver == "tiktoken" or not texts:
             return TokenRuns.from_lists([self.oracle_ids(text) for text in texts], text_bytes)
-        differing = [number for number, text in enumerate(raw) if not text.isascii() and _may_split_differently(text)]
         fast, before = self._fast_encoder(), resident_bytes()
-        layout = fast.encode_batch(raw, parallel=False).layout
-        offsets = np.asarray(layout.offsets.data)
-        ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]].view(np.int32)
-        lengths = np.diff(offsets).astype(np.int32)
-        self._count_growth(before, ids.nbytes + lengths.nbytes, text_bytes)
-        runs = TokenRuns(ids, lengths, text_bytes)
-        if not differing:
-            return runs
-        each = [*runs.each()]
-        for number in differing:
-            each[number] = self.oracle_ids(texts[number])
-        return TokenRuns.from_lists(each, text_bytes)
+        # Text by text: a batch is not faster, and its result imports awkward, which takes a fifth of a second.
+        runs = [*map(fast.backend.encode, raw)]
+        self._count_growth(before, sum(ids.nbytes for ids in runs), text_bytes)
+        for number, text in enumerate(raw):
+            if isinstance(text, bytes) and _may_split_differently(text):
+                runs[number] = self.oracle_ids(texts[number]).view(np.uint32)
+        lengths = np.fromiter(map(len, runs), np.int32, len(runs))
+        return TokenRuns(np.concatenate(runs).view(np.int32), lengths, text_bytes)
 
     def encode_controlled(self, texts: Sequence[bytes], controls: Sequence[str]) -> list[ControlledIds]:
         if self.driver == "tiktoken":

@@ -42,8 +42,11 @@ class TokenRuns:
 
     def closed_by(self, end: int) -> "TokenRuns":
         """Return a copy with the id `end` after each text, counted in its length."""
-        ids = np.insert(self.ids, np.cumsum(self.lengths, dtype=np.int64), end)
-        return TokenRuns(ids, self.lengths + np.int32(1), self.text_bytes, self.losses)
+        closed = [np.array([end], np.int32)] * (2 * len(self.lengths))
+        closed[::2] = self.each()  # joining slices takes half as long as `np.insert`
+        return TokenRuns(
+            np.concatenate([self.ids[:0], *closed]), self.lengths + np.int32(1), self.text_bytes, self.losses
+        )
 
     def counted_by(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
         """Return a copy with the losses of `texts`; without `counter`, return this object."""
