@@ -46,7 +46,7 @@ def main() -> None:
     options = parser.parse_args()
     import dagster as dg
 
-    from pipeline_assets.definitions import build_definitions
+    from pipeline_assets.code_location import build_definitions
     from pipeline_assets.instance import open_instance
     from pipeline_assets.sealed_sensor import build_sensor, report_sealed
     from pipeline_assets.systems.registry import SYSTEMS

@@ -34,8 +34,8 @@ def lines_called_by_run() -> dict[Path, set[int]]:
     """Return, by file, the lines of all functions that a build of healing calls."""
     from pipeline_assets.build import drive
     from pipeline_assets.build.run import Run
-    from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
-    from pipeline_assets.demo.loopback_hub import LoopbackHub
+    from pipeline_assets.demo.corpora import write_inputs
+    from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
     from pipeline_assets.demo.recipes import write_healing_recipe
 
     called: dict[CodeType, None] = {}

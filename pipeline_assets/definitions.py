@@ -1,66 +1,12 @@
-"""The Dagster code location of a data root, built from its recipes."""
+"""The Dagster code location of a data root, as a module that Dagster loads."""
 
-import logging
-from pathlib import Path
+import gc
 
-import dagster as dg
+from pipeline_assets.spine.usage import pause_gc
 
-from pipeline_assets.assets import build_assets
-from pipeline_assets.attributes import add_attributes
-from pipeline_assets.build.recipe import is_used_in, recipe_names_by_folder
-from pipeline_assets.external import build_observer, external_assets, invalid_recipe_asset
-from pipeline_assets.freshness import Freshness, freshness_sensor
-from pipeline_assets.jobs import recipe_job
-from pipeline_assets.retention import run_retention
-from pipeline_assets.schedules import alert, build_schedules, read_schedules
-from pipeline_assets.sealed_sensor import build_sensor
-from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.version_assets import build_version_assets
-from pipeline_assets.versions import find_version
-from resources.store import Hub, Launcher, Store, Tokenizer, data_root
-from resources.webhook import webhook_address
+with pause_gc():  # what is imported is no garbage, and looking for some took a quarter of the time
+    from pipeline_assets.code_location import build_definitions
+    from resources.store import data_root
 
-
-def build_definitions(root: Path) -> dg.Definitions:
-    """Build the definitions of all valid recipes of a data root and the project."""
-    webhook_address()  # refuse an invalid address now, not at the first failed run
-    recipes, errors = SYSTEMS.load_recipes(root)
-    for error in errors:
-        logging.getLogger("corpusmill").warning("skipped an invalid recipe: %s", error)
-    recipe_by_folder = recipe_names_by_folder(recipes, root)
-    jobs = {recipe.name: recipe_job(recipe, root) for recipe in recipes}
-    by_name = {recipe.name: recipe for recipe in recipes}
-    versions = {name: find_version(name, by_name) for name in by_name}
-    unversioned = {name: recipe for name, recipe in by_name.items() if versions[name] is None}
-    externals = external_assets((target for recipe in unversioned.values() for target in recipe.targets()), root)
-    active = [recipe for recipe in unversioned.values() if is_used_in(recipe, root)]
-    used = {recipe.name for recipe in active} | {
-        f"{version.recipe}_versions" for version in versions.values() if version
-    }
-    watched = external_assets((target for recipe in active for target in recipe.targets()), root)
-    schedules = build_schedules(root, jobs)
-    runs = [entry.section for entry in schedules if entry.section.action == "run"]
-    fresh = [Freshness(entry, unversioned[entry.recipe], root) for entry in runs if entry.recipe in unversioned]
-    repinned = {entry.recipe for entry in read_schedules(root)[0] if entry.action == "repin" and entry.recipe in jobs}
-    sensors = [freshness_sensor(fresh), run_retention(), alert]
-    return dg.Definitions(
-        assets=add_attributes(
-            [
-                *(asset for recipe in unversioned.values() for asset in build_assets(recipe, root, recipe_by_folder)),
-                *build_version_assets(by_name, repinned, root, recipe_by_folder),
-                *(external.spec() for external in externals.values()),
-                *map(invalid_recipe_asset, errors),
-            ],
-            used,
-            {section.recipe for section in runs},
-        ),
-        asset_checks=[freshness.checks() for freshness in fresh],
-        jobs=[*jobs.values(), *(entry.job for entry in schedules if entry.section.action != "run")],
-        schedules=[entry.schedule for entry in schedules],
-        sensors=[build_sensor(recipes, root), build_observer(watched.values(), root), *sensors],
-        resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer(), "launcher": Launcher()},
-        executor=dg.in_process_executor,
-    )
-
-
-defs = build_definitions(data_root())
+    defs = build_definitions(data_root())
+    gc.freeze()

@@ -56,7 +56,7 @@ def ui(
         except OSError:
             # `dagster dev` would start anyway and compete for the port.
             raise InputError("the port is in use", f"127.0.0.1:{port}", "choose another port with --port") from None
-    # Importing Dagster takes seconds, so a used port is reported first.
+    echo(f"starting the Dagster UI of {data.absolute()}; Ctrl-C stops it", err=True)  # before seconds of imports
     from pipeline_assets.instance import instance_home, open_instance
     from pipeline_assets.sealed_sensor import report_sealed
 
@@ -70,11 +70,10 @@ def ui(
         # Ctrl-C during the import ends the process without a traceback.
         develop = (
             "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "
-            "from pipeline_assets.webserver import develop; develop()"
+            "from pipeline_assets.develop import develop; develop()"
         )
         command = [sys.executable, "-c", develop, "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
         command += ["--log-level", "warning"]  # each tick of the sensors would be logged
-        echo(f"starting the Dagster UI of {data.absolute()}; Ctrl-C stops it", err=True)
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,  # the child stops when this process and so its stdin ends
@@ -112,8 +111,7 @@ def _accepts_connections(port: int) -> bool:
 @contextlib.contextmanager
 def _serve_demo_hub(root: Path) -> Iterator[dict[str, str]]:
     """Serve the demo's hub, if any, and yield environment variables for its clients."""
-    from pipeline_assets.demo.corpora import HUB_FOLDER
-    from pipeline_assets.demo.loopback_hub import LoopbackHub
+    from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 
     if not (root / HUB_FOLDER).is_dir():
         yield {}

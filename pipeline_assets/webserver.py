@@ -1,30 +1,21 @@
-"""A guarded `dagster dev`, whose webserver serves only its own pages.
+"""A guarded webserver of Dagster, which serves only its own pages.
 
 Dagster's webserver has no authentication, accepts mutations in a URL, and checks neither Host nor Origin. While it
 runs, any web page in the same browser could start, change or delete runs. The requests of such a page have the page's
 Origin, or a Host name that the page's owner controls; this webserver refuses both.
 """
 
-import os
-import signal
-import sys
-import threading
-from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import dagster_webserver.cli
-from dagster_shared.ipc import open_ipc_subprocess
 from dagster_webserver.webserver import DagsterWebserver
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pipeline_assets.compat import run_dagster
-
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost")
-_WEBSERVER = "dagster_webserver"
 
 
 class OwnPagesOnly:
@@ -68,24 +59,6 @@ def serve() -> None:
 
     setattr(DagsterWebserver, "build_middleware", build_guarded)  # noqa: B010 - mypy refuses to replace a method
     dagster_webserver.cli.main()  # type: ignore[no-untyped-call]
-
-
-def develop() -> None:
-    """Run the `dagster` command with the webserver of `serve`, until stdin ends."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=_stop_at_end_of_stdin, daemon=True).start()
-
-    def start_guarded(command: Sequence[str], **options: Any) -> Any:
-        return open_ipc_subprocess([__name__ if part == _WEBSERVER else part for part in command], **options)
-
-    run_dagster(start_guarded)
-
-
-def _stop_at_end_of_stdin() -> None:
-    """Stop this process when its parent ends, even if the parent is killed."""
-    while os.read(sys.stdin.fileno(), 4096):  # a thread in `sys.stdin.read` would abort the end of this process
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ import yaml
 from command_results import Corpusmill, Typed
 from command_server import READ_AT_IMPORT, CommandServer, load_tokenizer_tables
 from faulty_hub import FaultyHub
+from refused_imports import refusing_environment, take_notes
 
-from pipeline_assets.demo import demo
+from pipeline_assets.demo.demos import REBUILD_RECORD
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER
 from pipeline_assets.spine.provenance import Stopwatch
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("CORPUSMILL_", "HF_", "DAGSTER_"))
     }
-    return {**kept, "PYTHONPATH": str(PROJECT), "HF_HUB_DISABLE_XET": "1", **extra}
+    return {**kept, **refusing_environment(), "HF_HUB_DISABLE_XET": "1", **extra}
 
 
 @pytest.fixture(scope="session", params=[False, pytest.param(True, marks=pytest.mark.real)], ids=["made", "real"])
@@ -96,6 +98,14 @@ def _no_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stopwatch, "command", None)
 
 
+@pytest.fixture(autouse=True)
+def _no_refused_import() -> Iterator[None]:
+    """Check that no process of a typed command has imported pandas; see `refused_imports`."""
+    yield
+    if notes := take_notes():
+        pytest.fail(notes)
+
+
 @pytest.fixture
 def started() -> Callable[..., subprocess.Popen[str]]:
     """Types a command and doesn't wait: the process, leader of a group of its own, its stderr piped."""
@@ -115,7 +125,7 @@ def demo_root(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) 
     root = shared / "demo"
     with open(shared / "demo.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (root / demo.REBUILD_RECORD).exists():  # it is written last
+        if not (root / REBUILD_RECORD).exists():  # it is written last
             result = corpusmill("demo", "--data", root, "--only", "healing")
             assert result.returncode == 0, result.stderr
     return root
@@ -174,7 +184,7 @@ def instance() -> "Iterator[dg.DagsterInstance]":
 
 @pytest.fixture
 def demo_hub(demo_root: Path) -> Iterator[FaultyHub]:
-    with FaultyHub(demo_root / demo.HUB_FOLDER) as running:
+    with FaultyHub(demo_root / HUB_FOLDER) as running:
         yield running
 
 

@@ -18,8 +18,7 @@ from crash_points import killed_at, steps_of
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.demo import demo
-from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.spine.artifact import Damage, open_artifact, verify
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.staging import PLAN, leftover_path
@@ -149,7 +148,7 @@ def test_a_second_run_rewrites_nothing(build: Build, undisturbed: list[str], tmp
 @pytest.fixture
 def running_demo(tmp_path: Path, demo_root: Path, recipe: HealingRecipe) -> Path:
     """A data root with the demo's hub and nothing built. A snapshot was begun, so that small ones have workers too."""
-    shutil.copytree(demo_root / demo.HUB_FOLDER, tmp_path / "data" / demo.HUB_FOLDER)
+    shutil.copytree(demo_root / HUB_FOLDER, tmp_path / "data" / HUB_FOLDER)
     begun = leftover_path(tmp_path / "data" / recipe.targets()[0].folder, "building", 1)
     begun.mkdir(parents=True)
     (begun / PLAN).write_text("{}")
@@ -212,7 +211,7 @@ def test_a_stopped_command_says_how_to_go_on_and_leaves_no_process(
 ) -> None:
     shutil.copytree(demo_root / "recipes", running_demo / "recipes")
     ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the tests themselves ignore it
-    with LoopbackHub(running_demo / demo.HUB_FOLDER) as hub:
+    with LoopbackHub(running_demo / HUB_FOLDER) as hub:
         process = started(*words.split(), "--data", running_demo, env={"HF_ENDPOINT": hub.endpoint})
         signal.signal(signal.SIGHUP, ignored)
         wait_for_receipts(running_demo)

@@ -9,7 +9,7 @@ import yaml
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetNode
 
 from pipeline_assets.attributes import OWNERS, TAGS
-from pipeline_assets.definitions import build_definitions
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.systems.registry import SYSTEMS
 
 PROJECT = Path(__file__).parents[1]

@@ -25,7 +25,7 @@ from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
-from pipeline_assets.definitions import build_definitions
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.events import COMMAND
 from pipeline_assets.sealed_sensor import report_sealed
 from pipeline_assets.spine.artifact import read_check_results, require_manifest, write_check_results

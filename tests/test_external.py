@@ -9,9 +9,9 @@ import pytest
 import yaml
 from materialized import NOWHERE, external_look
 
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
-from pipeline_assets.definitions import build_definitions
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 

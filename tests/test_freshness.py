@@ -9,7 +9,7 @@ import pytest
 import yaml
 from materialized import run_job
 
-from pipeline_assets.definitions import build_definitions
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.freshness import Freshness
 from pipeline_assets.schedules import read_schedules
 from pipeline_assets.spine.artifact import CheckResult

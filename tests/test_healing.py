@@ -20,11 +20,11 @@ from materialized import Materialized, has_materialized, materialization
 from real_samples import some
 
 from pipeline_assets import assets
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
-from pipeline_assets.definitions import build_definitions
-from pipeline_assets.demo import demo
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER
 from pipeline_assets.spine.artifact import read_manifest, require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -44,7 +44,7 @@ def made(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """All of the demo's recipe, the dataset tried too early as well. Tests only read it."""
     root = tmp_path_factory.mktemp("made")
     shutil.copytree(demo_root / "recipes", root / "recipes")
-    with FaultyHub(demo_root / demo.HUB_FOLDER) as hub:
+    with FaultyHub(demo_root / HUB_FOLDER) as hub:
         run = Materialized(root, hub.endpoint)
         results = {"first": run(NAME, "fineweb_edu_snapshot", "healing_text_manifest")}
         results["train"] = run(NAME, "megatron_split", partition="train")
@@ -248,7 +248,7 @@ def test_what_passes_by_itself_is_tried_again_and_nothing_else(
     monkeypatch.setattr(assets, "_RETRIES", dg.RetryPolicy(max_retries=1))
     shutil.rmtree(root / "corpora")
     shutil.rmtree(root / "selections")
-    with FaultyHub(demo_root / demo.HUB_FOLDER) as hub:
+    with FaultyHub(demo_root / HUB_FOLDER) as hub:
         run = Materialized(root, hub.endpoint)
         hub.inject(Fault(FaultKind.FORBIDDEN))
         with pytest.raises(dg.Failure, match="no read access"):

@@ -20,8 +20,8 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
-from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.demo.corpora import write_inputs
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_stage_a_recipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings

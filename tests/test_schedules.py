@@ -18,7 +18,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_versions import version_for
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.definitions import build_definitions
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.schedules import SENSORS, alert, read_schedules
 from pipeline_assets.sealed_sensor import report_sealed

@@ -16,9 +16,9 @@ from services import NAMES, PROJECT, Services, skip_without_postgres
 
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.demo import recipes
-from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
+from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.demo import HUB_TOKEN
-from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.registry import SYSTEMS
 

@@ -11,7 +11,7 @@ from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
 from pipeline_assets.build.recipe_versions import delete_old_artifacts, list_versions
-from pipeline_assets.definitions import build_definitions
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact, verify
 from pipeline_assets.spine.section import UNPINNED

@@ -14,7 +14,7 @@ from fuzz_cases import Told, typed
 
 from pipeline_assets.build import drive
 from pipeline_assets.build.run import Run
-from pipeline_assets.definitions import build_definitions
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.lineage import AREAS

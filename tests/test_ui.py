@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from command_results import Corpusmill, only_line
 from free_ports import free_port
+from refused_imports import refusing_environment
 
 PROJECT = Path(__file__).parents[1]
 
 
 def started(root: Path, port: int) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "pipeline_assets", "ui", "--data", str(root), "--port", str(port)]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    environment = {**os.environ, **refusing_environment()}
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 

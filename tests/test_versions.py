@@ -18,7 +18,7 @@ from dagster._core.loader import LoadingContextForTest
 from materialized import NOWHERE, QUIET, resources, run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, texts, without_languages, write_datasets
 
-from pipeline_assets.definitions import build_definitions
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.events import AssetView, materialization
 from pipeline_assets.sealed_sensor import report_sealed

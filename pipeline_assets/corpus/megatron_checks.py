@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
@@ -24,7 +25,7 @@ _BLOCK_IDS = 1 << 22
 def index_reads_back(split: Artifact) -> Verdict:
     """Check that tokens.idx matches tokens.bin and the lengths in documents.parquet."""
     dataset = _open_dataset(split)
-    lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
+    lengths = to_numpy(read_columns(split.path(DOCUMENTS), ["tokens"])["tokens"])
     holds = np.array_equal(dataset.lengths, lengths) and int(lengths.sum()) == len(dataset.tokens)
     summary = f"{len(dataset.lengths):,} documents, {len(dataset.tokens):,} tokens"
     return Verdict(holds, summary if holds else f"index and documents.parquet disagree: {summary}")
@@ -70,7 +71,7 @@ def token_budget_met(split: Artifact) -> Verdict:
     if last is not None:
         summary += f", {last['doc_id']} of {last['tokens']:,} tokens ({last['shard']} row {last['row']})"
     summary += "; drop such documents by a rule, or change `token_budget`"
-    lengths = read_columns(split.path(DOCUMENTS), ["tokens"]).column("tokens").to_numpy()
+    lengths = to_numpy(read_columns(split.path(DOCUMENTS), ["tokens"])["tokens"])
     return Verdict(False, summary, numbers, is_minor=missing <= lengths.max(initial=0))
 
 

@@ -21,15 +21,16 @@ import pyarrow.parquet as pq
 import yaml
 import zstandard
 
+from pipeline_assets.corpus.formats.arrow_columns import rows_to_table
 from pipeline_assets.demo import texts
 from pipeline_assets.demo.conversations import conversations
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER
 from pipeline_assets.demo.texts import Draw, Page
 from pipeline_assets.spine import durable
 
 Json = dict[str, Any]
 Rows = Sequence[Json]
 Files = Iterator[tuple[str, bytes]]
-HUB_FOLDER = "hub"  # in a data root; served as a hub on loopback
 EDU_DATASET, PAIRS_DATASET, HANDBOOK_DATASET = "HuggingFaceFW/fineweb-edu", "wmt/wmt14", "corpusmill/handbook"
 SITE = "coffee.stackexchange.com"
 DUMPS = ("CC-MAIN-2013-20", "CC-MAIN-2019-30", "CC-MAIN-2021-04", "CC-MAIN-2023-50")
@@ -124,12 +125,19 @@ def _encoded(folder: str, files: Mapping[str, Rows]) -> Files:
         suffix = Path(path).suffix
         if suffix == ".parquet":
             sink = io.BytesIO()
-            pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=50, compression="zstd")
+            schema = pa.schema(_arrow_type(rows[0]).fields)
+            pq.write_table(rows_to_table(rows, schema), sink, row_group_size=50, compression="zstd")
             data = sink.getvalue()
         else:
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             data = pack.get(suffix, bytes)(lines.encode())
         yield f"{folder}/{path}", data
+
+
+def _arrow_type(value: object) -> pa.DataType:
+    if isinstance(value, dict):
+        return pa.struct([(name, _arrow_type(item)) for name, item in value.items()])
+    return {str: pa.string(), int: pa.int64(), float: pa.float64()}[type(value)]
 
 
 def gzip_member(content: bytes) -> bytes:

@@ -4,14 +4,13 @@ import importlib.util
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import typer
 
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.terminal import (
     VERBOSE,
     Root,
@@ -22,30 +21,16 @@ from pipeline_assets.commands.terminal import (
     pluralize,
     print_lines,
 )
-from pipeline_assets.corpus.sampling import SPLITS, split_budget
-from pipeline_assets.demo import recipes
-from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
-from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.demo.mixture import mixture_lines
-from pipeline_assets.demo.nemotron import pool_lines
-from pipeline_assets.demo.stage_a import step_lines
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.install_hints import install_hint
-from pipeline_assets.systems.healing import HealingRecipe
-from pipeline_assets.systems.parallel_text import ParallelRecipe
-from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.trust.rebuild import rebuild
 
 HUB_TOKEN = "hf_loopback"  # for reading; a writable hub has its own token
-REBUILD_RECORD = ".rebuilt"  # digests of artifacts that a rebuild reproduced
 System = Literal["healing", "stage_a", "nemotron", "stage2", "parallel_text"]
 _EXTRAS: dict[System, dict[str, str]] = {  # optional modules and their extras
     "stage2": {"py3langid": "languages", "sentencepiece": "tokenizers"},
     "parallel_text": {"sentencepiece": "tokenizers"},
 }
-_DIGEST_LETTERS = len("sha256:") + 12
 
 
 def demo(
@@ -66,6 +51,10 @@ def demo(
     missing = {system: missing_extras(system) for system in systems}
     selected: Sequence[System] = [system for system in systems if not missing[system]] if only is None else [only]
     echo("generating the inputs …", err=True)
+    # What builds the demos takes half a second to import, so the line comes first.
+    from pipeline_assets.demo.corpora import write_inputs
+    from pipeline_assets.demo.demos import build_demo
+
     for system in selected:
         write_inputs(data, system)
     with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in selected) as hub:
@@ -73,7 +62,7 @@ def demo(
         commits = hub.commits()
         echo(f"{pluralize(len(commits), 'generated dataset')} on a hub on loopback, in {data / HUB_FOLDER}")
         for system in selected:
-            print_lines(_build_demo(system, data, commits, workers))
+            print_lines(build_demo(system, data, commits, workers))
     for system in systems if only is None else ():
         for extra in missing[system]:
             echo(f"skipped {system}, which needs the extra {extra}: {install_hint(extra)}")
@@ -85,61 +74,3 @@ def missing_extras(system: System) -> list[str]:
     """List the missing extras of this package that a system's demo needs."""
     needs = _EXTRAS.get(system, {})
     return sorted({extra for module, extra in needs.items() if importlib.util.find_spec(module) is None})
-
-
-def _build_demo(system: System, root: Path, commits: Mapping[str, str], workers: int) -> Iterator[str]:
-    """Build and rebuild the demo of a system; yield blocking failures and the results."""
-    write_recipe, proven, lines = _DEMOS[system]
-    # Only the sources of healing are large enough for workers.
-    recipe, workers = write_recipe(root, commits), workers if system == "healing" else 0
-    outcomes = list(run_targets(recipe.targets(), Run.from_settings(root, os.environ, workers=workers, replace=True)))
-    checks = [check for outcome in outcomes for check in outcome.checks]
-    yield from (f"{check.state} {check.name}: {check.because}" for check in checks if check.is_blocking_failure)
-    did = f"all {len(outcomes)} artifacts are up to date"
-    if built := sum(not outcome.was_current for outcome in outcomes):
-        passed = sum(check.passed for check in checks)
-        did = f"{pluralize(built, 'artifact')} built, {pluralize(passed, 'check')} passed"
-        did += f", {pluralize(len(checks) - passed, 'warning')}" if passed < len(checks) else ""
-    folder = root / recipe.target(*proven).folder
-    digest = open_artifact(folder).manifest.digest
-    again = _rebuild_once(root, folder, digest, 0 if workers else 1)
-    yield f"{system:14} {did}; {again}; {proven[0]} {digest[:_DIGEST_LETTERS]}"
-    yield from (f"  {line}" for line in lines(recipe, root))
-
-
-def _rebuild_once(root: Path, folder: Path, digest: str, workers: int) -> str:
-    """Rebuild an artifact and its inputs, unless done before; return a result line."""
-    record = root / REBUILD_RECORD
-    reproduced = record.read_text().splitlines() if record.exists() else []
-    if digest in reproduced:
-        return "rebuilt before"
-    done = rebuild(folder, Run.from_settings(root, os.environ, workers=workers), SYSTEMS.kinds, True)
-    if not done.is_identical:
-        fix = "run `corpusmill rebuild` on it to see the differences"
-        raise InputError("the rebuild differs from the artifact", folder, fix)
-    durable.write_durably(record, "\n".join([*reproduced, digest]).encode())
-    return f"rebuilt, {pluralize(workers, 'worker')}: all {len(done.outcomes)} identical"
-
-
-def _megatron_split_lines(recipe: HealingRecipe, root: Path) -> Iterator[str]:
-    tokens = open_artifact(root / recipe.megatron_dataset().folder).manifest.identity.counts["tokens"]
-    budget, fraction = recipe.megatron.token_budget, recipe.megatron.valid_fraction
-    targets = {split: split_budget(budget, fraction, split) for split in SPLITS}
-    yield "; ".join(f"{split}: target {targets[split]:,} tokens, actual {tokens[split]:,}" for split in SPLITS)
-
-
-def _pair_lines(recipe: ParallelRecipe, root: Path) -> Iterator[str]:
-    counts = open_artifact(root / recipe.target("parallel_text/token_cache").folder).manifest.identity.counts
-    splits = ", ".join(f"{split} {pairs:,}" for split, pairs in counts["pairs"].items())
-    yield f"target {recipe.sample.k:,} pairs, actual: {splits}; {sum(counts['tokens'].values()):,} tokens"
-
-
-_Demo = tuple[Callable[[Path, Mapping[str, str]], Any], tuple[str, ...], Callable[[Any, Path], Iterator[str]]]
-# By system: writer of the recipe, the artifact to rebuild, and the lines to print.
-_DEMOS: Mapping[System, _Demo] = {
-    "healing": (recipes.write_healing_recipe, ("healing/megatron_dataset",), _megatron_split_lines),
-    "stage_a": (recipes.write_stage_a_recipe, ("stage_a/report",), step_lines),
-    "nemotron": (recipes.write_nemotron_recipe, ("nemotron/candidate_pools", "nemotron-agentic-v1"), pool_lines),
-    "stage2": (recipes.write_mixture_recipe, ("stage2/token_shards", "c4_en"), mixture_lines),
-    "parallel_text": (recipes.write_parallel_recipe, ("parallel_text/token_cache",), _pair_lines),
-}

@@ -25,6 +25,7 @@ from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWr
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.visible import in_one_line
 
+HUB_FOLDER = "hub"  # in a data root; served as a hub on loopback
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 

@@ -19,8 +19,8 @@ from pipeline_assets.commands.terminal import Workers, aligned, log_to_stderr, p
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of_partition
 from pipeline_assets.corpus.scoring.recipe import detect_device
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
-from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
-from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.demo.corpora import write_inputs
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_nemotron_recipe
 from pipeline_assets.demo.stage_a import format_summary
 from pipeline_assets.spine.artifact import open_artifact

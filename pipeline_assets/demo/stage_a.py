@@ -15,8 +15,8 @@ from pipeline_assets.commands.terminal import Workers, aligned, as_command, form
 from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
-from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
-from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.demo.corpora import write_inputs
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_stage_a_recipe
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, open_artifact

@@ -1,4 +1,4 @@
-"""The demo's corpora of four systems, built with any engine and without Dagster."""
+"""The demo's corpora of five systems, built with any engine and without Dagster."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,8 +8,8 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo import recipes
-from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
-from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.demo.corpora import write_inputs
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.spine.engine import RunSettings
 
 WRITE_RECIPE: Mapping[str, Callable[..., Recipe]] = {
@@ -17,6 +17,7 @@ WRITE_RECIPE: Mapping[str, Callable[..., Recipe]] = {
     "stage_a": recipes.write_stage_a_recipe,
     "nemotron": recipes.write_nemotron_recipe,
     "stage2": recipes.write_mixture_recipe,
+    "parallel_text": recipes.write_parallel_recipe,
 }
 
 

@@ -6,7 +6,7 @@ import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
 
-from pipeline_assets.definitions import build_definitions
+from pipeline_assets.code_location import build_definitions
 from resources.store import Hub, Launcher, Store, Tokenizer
 
 NOWHERE = "http://127.0.0.1:9"  # where no hub answers

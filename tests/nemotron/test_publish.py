@@ -22,8 +22,9 @@ from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.corpus.nemotron.pools_recipe import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.demo.corpora import HUB_FOLDER, write_inputs
+from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER
 from pipeline_assets.demo.loopback_writes import OBJECTS
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.lineage import Lineage

@@ -11,7 +11,7 @@ from forgery import flip
 from nemotron_build import row, run
 from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, write_pool
 
-from pipeline_assets.definitions import build_definitions
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.slow

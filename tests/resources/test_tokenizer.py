@@ -13,8 +13,8 @@ from nemotron_build import write_nemotron
 import resources.store
 from pipeline_assets.build import drive
 from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, load_encoder
-from pipeline_assets.definitions import build_definitions
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.store import Hub, Store, Tokenizer

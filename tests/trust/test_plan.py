@@ -18,7 +18,7 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.listing import Forecast
-from pipeline_assets.demo import demo
+from pipeline_assets.demo.loopback_hub import HUB_FOLDER
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
@@ -35,7 +35,7 @@ ROWS = [{"text": f"Text number {number} with some words.", "key": str(number)} f
 
 @pytest.fixture
 def demo_hub(demo_root: Path) -> Iterator[FaultyHub]:
-    with FaultyHub(demo_root / demo.HUB_FOLDER) as running:
+    with FaultyHub(demo_root / HUB_FOLDER) as running:
         yield running
 
 

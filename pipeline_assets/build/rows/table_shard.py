@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.formats.arrow_columns import rows_to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.formats.parquet import open_parquet
 
@@ -44,7 +45,7 @@ class TableShard:
         if self.file.name.endswith(SUFFIX):
             for block in read_line_blocks(self.file):
                 documents = msgspec.to_builtins(DOCUMENT_DECODER.decode_lines(block))
-                yield pa.Table.from_pylist(documents, schema=self.schema)
+                yield rows_to_table(documents, self.schema)
         else:
             with open_parquet(self.file) as parquet:
                 for group in range(parquet.num_row_groups):

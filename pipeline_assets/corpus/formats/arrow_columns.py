@@ -80,8 +80,24 @@ def to_table(columns: Mapping[str, NDArray[Any] | pa.Array | pa.ChunkedArray]) -
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
+def fill_null(column: pa.Array | pa.ChunkedArray, value: float) -> pa.Array | pa.ChunkedArray:
+    """Replace the nulls of a column of numbers."""
+    return column.fill_null(to_column([value], column.type)[0])  # a Python value would import pandas
+
+
+def rows_to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Convert rows to a table; a missing value is null."""
+    columns = [to_column([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def to_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Convert texts, booleans, numbers, or lists of these, to a column; None is null."""
+    """Convert texts, booleans, numbers, lists of these, or dicts to a column; None is null, but not among dicts."""
+    if pa.types.is_struct(kind):
+        children = [to_column([value[field.name] for value in values], field.type) for field in kind]
+        return pa.StructArray.from_arrays(children, fields=list(kind))
+    if pa.types.is_large_string(kind):
+        return widen_offsets(to_column(values, pa.string()))
     valid = None
     if None in values:
         is_valid = np.array([value is not None for value in values], bool)

@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow_columns import string_column
+from pipeline_assets.corpus.formats.arrow_columns import string_column, to_bools, to_column
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.spine.errors import InputError
 
@@ -47,9 +48,13 @@ def find_row(path: Path, values: Mapping[str, Any]) -> int | None:
     first_row = 0
     with open_parquet(path) as file:
         for batch in file.iter_batches(columns=[*values], use_threads=False):
-            matches = [pc.equal(batch.column(name), value) for name, value in values.items()]
-            found: int = pc.index(functools.reduce(pc.and_, matches), True).as_py()
-            if found >= 0:
-                return first_row + found
+            columns = {name: batch.column(name) for name in values}
+            # A scalar from a Python value would import pandas.
+            matches = [
+                pc.equal(columns[name], to_column([value], columns[name].type)[0]) for name, value in values.items()
+            ]
+            rows = np.flatnonzero(to_bools(functools.reduce(pc.and_, matches)))
+            if len(rows):
+                return first_row + int(rows[0])
             first_row += batch.num_rows
     return None

@@ -28,7 +28,8 @@ _INVALID = re.compile(r"[^a-z0-9]+")
 
 
 def _check_condition(condition: str) -> str:
-    parse_condition(condition)
+    if not any(condition in conditions for conditions in RULES.values()):  # polars and sqlglot take time to import
+        parse_condition(condition)
     return condition
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow_columns import to_column
+from pipeline_assets.corpus.formats.arrow_columns import rows_to_table
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.scoring import token_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
@@ -146,8 +145,7 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
     ]
     name = f"{WORK}/scored/{job.name}.parquet"
     with ParquetOutput(folder.path(name), SCORES) as output:
-        columns = [to_column([line.get(field.name) for line in lines], field.type) for field in SCORES]
-        output.write(pa.Table.from_arrays(columns, schema=SCORES))
+        output.write(rows_to_table(lines, SCORES))
     losses = sum((row.losses for row in encoded), Losses())
     counts = _counts(lines) | {"halved_batches": scored.halved} | losses.to_counts()
     seconds = _count_gpus(recipe) * (time.monotonic() - started)

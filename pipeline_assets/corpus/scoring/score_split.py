@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_column, to_numpy
+from pipeline_assets.corpus.formats.arrow_columns import fill_null, to_arrow, to_column, to_numpy
 from pipeline_assets.corpus.formats.parquet import read_columns, regroup_rows, write_table
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.pool_selection import Selection
@@ -65,7 +65,7 @@ def score_split(
     ]
     receipts = list(_stop_if_not_finite(run_stage("score", jobs, staging), selection.size, weights))
     tables = [staging.path(receipt.files[0].path) for receipt in receipts]
-    nll = np.concatenate([to_numpy(read_columns(path, ["nll_mean"])["nll_mean"].fill_null(np.nan)) for path in tables])
+    nll = np.concatenate([to_numpy(fill_null(read_columns(path, ["nll_mean"])["nll_mean"], np.nan)) for path in tables])
     sample = _choose_sample(tables, nll, recipe.rescored)
     rescoring_jobs = [job for rows in _RESCORING_BATCH_ROWS for job in _rescoring_jobs(sample, files, rows)]
     rescored = list(run_stage("rescore", rescoring_jobs, staging))

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_column, to_numpy
+from pipeline_assets.corpus.formats.arrow_columns import rows_to_table, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, write_table
 from pipeline_assets.corpus.harmony import encode
@@ -115,8 +115,7 @@ def encode_rows(
             rows.append({**row, "split": shard.split, "first_token": first_token, "tokens": len(tokens)})
             first_token += len(tokens)
     files = [OutputFile.plain(name, first_token, file) for name, file in zip(names, (ids, masks), strict=False)]
-    table = pa.table({field.name: to_column([row[field.name] for row in rows], field.type) for field in ROWS}, ROWS)
-    files.append(write_table(folder.path(names[2]), names[2], [table], ROWS))
+    files.append(write_table(folder.path(names[2]), names[2], [rows_to_table(rows, ROWS)], ROWS))
     return Receipt(files, {"documents": len(rows), "tokens": first_token})
 
 

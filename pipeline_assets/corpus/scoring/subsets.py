@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import bool_column, repeat_text, to_arrow, to_numpy
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, fill_null, repeat_text, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.pools import PARQUET_OPTIONS
 from pipeline_assets.corpus.nemotron.pools_recipe import matching_rows
@@ -138,11 +138,11 @@ class _ScoredRows:
             yield split, slice(first, stop)
 
     def _add(self, table: pa.Table, rows: slice, split: str, domains: dict[str, int]) -> None:
-        self.nll[rows] = to_numpy(table["nll_mean"].fill_null(math.nan))
-        self.percentile[rows] = to_numpy(table["percentile_within_split"].fill_null(math.nan))
+        self.nll[rows] = to_numpy(fill_null(table["nll_mean"], math.nan))
+        self.percentile[rows] = to_numpy(fill_null(table["percentile_within_split"], math.nan))
         self.domains[rows] = [domains.setdefault(name or "", len(domains)) for name in table["meta_domain"].to_pylist()]
-        self.tokens[rows] = to_numpy(table["stats_tokens"].fill_null(0))
-        self.completion_tokens[rows] = to_numpy(table["stats_completion_tokens"].fill_null(0))
+        self.tokens[rows] = to_numpy(fill_null(table["stats_tokens"], 0))
+        self.completion_tokens[rows] = to_numpy(fill_null(table["stats_completion_tokens"], 0))
         self.present_columns |= {name for name in self.recipe.columns if table[name].null_count < len(table)}
         if any(rule.where for rule in self.recipe.ordered):
             import polars as pl  # only in this process and only if needed: its threads do not survive a fork

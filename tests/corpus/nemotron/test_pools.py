@@ -53,6 +53,11 @@ def test_a_row_is_in_every_pool_whose_conditions_hold_of_it(tmp_path: Path) -> N
             assert one == MIXED[one["source_row"]]
 
 
+@pytest.mark.parametrize("condition", [condition for rules in RULES.values() for condition in rules])
+def test_default_conditions_are_valid_since_recipes_take_them_unread(condition: str) -> None:
+    assert parse_condition(condition).meta.root_names()
+
+
 def test_default_pools_cover_every_correctness_and_each_once_but_for_the_verified() -> None:
     shares = [None, -0.0, *(number / 10_000 for number in range(10_001))]
     frame = pl.DataFrame(pa.Table.from_pylist([{"meta_correctness": share} for share in shares], SCHEMA))

@@ -1,0 +1,32 @@
+"""`dagster dev` with the guarded webserver, until its stdin ends."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from dagster_shared.ipc import open_ipc_subprocess
+
+from pipeline_assets.compat import run_dagster
+
+_WEBSERVER, _GUARDED = "dagster_webserver", "pipeline_assets.webserver"
+
+
+def develop() -> None:
+    """Run the `dagster` command with the guarded webserver, until stdin ends."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=_stop_at_end_of_stdin, daemon=True).start()
+
+    def start_guarded(command: Sequence[str], **options: Any) -> Any:
+        return open_ipc_subprocess([_GUARDED if part == _WEBSERVER else part for part in command], **options)
+
+    run_dagster(start_guarded)
+
+
+def _stop_at_end_of_stdin() -> None:
+    """Stop this process when its parent ends, even if the parent is killed."""
+    while os.read(sys.stdin.fileno(), 4096):  # a thread in `sys.stdin.read` would abort the end of this process
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
