@@ -39,7 +39,9 @@ def test_it_tells_what_will_be_fetched_and_written(corpusmill: Corpusmill, fresh
     )
     assert exact in lines
     assert "244,500 tokens (`megatron.token_budget`)" in lines
-    assert lines[-3:-1] == ["total", "to fetch: 169,043 bytes"]
+    assert lines[lines.index("244,500 tokens (`megatron.token_budget`)") + 1] == "978.0 kB on disk (estimate)"
+    on_disk = "on disk: about 1.5 MB, if every document is kept"  # the files as they are read, and the tokens
+    assert lines[-4:-1] == ["total", "to fetch: 169,043 bytes", on_disk]
     assert lines[-1].startswith(f"{fresh}: 1.1 MB needed by known figures, ")
 
 

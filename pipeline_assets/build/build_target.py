@@ -12,7 +12,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import Identity, Manifest
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.provenance import Stopwatch
-from pipeline_assets.spine.usage import folder_bytes, peak_memory_bytes
+from pipeline_assets.spine.usage import freed_bytes, peak_memory_bytes
 from pipeline_assets.spine.verified_reads import verify_reads
 
 REPLACE = "--replace"  # the run setting in messages
@@ -55,7 +55,7 @@ def build_target(
             raise RetryableError(what, folder, "run the same command again")
         provenance = {
             **stopwatch.provenance(run_settings),
-            "peak_disk_bytes": folder_bytes(staging.folder),
+            "peak_disk_bytes": freed_bytes((staging.folder,)),
             "peak_memory_bytes": peak_memory_bytes(),
             "adopted_shards": adopted,
             **content.provenance,

@@ -61,7 +61,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
     """Return a `build` that links the files of an earlier recipe, or calls `make`."""
 
     def build(target: Target, run: Run) -> Artifact:
-        labelled = run.for_partition(target.partition)
+        labelled = run.for_artifact(target.partition, target.is_intermediate)
 
         def write(staging: StagingDir) -> BuildResult:
             find = run.previous_folder
@@ -74,7 +74,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
                 kept.write(staging)
             return add_plan(result, target)
 
-        return build_target(target, run.root, write, run.replace, run.provenance())
+        return build_target(target, run.root, write, run.replace, labelled.provenance())
 
     return functools.update_wrapper(build, make)
 
@@ -113,7 +113,7 @@ def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
             return open_artifact(run.root / target.folder)
         stopwatch = Stopwatch()
         with verify_reads():
-            content = add_plan(describe(target, run.for_partition(target.partition)), target)
+            content = add_plan(describe(target, run.for_artifact(target.partition)), target)
         replace = run.replace or not _has_downstream(run.root / target.folder, run.root)
         return seal_manifest(target, run.root, content, run.provenance(), stopwatch, replace)
 

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -33,7 +34,7 @@ class Recipe(RecipeSection):
     def targets(self) -> Sequence[Target]:
         """Return every artifact of the recipe, upstream first."""
         if self._targets is None:
-            self._targets = upstream_first(self.final_targets())
+            self._targets = mark_intermediate(upstream_first(self.final_targets()))
         return self._targets
 
     def target(self, kind: str, partition: str | None = None) -> Target:
@@ -119,6 +120,20 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
     for target in targets:
         add(target)
     return tuple(ordered.values())
+
+
+def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
+    """Mark each corpus from which another target of the recipe makes the next corpus.
+
+    If the next one links all files, a corpus is marked only if the next one is. `targets` are upstream first.
+    """
+    intermediate = set[Path]()
+    for target in reversed(targets):
+        is_linked = target.kind.keeps_all(target.recipe) and target.folder not in intermediate
+        if target.kind.rows is not None and target.kind.formats & {"jsonl", "parquet"} and not is_linked:
+            inputs = (other for other in target.upstream if other.kind.name != target.kind.name and not other.is_output)
+            intermediate |= {other.folder for other in inputs if "jsonl" in other.kind.formats}
+    return tuple(replace(target, is_intermediate=target.folder in intermediate) for target in targets)
 
 
 def is_used_in(recipe: Recipe, root: Path) -> bool:

@@ -1,7 +1,7 @@
 """Targets, the artifacts that recipes request, each of a kind."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -106,6 +106,7 @@ class Kind:
         after_build: Writes files outside the artifact, also if the artifact was up to date.
         planner: Plans a build from its recipe and its external files.
         pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
+        keeps_all: Whether a recipe keeps every document as it is, so that files of the input are linked.
     """
 
     name: str
@@ -121,6 +122,7 @@ class Kind:
     after_build: Callable[[Artifact], object] | None = None
     planner: Planner = Planner()
     pool: str = "cpu"
+    keeps_all: Callable[[Mapping[str, Any]], bool] = lambda recipe: False
 
     @property
     def step(self) -> str:
@@ -173,6 +175,8 @@ class Target:
         external_inputs: Local input files outside the data root; None if it has none.
         checked_against: Artifacts that its checks read, but its build does not.
         is_external: Whether another recipe builds it; if so, whatever is sealed in the folder matches.
+        is_output: Whether the recipe names it as an output, though other artifacts are built from it.
+        is_intermediate: Whether it is compressed for speed, since only the next steps of its recipe read it.
     """
 
     kind: Kind
@@ -189,6 +193,8 @@ class Target:
     checked_against: tuple["Target", ...] = ()
     count_limit: CountLimit | None = None
     is_external: bool = False
+    is_output: bool = False
+    is_intermediate: bool = field(default=False, compare=False)
 
     @property
     def stage(self) -> StageVersion:

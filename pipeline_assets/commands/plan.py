@@ -61,6 +61,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
                 "needs_replace": entry.needs_replace,
                 "sample": entry.sample,
                 "planned": entry.figures,
+                "disk_bytes": entry.disk_bytes,
                 "outcome": _outcomes(entry),
             }
             for entry in planned.artifacts
@@ -83,6 +84,8 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
     if plan.to_build:
         yield "total"
         yield f"{_INDENT}to fetch: {plan.missing_bytes:,} bytes"
+        on_disk = sum(entry.disk_bytes or 0 for entry in plan.artifacts)
+        yield f"{_INDENT}on disk: about {terminal.format_bytes(on_disk)}, if every document is kept"
         for room in plan.disk_checks:
             fits = "" if room.fits else ": too little"
             needed, free = terminal.format_bytes(room.needed), terminal.format_bytes(room.free)
@@ -121,6 +124,10 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
             yield f"{_INDENT}{f'{entry.status.target.partition} ' * (len(waiting) > 1)}reads {files}, {rows}"
     if waiting:
         yield from _wrap(_planned_figures(waiting))
+    disk_bytes = [entry.disk_bytes for entry in waiting if entry.disk_bytes is not None]
+    if disk_bytes:
+        on_disk, basis = terminal.format_bytes(sum(disk_bytes)), "estimate" if any(disk_bytes) else "links to the input"
+        yield f"{_INDENT}{on_disk} on disk ({basis})"
     yield from _wrap(_real_figures([outcome for entry in artifacts for outcome in _outcomes(entry)]))
 
 

@@ -29,9 +29,9 @@ class Settings:
     engine: Annotated[Literal["local", "ray"] | None, _setting(help="Workers of this machine, or of Ray.")] = None
     log_every: Annotated[int | None, _setting(min=1, metavar="N", help="Seconds between progress lines.")] = None
     verbose: Annotated[bool, _setting("--verbose", help="Print debug logs, digests and passed checks.")] = False
-    memory_mib: Annotated[
-        int | None, _setting(min=1, metavar="N", help="MiB for deduplication; the rest spills.")
-    ] = None
+    memory_mib: Annotated[int | None, _setting(min=1, metavar="N", help="MiB for deduplication; the rest spills.")] = (
+        None
+    )
     keep_work: Annotated[bool, _setting("--keep-work", help="Keep finished tasks for the next version.")] = False
     faiss_gpu: Annotated[int | None, _setting(min=0, metavar="N", help="GPU for faiss; default: the first.")] = None
     launcher: Annotated[Literal["local", "modal"] | None, _setting(help="Score shards here, or on Modal.")] = None

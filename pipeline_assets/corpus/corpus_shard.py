@@ -3,10 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from pipeline_assets.corpus.document_shards import DocumentShard, shard_rows
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
+from pipeline_assets.corpus.document_shards import DocumentShard, document_shards
 from pipeline_assets.spine.artifact import Artifact
 
 
@@ -34,11 +32,11 @@ def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> lis
     shards: list[CorpusShard] = []
     for source, corpus in sources.items():
         sources_of_shards = _shard_sources(corpus)
-        for place, (path, rows) in enumerate(shard_rows(corpus).items()):
-            own = Path(path).name.removesuffix(SUFFIX)
-            name, owner = (own, sources_of_shards[place]) if sources_of_shards else (f"{source}-{own}", source)
-            shards.append(CorpusShard(name, path, corpus.path(path), rows, owner, first_number))
-            first_number += rows
+        for place, shard in enumerate(document_shards(corpus)):
+            own = vars(shard) | ({} if sources_of_shards else {"name": f"{source}-{shard.name}"})
+            owner = sources_of_shards[place] if sources_of_shards else source
+            shards.append(CorpusShard(**own, source=owner, first_number=first_number))
+            first_number += shard.rows
     return shards
 
 

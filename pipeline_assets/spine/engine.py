@@ -44,7 +44,8 @@ class RunSettings:
             shares memory that the old worker had copied. Spawned workers have no limit.
         inline_bytes: Bytes of shards below which no workers are started, by the rule of `limit_workers`.
         subject: Name of the artifact in progress lines; empty if only one artifact is built.
-        zstd_level: Compression level of text shards.
+        zstd_level: Compression level of text files.
+        intermediate_zstd_level: Compression level of intermediate artifacts; None if it is `zstd_level`.
         engine: Engine of the workers: processes of this machine, or Ray.
         worker_bytes: Memory of one worker: deduplication spills what exceeds it to disk, and Ray reserves it.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
@@ -59,6 +60,7 @@ class RunSettings:
     inline_bytes: int = 0
     subject: str = ""
     zstd_level: int = 3
+    intermediate_zstd_level: int | None = None
     fetch_threads: int = 8
     engine: Engine = "local"
     worker_bytes: int = 1 << 30

@@ -6,15 +6,22 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 
-def link_content(building: StagingDir, artifact: Artifact) -> BuildResult:
-    """Link an artifact's files into a staging directory, and return them as a result."""
-    identity = artifact.manifest.identity
-    contents, files = {file.path: file for file in identity.files}, dict[str, OutputFile]()
+def sealed_files(artifact: Artifact) -> dict[str, OutputFile]:
+    """Describe the stored files of an artifact by path; a label counts as one row."""
+    contents, files = {file.path: file for file in artifact.manifest.identity.files}, dict[str, OutputFile]()
     for stored in artifact.manifest.storage:
-        durable.link(artifact.folder / stored.path, building.path(stored.path))
         content = contents.get(stored.path)
         rows, digest = (1, stored.sha256) if content is None else (content.rows, content.content_sha256)
         files[stored.path] = OutputFile(stored.path, rows, stored.bytes, stored.sha256, digest)
+    return files
+
+
+def link_content(building: StagingDir, artifact: Artifact) -> BuildResult:
+    """Link an artifact's files into a staging directory, and return them as a result."""
+    identity, files = artifact.manifest.identity, sealed_files(artifact)
+    for path in files:
+        durable.link(artifact.folder / path, building.path(path))
+    contents = [file.path for file in identity.files]
     return BuildResult(
         files=[files[path] for path in contents],
         counts=identity.counts,

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps, check_caps
 from pipeline_assets.corpus.document_sizes import no_document_is_outsized
-from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import check_tag, licence_table
@@ -147,10 +147,11 @@ class StageARecipe(Recipe):
         if isinstance(source, source_kinds.NormalizedSource):
             return self._source_target(NORMALIZED, source, {}, is_external=True)
         content = source.rows_content(self.shard_text_bytes)
+        is_output = self.outputs is not None and self.outputs.normalized_dir is not None
         columns = getattr(source, "columns", None)
         if isinstance(columns, LicensedColumns) and columns.license is not None:
             content["licences"] = licence_table().fingerprint
-        return self._source_target(NORMALIZED, source, content, [self._raw(source)])
+        return self._source_target(NORMALIZED, source, content, [self._raw(source)], is_output=is_output)
 
     def _filtered(self, source: source_kinds.Source) -> Target:
         content = {"filters": source.filters.content(), "refuse_licences": list(self.refuse_licences)}
@@ -250,6 +251,7 @@ FILTERED = Kind(
     "Documents of a source that its filters keep; each dropped one is listed with its reason and measured values.",
     formats=frozenset({"jsonl"}),
     rows=FilteredRows,
+    keeps_all=lambda recipe: keeps_all(FilterRecipe.from_content(recipe["filters"]), recipe["refuse_licences"]),
     checks=(FILES, LEDGER),
 )
 

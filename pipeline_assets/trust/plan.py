@@ -14,16 +14,21 @@ from typing import Any
 from pipeline_assets.build.figures import real_figures
 from pipeline_assets.build.inventory import ArtifactStatus
 from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS
-from pipeline_assets.corpus.readers.listing import Forecast
+from pipeline_assets.corpus.readers.listing import Forecast, input_figures
+from pipeline_assets.corpus.readers.source_formats import COMPRESSED
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.manifest import MANIFEST_FILE
+from pipeline_assets.spine.manifest import MANIFEST_FILE, StoredFile
 from pipeline_assets.spine.stage import MAX_SHARDS
 from pipeline_assets.spine.usage import folder_bytes, nearest_existing
 
 _TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
+_STORED_SHARE, _TOKEN_SHARE = 0.4, 2.1  # per byte of web text, bytes at zstd level 3; per such byte, those of token ids
+_LEVEL_1_SHARE = 1.1  # bytes at zstd level 1 per byte at level 3
+_COMPRESSED = (*COMPRESSED, ".parquet", ".7z")
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,15 @@ class ArtifactPlan:
         figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
         listed_bytes: Bytes of its input files' entries in the manifest.
+        disk_bytes: Estimate of the bytes that it adds to the disk, if every document is kept; 0 for links to its input;
+            None if it has no rows, or is already built.
     """
 
     status: ArtifactStatus
     figures: Mapping[str, Forecast] = field(default_factory=dict)
     sample: HubSample | None = None
     listed_bytes: int = 0
+    disk_bytes: int | None = None
 
     @property
     def needs_replace(self) -> bool:
@@ -130,20 +138,25 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     """
     hub, missing = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes
-    artifacts = [_plan_artifact(status, run, missing) for status in statuses]
+    stored = dict[Path, float]()
+    artifacts = [_plan_artifact(status, run, missing, stored) for status in statuses]
     fetched, written = sum(missing.values()), sum(plan.bytes_to_write for plan in artifacts)
     is_built = all(status.matches_recipe for status in statuses)
     disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks)
 
 
-def _plan_artifact(status: ArtifactStatus, run: Run, missing: dict[str, int]) -> ArtifactPlan:
-    """Plan one artifact, and add the files to fetch to `missing`, with their bytes."""
+def _plan_artifact(
+    status: ArtifactStatus, run: Run, missing: dict[str, int], stored: dict[Path, float]
+) -> ArtifactPlan:
+    """Plan one artifact; add its downloads to `missing`, its text to `stored`."""
     target = status.target
-    for upstream in target.upstream:
-        if upstream.is_external and read_manifest(run.root / upstream.folder) is None:
+    for upstream in filter(lambda upstream: upstream.is_external, target.upstream):
+        if (manifest := read_manifest(run.root / upstream.folder)) is None:
             raise UsageError("no artifact is sealed here", upstream.folder, "build it first, or correct the recipe")
-    if status.matches_recipe:
+        stored[upstream.folder] = _stored_bytes(upstream, manifest.identity.inputs, stored, manifest.storage)
+    if status.matches_recipe and (manifest := status.manifest):
+        stored[target.folder] = _stored_bytes(target, manifest.identity.inputs, stored, manifest.storage)
         return ArtifactPlan(status)
     planner = target.kind.planner
     listing = planner.list_files(target, run)
@@ -153,7 +166,31 @@ def _plan_artifact(status: ArtifactStatus, run: Run, missing: dict[str, int]) ->
         missing |= more
         figures["bytes_fetched"] = Forecast(sum(more.values()), "excluding cached bytes")
     listed_bytes = len(json.dumps(listing.inputs, indent=1))
-    return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs), listed_bytes)
+    stored[target.folder] = _stored_bytes(target, listing.inputs, stored)
+    disk_bytes = _disk_bytes(target, stored[target.folder], figures)
+    return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs), listed_bytes, disk_bytes)
+
+
+def _stored_bytes(
+    target: Target, inputs: Sequence[Mapping[str, Any]], stored: Mapping[Path, float], files: Sequence[StoredFile] = ()
+) -> float:
+    """Return the bytes of sealed files, or else an estimate of the text at level 3."""
+    by_kind = Counter[str]()  # only one kind of input has the text
+    for upstream in target.upstream:
+        by_kind[upstream.kind.name] += round(stored.get(upstream.folder, 0))
+    is_compressed = any(entry["name"].endswith(_COMPRESSED) for entry in inputs)
+    read = input_figures(inputs).get("bytes_read", 0) * (1 if is_compressed else _STORED_SHARE)
+    return sum(file.bytes for file in files) or max(read, *by_kind.values(), 0)
+
+
+def _disk_bytes(target: Target, stored: float, figures: Mapping[str, Forecast]) -> int | None:
+    if target.kind.rows is None:
+        return None
+    if target.kind.keeps_all(target.recipe):
+        return 0
+    if target.kind.formats & {"jsonl", "parquet"}:
+        return round(stored * (_LEVEL_1_SHARE if target.is_intermediate else 1))
+    return round(_TOKEN_BYTES * figures["tokens"].value if "tokens" in figures else _TOKEN_SHARE * stored)
 
 
 def limit_warnings(plan: RecipePlan) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.drive import build_without_checks
-from pipeline_assets.build.run import Run
+from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Kind, Kinds, Target
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest, require_manifest
@@ -72,6 +72,7 @@ class RebuildPlan:
     def _target(self, manifest: Manifest, sealed_folder: Path | None, folder: Path, partition: str | None) -> Target:
         """Return the target of a manifest, and add a step if it will be rebuilt."""
         identity, kind = manifest.identity, self._kinds.get(manifest.kind)
+        settings = manifest.provenance.get("run_settings")
         target = Target(
             kind=unknown_kind(manifest.kind, identity.stage) if kind is None else replace(kind, stage=identity.stage),
             name=manifest.name,
@@ -82,6 +83,7 @@ class RebuildPlan:
             partition=partition,
             intended_use=manifest.provenance.get("made_for"),
             external_inputs=None if kind is None else kind.external_inputs(manifest, self._lineage.root),
+            is_intermediate=isinstance(settings, dict) and settings.get("zstd_level") == INTERMEDIATE_ZSTD_LEVEL,
         )
         if folder.is_absolute():
             return target

@@ -1,7 +1,6 @@
 """The store's settings: the config's, else those of CORPUSMILL_* when they are used, else the defaults."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -15,7 +14,9 @@ from pipeline_assets.spine.start_method import default_start_method
 from resources.modal_launcher import ModalLauncherFactory
 from resources.store import Hub, Launcher, Store, data_root
 
-ENGINE = RunSettings(2, default_start_method(), 10, inline_bytes=6 << 20, worker_bytes=924 << 20)
+ENGINE = RunSettings(
+    2, default_start_method(), 10, inline_bytes=6 << 20, intermediate_zstd_level=1, worker_bytes=924 << 20
+)
 SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES", "ENGINE", "MEMORY_MIB")
 
 
@@ -48,9 +49,7 @@ def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
     for name, value in zip(SETTINGS, (str(tmp_path), "0", "forkserver", "22", "60", "1", "local", "2048"), strict=True):
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
-    engine = replace(
-        ENGINE, workers=0, start_method="forkserver", log_every_s=60, zstd_level=22, worker_bytes=1848 << 20
-    )
+    engine = RunSettings(0, "forkserver", 60, inline_bytes=6 << 20, zstd_level=22, worker_bytes=1848 << 20)
     assert use_all(store, hub) == (tmp_path, engine, 1)
 
 

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.decontamination.recipe import (
 )
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document import RAW_DECODER, RawDocument, encode_with_text
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, Line, decode_lines, read_lines
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, Line, decode_lines, link_if_equal, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -59,7 +59,7 @@ class DecontaminationRules:
 def decontaminate_shard(
     shard: CorpusShard, window: Window, folder: StagingView, rules: DecontaminationRules, zstd_level: int
 ) -> Receipt:
-    """Decontaminate one shard; documents that are not contaminated keep their bytes.
+    """Decontaminate one shard, or link it; clean documents keep their bytes.
 
     Files: the kept documents, in order; a `ContaminatedLine` for each document that was dropped or cut, in order;
     the rejected rows, which crash a worker. Counts: `rows` read; kept `documents` and the `bytes` of their texts;
@@ -85,7 +85,8 @@ def decontaminate_shard(
     counts.update(count_rejects(rejects))
     rejects_name = f"{REJECTS}/{shard.name}{SUFFIX}"
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
-    return Receipt([kept.output(kept_name), contaminated.output(contaminated_name), rejected], dict(counts))
+    kept_file = link_if_equal(kept.output(kept_name), shard, folder)
+    return Receipt([kept_file, contaminated.output(contaminated_name), rejected], dict(counts))
 
 
 def load_decontamination(rules: DecontaminationRules) -> None:

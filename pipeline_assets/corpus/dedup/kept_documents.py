@@ -9,7 +9,7 @@ from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.groups import LargeGroup
 from pipeline_assets.corpus.dedup.sketches import POISON_ROWS
 from pipeline_assets.corpus.document import RAW_DECODER
-from pipeline_assets.corpus.document_shards import SHARDS, decode_lines, read_lines
+from pipeline_assets.corpus.document_shards import SHARDS, decode_lines, link_if_equal, link_shard, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import Receipt, StagedInput, StagingView
@@ -41,7 +41,7 @@ def write_kept_shard(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Write the kept documents of a shard, in order.
+    """Write the kept documents of a shard, in order; link the shard if all are kept.
 
     `dropped` is the file of dropped rows of `decide_shard`. Rows that crash a worker, `fatal`, are omitted too.
     Counts: `documents`; `dropped_bytes` of text. Notes: `samples` has id and beginning of each `sampled` row.
@@ -49,6 +49,9 @@ def write_kept_shard(
     dropped_rows = frozenset(np.fromfile(dropped.path, np.int64).tolist())
     dropped_bytes = 0
     samples: dict[str, list[str]] = {}
+    if not (dropped_rows or fatal or sampled) and shard.sealed is not None:
+        counts, reads = {"documents": shard.rows, "dropped_bytes": 0}, {str(shard.file): shard.sealed.sha256}
+        return Receipt([link_shard(shard, folder)], counts, {SAMPLES: samples}, reads)
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
         for lines, _ in read_lines(shard, window):
@@ -61,4 +64,4 @@ def write_kept_shard(
                 if row in sampled:
                     samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
     counts = {"documents": writer.rows, "dropped_bytes": dropped_bytes}
-    return Receipt([writer.output(name)], counts, {SAMPLES: samples})
+    return Receipt([link_if_equal(writer.output(name), shard, folder)], counts, {SAMPLES: samples})

@@ -15,14 +15,14 @@ from pipeline_assets.corpus.document import RAW_DECODER, decode_columns, encode_
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
-from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
-from pipeline_assets.spine.stage import KILLED_WORKER, Task, Window, run_task
+from pipeline_assets.spine.stage import KILLED_WORKER, Task, Window, no_warm_up, run_task
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def filter_shard(
     """Filter the documents of a shard in order; an unchanged document keeps its bytes.
 
     Before any filter, documents with a license tag in `refused_licences` are dropped, and so are the rows in
-    `repeating`, a dict from rows to the share of their windows that earlier documents have (see `WindowRecipe`).
+    `repeating`, a dict from rows to the share of their windows that earlier documents have (see `WindowRecipe`). If no
+    document is dropped or changed, the kept documents are a link to the shard.
 
     Files: kept documents, a `DroppedLine` per dropped document, and the rejected rows, which crash a worker. Counts:
     `rows` read; kept `documents` and the `bytes` of their texts; `changed` documents; documents `dropped/<reason>`;
@@ -68,7 +69,8 @@ def filter_shard(
     counts["documents"] = kept.rows
     counts.update(count_rejects(rejects))
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
-    return Receipt([kept.output(kept_name), dropped.output(dropped_name), rejected], dict(counts))
+    kept_file = document_shards.link_if_equal(kept.output(kept_name), shard, folder)
+    return Receipt([kept_file, dropped.output(dropped_name), rejected], dict(counts))
 
 
 def load_filters(recipe: FilterRecipe) -> None:
@@ -124,6 +126,7 @@ def _filter_lines(
     dropped.write_lines(_encoder.encode_lines(dropped_lines), len(dropped_lines))
 
 
+_SEALED_COUNTS = {"rows": "documents", "documents": "documents", "bytes": "text_bytes"}  # by count of `filter_shard`
 _CHANGE_PREFIXES = ("masked/", "removed/", "removed_lines/")
 
 
@@ -136,7 +139,8 @@ def filter_corpus(
 ) -> BuildResult:
     """Filter a corpus shard by shard; the shards keep their names.
 
-    If the recipe has `windows`, the documents that repeat earlier ones are found first.
+    If the recipe has `windows`, the documents that repeat earlier ones are found first. If it has no rule, the shards
+    are linked unread, with the counts of the corpus.
 
     Raises:
         UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant; or
@@ -148,8 +152,12 @@ def filter_corpus(
     shards = document_shards.document_shards(corpus)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     rules = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
-    run = stage_runner(run_task, settings, functools.partial(load_filters, recipe))
     tasks = [Task.bind(filter_shard, shard, **rules) for shard in shards]
+    counts = {count: corpus.manifest.identity.counts.get(name, 0) for count, name in _SEALED_COUNTS.items()}
+    if is_linked := keeps_all(recipe, refused_licences) and all(counts.values()):
+        settings = replace(settings, workers=0)  # workers would take longer to start than the hashes take
+        tasks = [Task.bind(_link_shard, shard) for shard in shards]
+    run = stage_runner(run_task, settings, no_warm_up if is_linked else functools.partial(load_filters, recipe))
     if recipe.windows is not None:
         # Deduplication code loads slowly, so only recipes with `windows` import it.
         from pipeline_assets.corpus.dedup.repeated_windows import find_repeating_documents
@@ -158,26 +166,29 @@ def filter_corpus(
         pairs = zip(shards, repeats, strict=True)
         tasks = [Task.bind(_filter_repeating, shard, rows, **rules) for shard, rows in pairs]
     receipts = list(run("filter", tasks, staging))
-    counts = total_counts(receipts)
+    counts = counts if is_linked else total_counts(receipts)
     if not counts.get("documents"):
         raise _no_documents_error(counts, corpus.manifest.name)
-    dropped = concatenate_lines(
-        staging, [receipt.files[1] for receipt in receipts], verdict.DROPPED_FILE, settings.zstd_level
-    )
-    rejects = concatenate_lines(
-        staging, [receipt.files[2] for receipt in receipts], document_shards.REJECTS_FILE, settings.zstd_level
-    )
+    gathered = []
+    for part, name in ((1, verdict.DROPPED_FILE), (2, document_shards.REJECTS_FILE)):
+        files = [file for receipt in receipts for file in receipt.files[part : part + 1]]
+        gathered.append(concatenate_lines(staging, files, name, settings.zstd_level))
     return BuildResult(
-        files=[*(receipt.files[0] for receipt in receipts), dropped, rejects],
+        files=[*(receipt.files[0] for receipt in receipts), *gathered],
         counts={
             "ledger": Ledger.from_counts(counts).to_json(),
             "documents": counts["documents"],
             "text_bytes": counts["bytes"],
-            "changed_documents": counts["changed"],
+            "changed_documents": counts.get("changed", 0),
             "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGE_PREFIXES)},
         },
         decisions=decisions,
     )
+
+
+def _link_shard(shard: document_shards.DocumentShard, window: Window, folder: StagingView) -> Receipt:
+    linked = document_shards.link_shard(shard, folder)
+    return Receipt([linked], {"documents": shard.rows}, reads={str(shard.file): linked.sha256})
 
 
 def _no_documents_error(counts: Mapping[str, int], corpus: str) -> InputError:

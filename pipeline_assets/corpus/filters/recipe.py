@@ -5,7 +5,7 @@ empty a Japanese source, and so would any minimum number of words between blanks
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Self
 
 import pydantic
@@ -210,3 +210,8 @@ class FilterRecipe(RecipeSection):
     language: LanguageRecipe | None = None
     c4: C4Recipe | None = None
     masking: MaskingRecipe | None = None
+
+
+def keeps_all(recipe: FilterRecipe, refused_licences: Collection[str]) -> bool:
+    """Check whether filters keep every document as it is, because they have no rule."""
+    return recipe == FilterRecipe() and not refused_licences

@@ -1,0 +1,173 @@
+"""Shards that a step leaves as they are: hard links to its input, verified, with the digest of a rewritten shard."""
+
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import decontamination_build
+import dedup_build
+import pytest
+from document_corpus import numbered
+from plain_dedup import PlainDocument
+from refusals import refusal
+from stage_a_build import INLINE, local_source, recipe_of
+
+from pipeline_assets.build.run import Run
+from pipeline_assets.spine.artifact import Artifact, read_manifest
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.systems.stage_a import StageARecipe
+
+TEXTS = [
+    "An address: a@b.org",
+    *(3 * ["A note of six words in all.", "Ein Wort, naïve ones.", "日本語の文です。", "\U0001f98a"]),
+]
+WITHOUT_RULES: dict[str, Any] = {}
+WITHOUT_LIMITS = {"length": {}}  # a rule that drops nothing, so every document is read
+
+
+def notes(folder: Path, filters: Mapping[str, Any]) -> StageARecipe:
+    """Notes in three shards; the first has an address, the last none that is long."""
+    rows = [{"text": text, "key": f"note-{number}"} for number, text in enumerate(TEXTS)]
+    source = local_source(folder, "notes", [*rows, {"text": None}], filters=filters, max_reject_fraction="0.5")
+    return recipe_of(source, shard_text_bytes=330, refuse_licences=[])
+
+
+def build_step(recipe: StageARecipe, root: Path, step: str, settings: RunSettings = INLINE) -> Artifact:
+    target = recipe.target(f"stage_a/{step}", "notes")
+    return target.kind.build(target, Run(root, settings))
+
+
+def filtered(folder: Path, root: Path, filters: Mapping[str, Any], settings: RunSettings = INLINE) -> list[Artifact]:
+    """The normalised notes and the filtered ones."""
+    recipe = notes(folder, filters)
+    return [build_step(recipe, root, step, settings) for step in ("raw", "normalized", "filtered")][1:]
+
+
+def shards(corpus: Artifact) -> list[Path]:
+    return [corpus.folder / file.path for file in corpus.manifest.storage if file.path.startswith("shards/")]
+
+
+def links(made: Artifact, *inputs: Artifact) -> list[bool]:
+    """Whether each shard is a link to the shard of an input in its place."""
+    originals = [path for corpus in inputs for path in shards(corpus)]
+    return [path.samefile(original) for path, original in zip(shards(made), originals, strict=True)]
+
+
+def flip(path: Path) -> None:
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("filters", [WITHOUT_RULES, WITHOUT_LIMITS])
+def test_a_filter_that_keeps_all_links_all_shards(filters: dict[str, Any], tmp_path: Path) -> None:
+    normalized, kept = filtered(tmp_path, tmp_path / "data", filters)
+
+    assert links(kept, normalized) == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "settings", [INLINE, RunSettings(2), RunSettings(zstd_level=9)], ids=["inline", "workers", "level"]
+)
+def test_without_rules_files_and_counts_are_those_of_documents_that_are_read(
+    settings: RunSettings, tmp_path: Path
+) -> None:
+    [_, linked], [_, read] = (
+        filtered(tmp_path, tmp_path / name, filters, settings)
+        for name, filters in (("linked", WITHOUT_RULES), ("read", WITHOUT_LIMITS))
+    )
+
+    assert linked.manifest.identity.files == read.manifest.identity.files
+    assert linked.manifest.identity.counts == read.manifest.identity.counts
+    assert linked.manifest.identity.counts["text_bytes"] == sum(len(text.encode()) for text in TEXTS)
+
+
+def test_a_filter_links_only_the_shards_of_which_it_drops_and_changes_nothing(tmp_path: Path) -> None:
+    drops = filtered(tmp_path, tmp_path / "drops", {"length": {"max_characters": 26}})
+    changes = filtered(tmp_path, tmp_path / "changes", {"masking": {"emails": True, "public_ips": False}})
+
+    assert links(drops[1], drops[0]) == [False, False, True]
+    assert links(changes[1], changes[0]) == [False, True, True]
+
+
+def test_deduplication_links_the_shards_without_duplicates_also_those_with_a_sample(tmp_path: Path) -> None:
+    texts = [numbered(100 * number, 40) for number in range(6)]
+    plain = [PlainDocument(f"d{number}", text) for number, text in enumerate([*texts, texts[0]])]
+    sources = dedup_build.write_corpus(tmp_path / "corpus", plain, 2)
+
+    kept = dedup_build.deduplicate(tmp_path, sources, dedup_build.recipe())
+
+    assert links(kept, *sources.values()) == [True, True, True, False]
+    assert b'"d0"' in (kept.folder / "groups.json").read_bytes()
+
+
+def test_decontamination_links_the_shards_without_a_contaminated_document(tmp_path: Path) -> None:
+    texts = {f"d{number}": numbered(100 * number, 40) for number in range(6)}
+    corpus = decontamination_build.write_corpus(tmp_path, texts, 2)
+    quiz = decontamination_build.items_set(tmp_path / "quiz", "quiz", {"q": texts["d2"]})
+
+    kept = decontamination_build.decontaminate(tmp_path, corpus, [quiz], decontamination_build.recipe())
+
+    assert links(kept, corpus) == [True, False, True]
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EMLINK, errno.EPERM], ids=errno.errorcode.get)
+def test_where_a_link_is_refused_the_copy_has_the_digest_of_the_link(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [_, linked] = filtered(tmp_path, tmp_path / "linked", WITHOUT_RULES)
+
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), str(source), None, str(target))
+
+    monkeypatch.setattr(os, "link", refuse)
+    normalized, copied = filtered(tmp_path, tmp_path / "copied", WITHOUT_RULES)
+
+    assert links(copied, normalized) == [False] * 3
+    assert [path.read_bytes() for path in shards(copied)] == [path.read_bytes() for path in shards(normalized)]
+    assert (copied.manifest.digest, copied.manifest.storage) == (linked.manifest.digest, linked.manifest.storage)
+
+
+@pytest.mark.parametrize("settings", [INLINE, RunSettings(2)], ids=["inline", "workers"])
+@pytest.mark.parametrize("has_links", [True, False], ids=["link", "copy"])
+def test_a_flipped_bit_of_a_linked_shard_is_not_sealed(
+    has_links: bool, settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, root = notes(tmp_path, WITHOUT_RULES), tmp_path / "data"
+    _, normalized = (build_step(recipe, root, step) for step in ("raw", "normalized"))
+    if not has_links:
+        monkeypatch.setattr(os, "link", refused)
+    flip(shards(normalized)[1])
+
+    message = refusal(lambda: build_step(recipe, root, "filtered", settings), InputError)
+
+    assert message.startswith(f"{shards(normalized)[1]}: sha256 is ") and ", sealed with " in message
+    assert message.endswith(f"; remove {normalized.folder}, and run its recipe again")
+    assert read_manifest(root / recipe.target("stage_a/filtered", "notes").folder) is None
+
+
+def refused(source: Path, target: Path) -> None:
+    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+
+def test_a_flip_between_the_read_of_a_shard_and_its_link_is_not_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [numbered(100 * number, 40) for number in range(4)]
+    plain = [PlainDocument(f"d{number}", text) for number, text in enumerate(texts)]
+    sources, link = dedup_build.write_corpus(tmp_path / "corpus", plain, 2), os.link
+    [corpus] = sources.values()
+
+    def flip_and_link(source: Path, target: Path) -> None:
+        flip(source)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", flip_and_link)
+    message = refusal(lambda: dedup_build.deduplicate(tmp_path, sources, dedup_build.recipe()), InputError)
+
+    assert message.startswith(f"{shards(corpus)[0]}: sha256 is ")
+    assert read_manifest(tmp_path / "result") is None
