@@ -83,17 +83,20 @@ def replace_network_backend(transport: "httpx2.HTTPTransport", backend: "httpcor
     transport._pool._network_backend = backend
 
 
-def skip_numba_extensions() -> None:
-    """Stop numba from loading extensions that kernels do not use.
+def load_only_machine_code() -> None:
+    """Let numba load cached kernels without the modules that only a compilation needs.
 
-    At its first call, numba loads the types of other libraries, such as awkward (a dependency of gigatoken), and
-    scipy's BLAS for linear algebra. The types and the BLAS each take a third of a second per process.
+    Before it loads a kernel, numba imports its rules for all types, and extensions of other libraries, such as awkward
+    (a dependency of gigatoken). Loaded code needs only numba's runtime, which counts references to arrays.
     """
-    from numba.core import entrypoints
-    from numba.np import linalg
+    from numba.core import caching, entrypoints
+    from numba.core.runtime.nrt import rtsys
 
-    def no_blas() -> None:
-        raise ImportError("kernels call no BLAS")
+    def load_overload(cache: Any, signature: object, context: object) -> object:
+        rtsys.initialize(context)
+        with cache._guard_against_spurious_io_errors():
+            return cache._load_overload(signature, context)
+        return None  # if the cache is not readable, whose error the block swallows, the caller compiles
 
     vars(entrypoints)["_already_initialized"] = True
-    vars(linalg)["ensure_blas"] = no_blas
+    setattr(caching.Cache, "load_overload", load_overload)  # noqa: B010 - mypy refuses to replace a method

@@ -20,11 +20,11 @@ from numba.core import config
 from numba.core.caching import UserWideCacheLocator
 from numpy.typing import NDArray
 
-from pipeline_assets.compat import skip_numba_extensions
+from pipeline_assets.compat import load_only_machine_code
 from pipeline_assets.spine.usage import nearest_existing
 
 F = TypeVar("F", bound=Callable[..., object])
-skip_numba_extensions()
+load_only_machine_code()
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 _SOURCES = Path(__file__).parent
 
