@@ -20,7 +20,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 
 REPORTS = "CORPUSMILL_REPORTS"  # address at which `corpusmill ui` serves report pages
 _COUNTS = (
-    *("documents", "tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"),
+    *("documents", "tokens", "estimated_tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"),
     *("messages_as_json", "invalid_harmony", "unread_message_keys", "think_tags"),
     *("unknown_channels", "control_characters", "stalled_calls"),
 )

@@ -110,6 +110,17 @@ def test_the_report_on_it_has_its_sources_and_its_largest_groups(typed: dict[str
     assert "<h2>Duplicates</h2>" in page and "<h2>Largest groups</h2>" in page and "note-3" in page
 
 
+def test_a_report_without_tokens_prints_and_has_none(
+    typed: dict[str, Typed], corpusmill: Corpusmill, work: Path
+) -> None:
+    arguments = ("--input", "out/stage_a/deduplicated/all", "--out", "out/report_without", "--no-tokens")
+
+    result = corpusmill("stage-a", "report", *arguments, cwd=work)
+
+    assert result.stdout.splitlines()[2] == typed["report"].stdout.splitlines()[2].replace(", tokens 1,618", "")
+    assert '"tokens"' not in (work / "out" / "report_without" / "report.json").read_text()
+
+
 def test_why_names_the_duplicate_and_how_to_see_it(typed: dict[str, Typed]) -> None:
     lines = [line.strip() for line in typed["why"].stdout.splitlines()]
 

@@ -64,7 +64,7 @@ class Recipe(RecipeSection):
         if self._written_name not in (None, self.name):
             yield f"`name` is folded to lower case: {self._written_name} becomes {self.name}"
         for name in sorted(self.model_fields_set):
-            if getattr(self, name) is None:
+            if getattr(self, name) is type(self).model_fields[name].default is None:
                 yield f"`{name}` is empty and has no effect; to request it with all defaults, write `{name}: {{}}`"
 
     def check_local_files(self, root: Path) -> None:

@@ -221,7 +221,11 @@ def _packed_lines(packed: Artifact) -> Iterator[str]:
         yield from (f"  {source}: {losses}" for source, losses in (read_losses(packed.manifest) or {}).items())
 
 
-def report(input: SealedInputs, build: BuildInFolder) -> None:
+def report(
+    input: SealedInputs,
+    build: BuildInFolder,
+    tokens: Annotated[bool, typer.Option(help="Count tokens; estimate them in large sources.")] = True,
+) -> None:
     """Report on sources, their deduplication and decontamination.
 
     Write report.html and report.json; --out NAME.json links to the latter.
@@ -236,7 +240,8 @@ def report(input: SealedInputs, build: BuildInFolder) -> None:
     corpora = input_corpora(input, *_JOINT_CORPORA, stage_a.PACKED)
     if corpora[0].partition is None:  # the report covers its sources and the corpora between, too
         corpora = (*sorted(_input_targets(corpora[0]), key=lambda corpus: corpus.partition is None), *corpora)
-    build.build(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=HarmonyRecipe().content()))
+    tokenizer = HarmonyRecipe().content() if tokens else None
+    build.build(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=tokenizer))
     if link.suffix == ".json":
         link.unlink(missing_ok=True)
         link.symlink_to(Path(build.out_dir.name, "report.json"))

@@ -2,12 +2,16 @@
 
 Files: `report.json`, `report.html` with the same content, and `ATTRIBUTION` for the licences that require it. A doc_id
 that is in two sources fails the build.
+
+In `report.json`, `tokens` are counts and `estimated_tokens` are estimates from a sample, see `token_sample`. Without a
+tokenizer, only the packed set has tokens, from its manifest. Shards of joint corpora are not read, because their sizes
+are in their manifests.
 """
 
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
@@ -16,14 +20,25 @@ from pipeline_assets.corpus.decontamination.recipe import summarize_decontaminat
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.doc_ids import find_first_repeat
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, document_shards, shard_rows
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, document_shards
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
 from pipeline_assets.corpus.packing.summary import summarize_packed
-from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
-from pipeline_assets.corpus.profile import Counts, Profile, from_json, merge, profile_shard, sum_all, sum_by, to_json
+from pipeline_assets.corpus.pages import REPORT_JSON, format_value, value_at, write_page, write_report
+from pipeline_assets.corpus.profile import (
+    Profile,
+    ProfileShard,
+    estimate_tokens,
+    from_json,
+    merge,
+    profile_shard,
+    sum_all,
+    sum_by,
+)
 from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.report_sizes import describe_estimates, kept_sizes, profile_size, read_packed_tokens
+from pipeline_assets.corpus.token_sample import Sampling
 from pipeline_assets.corpus.tokens.encode import load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
@@ -34,9 +49,10 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.stage import WarmUp, no_warm_up
 from pipeline_assets.spine.staging import Receipt, StagingDir
 
-REPORT_STAGE = StageVersion("report", 9)
+REPORT_STAGE = StageVersion("report", 10)
 ATTRIBUTION = "ATTRIBUTION"
 _REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
 _EXAMPLES = 3  # first rows of each reason and source
@@ -71,11 +87,17 @@ class SourceSteps:
         """Artifact with the source's final documents."""
         return self.filtered or self.normalized
 
+    @property
+    def sampling(self) -> Sampling:
+        """Rule that samples the final documents."""
+        counts = self.corpus.manifest.identity.counts
+        return Sampling.for_size(counts["documents"], counts["text_bytes"])
+
 
 def write_corpus_report(
     staging: StagingDir,
     sources: Sequence[SourceSteps],
-    tokenizer_sha256: str,
+    tokenizer: HarmonyRecipe | None,
     licences: LicenceTable,
     settings: RunSettings,
     deduplicated: Artifact | None = None,
@@ -85,20 +107,9 @@ def write_corpus_report(
     """Write `report.json` and `ATTRIBUTION`.
 
     `report.html` is written later, because it quotes the manifest. `deduplicated`, `decontaminated` and `packed` are
-    artifacts of all sources together.
+    artifacts of all sources together. Without a tokenizer, no tokens are counted.
     """
-    places = [(steps, path) for steps in sources for path in shard_rows(steps.corpus)]
-    corpora = [*(steps.corpus for steps in sources), *([decontaminated] if decontaminated is not None else [])]
-    all_shards = [shard for corpus in corpora for shard in document_shards(corpus)]
-    shards = [replace(shard, name=f"{number:05d}") for number, shard in enumerate(all_shards)]
-    work = functools.partial(profile_shard, tokenizer_sha256=tokenizer_sha256, vocabulary=settings.vocabulary)
-    tokenizer = TokenizerFile(HarmonyRecipe(sha256=tokenizer_sha256), settings.vocabulary)
-    warm_up = functools.partial(load_tables, tokenizer, 0)
-    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
-    receipts = list(run_stage("profile", work, shards, staging, settings, warm_up))
-    source_receipts, kept_receipts = receipts[: len(places)], receipts[len(places) :]
-    _raise_if_ids_shared(staging, source_receipts, places)
-    profile = _profile(source_receipts)
+    profile = _profile_sources(staging, sources, tokenizer, settings)
     ledgers = [ledger for steps in sources for ledger in _ledgers(steps)]
     tags = {
         source: sorted({group.license_tag for group in profile if group.source == source})
@@ -106,29 +117,53 @@ def write_corpus_report(
     }
     attribution = attribution_text(licences, tags)
     report = build_report(profile, ledgers, licences, attribution)
+    joint = [corpus for corpus in (deduplicated, decontaminated) if corpus is not None]
+    packed_tokens = read_packed_tokens(packed, joint[-1:] or [steps.corpus for steps in sources], tokenizer)
+    has_scaled = False
+    exact = {"tokens": sum(packed_tokens.values())} if packed_tokens else {}  # of the last step before packing
+    if exact and not joint:
+        report["totals"].pop("estimated_tokens", None)
+        report["totals"] |= exact
     if deduplicated is not None:
         counts = deduplicated.manifest.identity.counts
         duplicates = {name: counts[name] for name in ("by_source", "comparisons")}
         report["duplicates"] = duplicates | {"groups": read_groups(deduplicated)}
-        remaining = sum(source["out"] for source in duplicates["by_source"].values())
-        report["steps"]["without duplicates"] = {"documents": remaining}
+        tokens = exact if decontaminated is None else {}
+        report["steps"]["without duplicates"] = {"documents": counts["documents"], **tokens}
     if decontaminated is not None:
-        profile_kept = _profile(kept_receipts)
-        kept = {"totals": _totals(sum_all(profile_kept)), "sources": _count_by(profile_kept, "source")}
+        kept = kept_sizes(decontaminated, profile, packed_tokens)
         report["decontamination"] = summarize_decontamination(decontaminated) | {"kept": kept}
         report["steps"]["without items of evaluation sets"] = kept["totals"]
+        has_scaled = "estimated_tokens" in kept["totals"]
     if packed is not None:
         report["packed"] = summary = summarize_packed(packed)
         used = sum(source["documents"] - source["unused_documents"] for source in summary["by_source"].values())
         report["steps"][f"packed, {summary['rows']:,} rows"] = {"documents": used, "tokens": summary["tokens"]}
+    report |= describe_estimates(profile, has_scaled)
     attributed = staging.write(ATTRIBUTION, (attribution.rstrip("\n") + "\n").encode())
-    totals = sum_all(profile)
-    counts = {"documents": totals.documents, "tokens": totals.tokens, "text_bytes": totals.utf8_bytes}
+    totals = report["totals"] | {"text_bytes": report["totals"]["utf8_bytes"]}
+    counts = {key: totals[key] for key in ("documents", "tokens", "estimated_tokens", "text_bytes") if key in totals}
     return BuildResult([write_report(staging, report), attributed], counts, {}, page=write_page)
 
 
-def _profile(receipts: Sequence[Receipt]) -> Profile:
-    return merge(from_json(receipt.notes["groups"]) for receipt in receipts)
+def _profile_sources(
+    staging: StagingDir, sources: Sequence[SourceSteps], tokenizer: HarmonyRecipe | None, settings: RunSettings
+) -> Profile:
+    """Return the profile of all sources; raise InputError if two share a doc_id."""
+    places = [(steps, shard) for steps in sources for shard in document_shards(steps.corpus)]
+    shards = [
+        ProfileShard(f"{number:05d}", shard.path, shard.file, shard.rows, steps.sampling)
+        for number, (steps, shard) in enumerate(places)
+    ]
+    file = None if tokenizer is None else TokenizerFile(tokenizer, settings.vocabulary)
+    has_ids = len(sources) > 1  # a source's own ids are unique since it was normalised
+    work = functools.partial(profile_shard, tokenizer=file, has_ids=has_ids)
+    warm_up: WarmUp = no_warm_up if file is None else functools.partial(load_tables, file, 0)
+    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
+    receipts = list(run_stage("profile", work, shards, staging, settings, warm_up))
+    if has_ids:
+        _raise_if_ids_shared(staging, receipts, [(steps, shard.path) for steps, shard in places])
+    return estimate_tokens(merge(from_json(receipt.notes["groups"]) for receipt in receipts))
 
 
 def _raise_if_ids_shared(
@@ -218,35 +253,31 @@ def build_report(
     profile: Profile, ledgers: Sequence[Mapping[str, Any]], licences: LicenceTable, attribution: str
 ) -> dict[str, Any]:
     """Return the parts of `report.json` that every corpus has."""
+    totals = profile_size(sum_all(profile))
     return {
         "schema": "corpusmill/report/1",
-        "steps": {"in the sources": _totals(sum_all(profile))},
-        "totals": _totals(sum_all(profile)),
-        "sources": _count_by(profile, "source"),
-        "domains": _count_by(profile, "domain"),
+        "steps": {"in the sources": totals},
+        "totals": totals,
+        "sources": _size_by(profile, "source"),
+        "domains": _size_by(profile, "domain"),
         "licences": {
-            tag: counts | {"licence": msgspec.to_builtins(licences[tag])}
-            for tag, counts in _count_by(profile, "license_tag").items()
+            tag: size | {"licence": msgspec.to_builtins(licences[tag])}
+            for tag, size in _size_by(profile, "license_tag").items()
         },
-        "groups": to_json(profile),
+        "groups": [asdict(group) | profile_size(counts, has_lengths=True) for group, counts in profile.items()],
         "ledgers": ledgers,
         "attribution": attribution,
     }
 
 
-def _count_by(profile: Profile, field: str) -> dict[str, Any]:
-    sums = sum_by(profile, field)
-    return {name: _totals(counts) | {"lengths": list(counts.lengths)} for name, counts in sums.items()}
-
-
-def _totals(counts: Counts) -> dict[str, Any]:
-    return {name: getattr(counts, name) for name in ("documents", "characters", "utf8_bytes", "tokens")}
+def _size_by(profile: Profile, field: str) -> dict[str, Any]:
+    return {name: profile_size(counts, has_lengths=True) for name, counts in sum_by(profile, field).items()}
 
 
 def preview_report(report: Artifact) -> list[dict[str, str]]:
-    """Preview the documents, tokens and bytes of each source."""
-    sources = _REPORT_FILE.read(report.path(REPORT_JSON))["sources"]
+    """Preview the documents, tokens and bytes of each source; ≈ marks an estimate."""
+    sources, keys = _REPORT_FILE.read(report.path(REPORT_JSON))["sources"], ("documents", "tokens", "utf8_bytes")
     return [
-        {"source": name, **{key: f"{counts[key]:,}" for key in ("documents", "tokens", "utf8_bytes")}}
-        for name, counts in sources.items()
+        {"source": name} | {key: str(format_value(value)) for key in keys if (value := value_at(size, key)) is not None}
+        for name, size in sources.items()
     ]

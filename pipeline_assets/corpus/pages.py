@@ -43,20 +43,27 @@ def _template() -> "jinja2.Template":
 
     environment = jinja2.Environment(
         autoescape=True,
-        finalize=_format_value,
+        finalize=format_value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    environment.filters |= {"at": _value_at, "columns": _parse_columns, "named": _named_records}
+    environment.filters |= {"at": value_at, "columns": _parse_columns, "named": _named_records}
+    environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
     environment.globals |= {"length_bars": plots.length_bars, "score_bars": plots.score_bars}
     source = importlib.resources.files("pipeline_assets.corpus").joinpath("report.html.jinja").read_text("utf-8")
     return environment.from_string(source)
 
 
-def _format_value(value: object) -> object:
-    """Group the digits of integers and make control characters in text visible."""
+class Estimate(int):
+    """Number that is estimated, not counted."""
+
+
+def format_value(value: object) -> object:
+    """Group digits, mark estimates, and make control characters in text visible."""
+    if isinstance(value, Estimate):  # with three digits, because the others mean nothing
+        return f"≈ {round(value, 3 - len(str(value))):,}"
     if isinstance(value, int):
         return f"{value:,}"
     return value.translate(VISIBLE) if type(value) is str else value  # Markup comes from the template itself
@@ -73,8 +80,16 @@ def _parse_columns(keys: str) -> list[tuple[str, str]]:
     return [(path, (head or path).replace("_", " ")) for path, _, head in pairs]
 
 
-def _value_at(record: Any, path: str) -> Any:
-    """Return the value at a dotted path; a float if the key ends as in `_DECIMALS`."""
+def value_at(record: Any, path: str) -> Any:
+    """Return the value at a dotted path, or the `Estimate` at its `estimated_` key.
+
+    If the key ends as in `_DECIMALS`, the value is a float.
+    """
     for part in filter(None, path.split(".")):
-        record = record[int(part)] if isinstance(record, list) else record.get(part)
+        if isinstance(record, list):
+            record = record[int(part)]
+        elif (estimate := record.get(f"estimated_{part}")) is not None:
+            record = Estimate(estimate)
+        else:
+            record = record.get(part)
     return float(record) if isinstance(record, str) and path.endswith(_DECIMALS) else record

@@ -1,30 +1,42 @@
 """Profiles of corpora: documents, bytes and tokens by source, domain and licence.
 
-The stage `profile` counts the documents of a shard, and writes their ids, which the report compares between sources.
-The profiles of all shards, added up in any order, are the profile of the corpus.
+The stage `profile` counts the documents of a shard, and the tokens of sampled ones. It writes the documents' ids if the
+report compares them between sources. The profiles of all shards add up, in any order, to the profile of the corpus.
 """
 
+import contextlib
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
+from operator import add, sub
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 
 from pipeline_assets.corpus.converted_shards import IDS
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import DocumentShard, poison_row_error, read_documents
-from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder, load_encoder
+from pipeline_assets.corpus.token_sample import (
+    LENGTH_BINS,
+    NO_SAMPLE,
+    ONE,
+    Sample,
+    Sampling,
+    count_tokens,
+    scale,
+    utf8_size,
+)
+from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingView
 
-LENGTH_BINS = 32
 _BLOCK_BYTES = 4 << 20
 K = TypeVar("K", "Group", str)
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _Row(msgspec.Struct, frozen=True, gc=False):
     """Fields of a Document that are counted."""
 
     text: str
@@ -35,6 +47,13 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Row)
+
+
+@dataclass(frozen=True)
+class ProfileShard(DocumentShard):
+    """Document shard of one source, with the rule for the source's sample."""
+
+    sampling: Sampling
 
 
 @dataclass(frozen=True, order=True)
@@ -51,55 +70,77 @@ class Counts:
     """Counts of a group of documents; tokens exclude the end of text.
 
     `lengths` counts documents by tokens: bin k has 2**k <= tokens < 2**(k + 1), and bin 0 also documents of 0 tokens.
+    Before `estimate_tokens`, it has the weights of sampled documents, and no `tokens`.
     """
 
     documents: int = 0
     characters: int = 0
     utf8_bytes: int = 0
-    tokens: int = 0
+    tokens: int | None = 0
     lengths: tuple[int, ...] = (0,) * LENGTH_BINS
+    sample: Sample = NO_SAMPLE
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(
             self.documents + other.documents,
             self.characters + other.characters,
             self.utf8_bytes + other.utf8_bytes,
-            self.tokens + other.tokens,
-            tuple(mine + theirs for mine, theirs in zip(self.lengths, other.lengths, strict=True)),
+            None if self.tokens is None or other.tokens is None else self.tokens + other.tokens,
+            tuple(map(add, self.lengths, other.lengths)),
+            Sample(*map(add, self.sample, other.sample)),
         )
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the tokens of every document were counted."""
+        return self.sample.weights == ONE * self.documents
 
 
 Profile = Mapping[Group, Counts]
 
 
 def profile_shard(
-    shard: DocumentShard,
-    window: Window,
-    folder: StagingView,
-    tokenizer_sha256: str,
-    vocabulary: Path | None = None,
+    shard: ProfileShard, window: Window, folder: StagingView, tokenizer: TokenizerFile | None, has_ids: bool
 ) -> Receipt:
-    """Count the documents of a shard; the receipt has the profile and the file of ids."""
+    """Count the documents of a shard; the receipt has the profile and the file of ids.
+
+    Without a tokenizer, no tokens are counted; without `has_ids`, no file is written.
+    """
     if window.poison_rows:  # it would be missing from the counts
         raise poison_row_error(min(window.poison_rows), "counting", shard.file)
-    encoder = load_encoder(tokenizer_sha256, vocabulary)
+    encoder = None if tokenizer is None else load_tokenizer(tokenizer)
     profiles: list[Profile] = []
     name, rows = f"{IDS}/{shard.name}", 0
-    with IdsWriter(folder.path(name)) as ids:
+    with IdsWriter(folder.path(name)) if has_ids else contextlib.nullcontext() as ids:
         for documents, _ in read_documents(shard, window, _decoder, _BLOCK_BYTES):
-            ids.add(document.doc_id for _, document in documents)
-            texts: dict[Group, list[str]] = {}
+            if ids is not None:
+                ids.add(document.doc_id for _, document in documents)
+            groups = defaultdict[tuple[str, str, str], list[_Row]](list)
             for _, document in documents:
-                group = Group(document.source, document.domain, document.license_tag)
-                texts.setdefault(group, []).append(document.text)
-            profiles.append({group: _count(group_texts, encoder) for group, group_texts in texts.items()})
+                groups[document.source, document.domain, document.license_tag].append(document)
+            profiles.append({Group(*key): _count(group, shard.sampling, encoder) for key, group in groups.items()})
             rows += len(documents)
-    file = ids.output(name)
-    return Receipt([file], {"rows": rows, "documents": file.rows}, {"groups": to_json(merge(profiles))})
+    files = [] if ids is None else [ids.output(name)]
+    return Receipt(files, {"rows": rows, "documents": rows}, {"groups": to_json(merge(profiles))})
+
+
+def estimate_tokens(profile: Profile) -> dict[Group, Counts]:
+    """Estimate tokens and lengths by each group's sample, or by its source's."""
+    sources, estimated = sum_by(profile, "source"), dict[Group, Counts]()
+    for group, counts in profile.items():
+        sampled = counts if counts.sample.weighted_bytes else sources[group.source]
+        if sampled.sample.documents:
+            tokens = scale(sampled.sample.weighted_tokens, sampled.sample.weighted_bytes, counts.utf8_bytes)
+            # The sums are rounded, not the bins, so that the bins add up to all documents.
+            weights = itertools.accumulate(sampled.lengths, initial=0)
+            shorter = [scale(weight, sampled.sample.weights, counts.documents) for weight in weights]
+            counts = replace(counts, tokens=tokens, lengths=tuple(map(sub, shorter[1:], shorter)))
+        estimated[group] = counts
+    return merge([estimated])
 
 
 def merge(profiles: Iterable[Profile]) -> dict[Group, Counts]:
-    """Add up profiles; groups are sorted by falling tokens, then by their names."""
+    """Add up profiles; groups are sorted by falling tokens and bytes, then by name."""
     return _sum_by_key(item for profile in profiles for item in profile.items())
 
 
@@ -116,7 +157,7 @@ def _sum_by_key(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counts]:
     sums: dict[K, Counts] = {}
     for key, counts in parts:
         sums[key] = sums.get(key, Counts()) + counts
-    return dict(sorted(sums.items(), key=lambda item: (-item[1].tokens, item[0])))
+    return dict(sorted(sums.items(), key=lambda item: (-(item[1].tokens or 0), -item[1].utf8_bytes, item[0])))
 
 
 def to_json(profile: Profile) -> list[dict[str, Any]]:
@@ -129,10 +170,12 @@ def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[Group, Counts]:
     return {msgspec.convert(entry, Group): msgspec.convert(entry, Counts) for entry in entries}
 
 
-def _count(texts: Sequence[str], encoder: HarmonyEncoder) -> Counts:
-    can_be_encoded = [text for text in texts if encoder.can_encode(text)]
-    runs = encoder.encode(can_be_encoded)
-    utf8_bytes = sum(len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts)
-    lengths = np.concatenate([runs.lengths, np.zeros(len(texts) - len(can_be_encoded), np.int32)])
-    bins = np.bincount(np.log2(np.maximum(lengths, 1)).astype(np.int64), minlength=LENGTH_BINS).tolist()
-    return Counts(len(texts), sum(map(len, texts)), utf8_bytes, int(runs.lengths.sum()), tuple(bins))
+def _count(documents: Sequence[_Row], sampling: Sampling, encoder: Tokenizer | None) -> Counts:
+    sizes = [utf8_size(document.text) for document in documents]
+    counts = Counts(len(documents), sum(len(document.text) for document in documents), sum(sizes), None)
+    if encoder is None:
+        return counts
+    weights = [sampling.weigh(document.doc_id, size) for document, size in zip(documents, sizes, strict=True)]
+    sampled = [document.text for document, weight in zip(documents, weights, strict=True) if weight]
+    sample, lengths = count_tokens(sampled, [*filter(None, weights)], sampling.rate, encoder)
+    return replace(counts, lengths=tuple(lengths), sample=sample)

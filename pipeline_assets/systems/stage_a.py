@@ -59,7 +59,7 @@ class StageARecipe(Recipe):
 
     Attributes:
         refuse_licences: Licence tags whose documents are dropped.
-        tokenizer: Tokenizer with which the report counts tokens.
+        tokenizer: Tokenizer with which the report counts tokens, of large sources in samples; None counts none.
         shard_text_bytes: Bytes of text after which a shard is closed, at the end of the current piece of input.
         dedup: Deduplication over all filtered sources; None omits it.
         seen: Signature stores of earlier corpora, as folders in the data root; repeats of their documents are dropped.
@@ -70,7 +70,7 @@ class StageARecipe(Recipe):
     system: Literal["stage_a"]
     outputs: source_kinds.Outputs | None = None
     refuse_licences: Annotated[Tags, Option("Licence tag to drop; repeatable.", "refuse-license")] = ()
-    tokenizer: HarmonyRecipe = HarmonyRecipe()
+    tokenizer: HarmonyRecipe | None = HarmonyRecipe()
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
     sources: Annotated[tuple[source_kinds.Source, ...], pydantic.Field(strict=False, min_length=1)]
     dedup: DedupRecipe | None = None
@@ -137,7 +137,8 @@ class StageARecipe(Recipe):
         kinds = {kind.name for kind in (FILTERED, DEDUPLICATED, DECONTAMINATED, PACKED)}
         reported = [target for target in targets if target.kind.name in kinds]
         content = {**names, "licences": licence_table().digest()}
-        return [*targets, self._joint_target(REPORT, content, reported, tokenizer=self.tokenizer.content())]
+        tokenizer = None if self.tokenizer is None else self.tokenizer.content()
+        return [*targets, self._joint_target(REPORT, content, reported, tokenizer=tokenizer)]
 
     def _raw(self, source: source_kinds.HubSource | source_kinds.FileSource) -> Target:
         content, folder = source_pin.pinned_content(source, self.shard_text_bytes)
@@ -368,13 +369,13 @@ PACKED = Kind(
 
 
 def _report(job: Job) -> BuildResult:
-    assert job.target.tokenizer is not None
     upstream, per_source = job.target.upstream, (NORMALIZED.name, FILTERED.name)
     sources = [_steps(target, job.run.root) for target in upstream if target.kind.name in per_source]
     by_kind = {target.kind.name: artifact for target, artifact in zip(upstream, job.upstream, strict=True)}
     joint = (by_kind.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
-    digest = job.target.tokenizer["sha256"]
-    return write_corpus_report(job.staging, sources, digest, licence_table(), job.run.settings, *joint)
+    pinned = job.target.tokenizer
+    tokenizer = None if pinned is None else HarmonyRecipe.from_content(pinned)
+    return write_corpus_report(job.staging, sources, tokenizer, licence_table(), job.run.settings, *joint)
 
 
 def _steps(source: Target, root: Path) -> SourceSteps:

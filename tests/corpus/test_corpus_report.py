@@ -4,9 +4,12 @@ Its page says every number, loads nothing, and runs nothing of what it shows.
 """
 
 import json
+import random
 import re
+import string
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,17 +20,25 @@ import pytest
 from stage_a_build import INLINE, NO_COMMIT, build, ledger, local_source, recipe_of
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
-from pipeline_assets.corpus.corpus_report import Example, build_report, total_ledger
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.commands.lines import artifact_lines
+from pipeline_assets.corpus.corpus_report import Example, build_report, preview_report, total_ledger
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.pages import render_report
-from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, Profile
+from pipeline_assets.corpus.profile import Counts, Group, Profile
+from pipeline_assets.corpus.token_sample import LENGTH_BINS, ONE, Sample
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
+from resources.artifact_metadata import artifact_metadata
 
+ENCODER = load_encoder(VOCABULARY_SHA256)
 Rows = list[dict[str, Any]]
 Built = Callable[..., dict[str, Artifact]]
 # Two sources: one of three licences with a bad row and two short ones, one of a page of the web.
@@ -44,17 +55,12 @@ PAGES: Rows = [{"text": "日本語 is spoken in this page <b>here</b>.", "key": 
 
 @pytest.fixture
 def built(tmp_path: Path) -> Built:
-    """Builds a recipe over local sources, rows by the source's name, each with the filters that are given."""
+    """Builds a recipe over local sources, rows by the source's name, each with a filter by length."""
 
-    def run(
-        sources: Mapping[str, Rows],
-        engine: RunSettings = INLINE,
-        root: str = "data",
-        filters: object = {"length": {"min_words": 3}},
-    ) -> dict[str, Artifact]:
-        changes = {"filters": filters, "max_reject_fraction": "0.5"}
+    def run(sources: Mapping[str, Rows]) -> dict[str, Artifact]:
+        changes = {"filters": {"length": {"min_words": 3}}, "max_reject_fraction": "0.5"}
         sections = [local_source(tmp_path, name, rows, **changes) for name, rows in sources.items()]
-        return build(recipe_of(*sections, refuse_licences=["proprietary"]), tmp_path / root, None, engine)
+        return build(recipe_of(*sections, refuse_licences=["proprietary"]), tmp_path / "data")
 
     return run
 
@@ -156,8 +162,9 @@ def test_it_tells_what_decontamination_found_and_what_is_left_of_each_source(tmp
     assert [(line["doc_id"], line["item"], line["source"]) for line in found["samples"]] == [("leak", "q-0", "letters")]
     assert found["kept"]["totals"]["documents"] == numbers(report)["totals"]["documents"] == 2
     lost = len("the river is b high b today")
-    assert found["kept"]["sources"]["letters"]["characters"] == len(leak["text"]) - lost
-    assert found["kept"]["totals"]["tokens"] < numbers(report)["totals"]["tokens"]
+    assert found["kept"]["sources"]["letters"]["utf8_bytes"] == len(leak["text"]) - lost
+    assert found["kept"]["totals"]["estimated_tokens"] < numbers(report)["totals"]["tokens"], "nothing is packed"
+    assert "Tokens without items of evaluation sets are scaled from those of the sources by bytes of text." in page
     assert "<h2>Contamination</h2>" in page
     assert "<pre>the river is b high b today</pre>" in page
 
@@ -256,19 +263,128 @@ def test_an_id_that_a_filter_dropped_from_one_source_is_in_the_other_alone(built
     assert numbers(artifacts["stage_a/report"])["totals"]["documents"] == 2
 
 
-def test_workers_have_no_part_in_the_report(built: Built) -> None:
-    alone = built({"letters": LETTERS, "pages": PAGES})
+_draw = random.Random(7)
+_WORDS = [f"{first}{last}" for first in ("river", "Fluss", "川", "नदी") for last in string.ascii_lowercase]
+LARGE: Rows = [
+    {"text": " ".join(_draw.choices(_WORDS, k=100 + number % 900)), "key": f"n-{number}"} for number in range(1500)
+]
 
-    found = built({"letters": LETTERS, "pages": PAGES}, RunSettings(2), root="workers")
 
-    assert found["stage_a/report"].manifest.digest == alone["stage_a/report"].manifest.digest
+@pytest.fixture(scope="module")
+def large_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Root with a packed corpus of a source of 7 MB, a small one, and a copy of a document in each."""
+    root = tmp_path_factory.mktemp("large")
+    sources = {"numbers": [*LARGE, LARGE[0] | {"key": "copy"}], "pages": [*PAGES, PAGES[0] | {"key": "copy of p"}]}
+    content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, *source) for source in sources.items()]}
+    with_dedup(content)
+    write_quiz(root / "quiz", ["Of this nobody speaks here"])
+    with_decontamination(content, str(root / "quiz"))
+    with_pack(content)
+    content["pack"] |= {"num_seqs": None, "weights": None, "seq_len": 2048}
+    content["shard_text_bytes"] = 1 << 20
+    recipe = StageARecipe.model_validate(content)
+    list(run_targets(recipe.targets(), Run(root, INLINE)))
+    (root / "recipe.json").write_text(json.dumps(content))
+    return root
+
+
+def report_again(root: Path, engine: RunSettings = INLINE, **changes: object) -> Artifact:
+    """Report on the corpus of `large_root` again, in another folder."""
+    recipe = StageARecipe.model_validate(json.loads((root / "recipe.json").read_text()) | changes)
+    target = replace(recipe.target("stage_a/report"), folder=Path("again", str(len(list(root.glob("again/*"))))))
+    return target.kind.build(target, Run(root, engine))
+
+
+def test_the_tokens_of_a_large_source_are_marked_as_estimates_and_never_called_tokens(large_root: Path) -> None:
+    report = report_again(large_root)
+
+    found, exact = numbers(report), sum(ENCODER.encode([row["text"] for row in LARGE] + [LARGE[0]["text"]]).lengths)
+    large, small = found["sources"]["numbers"], found["sources"]["pages"]
+    [(name, sample)] = found["estimates"]["sources"].items()
+    assert (name, sample["documents"]) == ("numbers", 1501)
+    assert 0.5 < float(sample["sampled_share"]) < 0.9
+    assert large["estimated_tokens"] == pytest.approx(exact, rel=2 * float(sample["error_fraction"]))
+    assert sum(large["estimated_lengths"]) == 1501
+    assert (small["tokens"], sum(small["lengths"])) == (2 * len(ENCODER.oracle.encode(PAGES[0]["text"])), 2)
+    assert found["totals"]["estimated_tokens"] == large["estimated_tokens"] + small["tokens"]
+    for estimate in (large, found["totals"], found["domains"]["books"], report.manifest.identity.counts):
+        assert "tokens" not in estimate and "lengths" not in estimate
+    assert report.manifest.identity.counts["estimated_tokens"] == found["totals"]["estimated_tokens"]
+
+
+def test_readers_see_a_sign_and_a_sentence_at_estimates(large_root: Path) -> None:
+    report = report_again(large_root)
+
+    page = report.path("report.html").read_text(encoding="utf-8")
+    estimate = numbers(report)["totals"]["estimated_tokens"]
+    rounded = f"≈ {round(estimate, 3 - len(str(estimate))):,}"
+    assert f"<td>in the sources</td><td class='number'>1,503</td><td class='number'>{rounded}</td>" in page
+    assert "A number with ≈ is an estimate. The tokens of the sources below are counted only in sampled" in words(page)
+    assert "numbers: 1,501 documents (estimated)" in page and "pages: 2 documents<" in page
+    assert [preview["tokens"][0] for preview in preview_report(report)] == ["≈", "2"]
+    assert f"estimated tokens {estimate:,}" in "\n".join(artifact_lines(report))
+    metadata = artifact_metadata(report, SYSTEMS.kinds, was_current=False)
+    assert metadata["estimated_tokens"].value == estimate
+    assert "tokens" not in metadata
+
+
+def test_tokens_of_the_packed_corpus_are_exact_and_none_of_its_documents_is_read(large_root: Path) -> None:
+    report, texts = report_again(large_root), [row["text"] for row in [*LARGE, *PAGES]]
+
+    for step in ("deduplicated", "decontaminated"):
+        for shard in (large_root / "stage_a/mixed" / step / "mixed/shards").iterdir():
+            size = shard.stat().st_size
+            shard.unlink()  # it may be a link to a shard of the source
+            shard.write_bytes(bytes(size))
+    again = report_again(large_root)
+
+    assert again.manifest.digest == report.manifest.digest
+    steps = numbers(report)["steps"]
+    assert steps["without items of evaluation sets"] == {
+        "documents": 1501,
+        "utf8_bytes": sum(len(text.encode()) for text in texts),
+        "tokens": int(sum(ENCODER.encode(texts).lengths)),
+    }
+    assert steps["without duplicates"] == {"documents": 1501}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_change_no_estimate(large_root: Path, workers: int) -> None:
+    assert report_again(large_root, RunSettings(workers)).manifest.digest == report_again(large_root).manifest.digest
+
+
+def test_a_report_without_a_tokenizer_has_no_tokens_but_those_of_the_packed_set(large_root: Path) -> None:
+    report = report_again(large_root, tokenizer=None)
+
+    found, page = numbers(report), report.path("report.html").read_text(encoding="utf-8")
+    measured = ("steps", "totals", "sources", "domains", "licences", "groups", "decontamination")
+    assert not re.search("tokens|lengths", json.dumps([found[name] for name in measured[1:]]))
+    assert [name for name, size in found["steps"].items() if "tokens" in size] == ["packed, 3,503 rows"]
+    assert report.manifest.identity.tokenizer is None
+    assert report.manifest.identity.counts.keys() == {"documents", "text_bytes"}
+    assert "<h2>Lengths</h2>" not in page and "≈" not in page
+    assert preview_report(report)[1] == {"source": "pages", "documents": "2", "utf8_bytes": "90"}
+
+
+def test_sources_that_are_packed_without_a_step_between_have_an_exact_total(tmp_path: Path) -> None:
+    content = recipe_content(NO_COMMIT) | {"sources": [local_source(tmp_path, "numbers", LARGE)]}
+    with_pack(content)
+    content["pack"] |= {"num_seqs": None, "weights": None, "seq_len": 2048}
+    content["shard_text_bytes"] = 1 << 20
+
+    report = build(StageARecipe.model_validate(content), tmp_path)["stage_a/report"]
+
+    exact = int(sum(ENCODER.encode([row["text"] for row in LARGE]).lengths))
+    assert report.manifest.identity.counts["tokens"] == exact
+    assert numbers(report)["steps"]["in the sources"]["tokens"] == exact
+    assert "estimated_tokens" in numbers(report)["sources"]["numbers"]
 
 
 def counts(documents: int, tokens: int, **lengths: int) -> Counts:
     bins = [0] * LENGTH_BINS
     for name, count in lengths.items():
         bins[int(name.removeprefix("bin"))] = count
-    return Counts(documents, tokens * 4, tokens * 5, tokens, tuple(bins))
+    return Counts(documents, tokens * 4, tokens * 5, tokens, tuple(bins), Sample(documents, weights=documents * ONE))
 
 
 PROFILE = {

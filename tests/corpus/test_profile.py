@@ -1,7 +1,7 @@
 """A profile counts what is there, and the profiles of parts add up to that of the whole."""
 
 import json
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -10,40 +10,59 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
-from pipeline_assets.corpus.profile import LENGTH_BINS, Counts, Group, from_json, merge, profile_shard, sum_by, to_json
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.profile import (
+    Counts,
+    Group,
+    ProfileShard,
+    estimate_tokens,
+    from_json,
+    merge,
+    profile_shard,
+    sum_by,
+    to_json,
+)
+from pipeline_assets.corpus.token_sample import LENGTH_BINS, ONE, Sampling
+from pipeline_assets.corpus.tokens.families import TokenizerFile
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyRecipe, load_encoder
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import StagingView
 
+TOKENIZER = TokenizerFile(HarmonyRecipe())
+EVERY_DOCUMENT = Sampling(ONE, 1)
 WEB, WIKI = Group("fineweb", "web", "odc-by"), Group("simplewiki", "encyclopedia", "cc-by-sa-4.0")
 
 
-def shard_of(folder: Path, documents: list[tuple[Group, str]]) -> DocumentShard:
+def shard_of(folder: Path, documents: list[tuple[Group, str]], sampling: Sampling) -> ProfileShard:
     path = folder / "00000.jsonl.zst"
     with JsonlZstWriter(path, 3) as writer:
         for number, (group, text) in enumerate(documents):
             document = Document(text, group.source, group.domain, f"id{number}", group.license_tag, "", Meta("a", 0))
             writer.write_lines(msgspec.json.encode(document) + b"\n", 1)
-    return DocumentShard("00000", "shards/00000", path, len(documents))
+    return ProfileShard("00000", "shards/00000", path, len(documents), sampling)
 
 
-def profiled(folder: Path, documents: list[tuple[Group, str]], window: Window = WHOLE_SHARD) -> dict[Group, Counts]:
-    receipt = profile_shard(shard_of(folder, documents), window, StagingView(folder), VOCABULARY_SHA256)
+def profiled(
+    folder: Path,
+    documents: list[tuple[Group, str]],
+    window: Window = WHOLE_SHARD,
+    sampling: Sampling = EVERY_DOCUMENT,
+) -> dict[Group, Counts]:
+    receipt = profile_shard(shard_of(folder, documents, sampling), window, StagingView(folder), TOKENIZER, has_ids=True)
     assert [file.path for file in receipt.files] == [".work/ids/00000"]
     assert receipt.counts["rows"] == len(documents[window.start : window.stop])
     return from_json(receipt.notes["groups"])
 
 
 def test_documents_characters_bytes_tokens_and_lengths_are_counted_by_group(tmp_path: Path) -> None:
-    profile = profiled(tmp_path, [(WEB, "one two three"), (WIKI, "日本語"), (WEB, "x"), (WEB, "")])
+    profile = estimate_tokens(profiled(tmp_path, [(WEB, "one two three"), (WIKI, "日本語"), (WEB, "x"), (WEB, "")]))
 
     oracle = load_encoder(VOCABULARY_SHA256).oracle
     tokens = [len(oracle.encode_ordinary(text)) for text in ("one two three", "x", "")]
     assert tokens == [3, 1, 0]
-    assert profile[WEB] == Counts(3, 14, 14, 4, (2, 1, *(0,) * (LENGTH_BINS - 2)))
+    assert replace(profile[WEB], sample=Counts().sample) == Counts(3, 14, 14, 4, (2, 1, *(0,) * (LENGTH_BINS - 2)))
+    assert profile[WEB].is_exact
     assert (profile[WIKI].documents, profile[WIKI].characters, profile[WIKI].utf8_bytes) == (1, 3, 9)
     assert profile[WIKI].tokens == len(oracle.encode_ordinary("日本語"))
 
@@ -74,12 +93,12 @@ def test_a_window_counts_its_rows_and_leaves_out_none_that_kills(tmp_path: Path)
 
 def test_groups_add_up_by_any_of_their_fields_largest_first(tmp_path: Path) -> None:
     other = Group("fineweb", "web", "unknown")
-    profile = profiled(tmp_path, [(WEB, "one"), (other, "one two three"), (WIKI, "one two")])
+    profile = estimate_tokens(profiled(tmp_path, [(WEB, "one"), (other, "one two three"), (WIKI, "one two")]))
 
     tokens = {name: counts.tokens for name, counts in sum_by(profile, "source").items()}
     assert tokens == {"fineweb": 4, "simplewiki": 2}
     assert list(sum_by(profile, "license_tag")) == ["unknown", "cc-by-sa-4.0", "odc-by"]
-    assert all(first.tokens >= second.tokens for first, second in pairwise(sum_by(profile, "domain").values()))
+    assert list(sum_by(profile, "domain")) == ["web", "encyclopedia"]
 
 
 def test_json_keeps_every_count_and_its_own_order_of_keys(tmp_path: Path) -> None:
@@ -89,3 +108,27 @@ def test_json_keeps_every_count_and_its_own_order_of_keys(tmp_path: Path) -> Non
 
     assert read_back == profile
     assert json.dumps(to_json(read_back)) == json.dumps(to_json(profile))
+
+
+def test_without_a_tokenizer_nothing_is_sampled_and_without_ids_no_file_is_written(tmp_path: Path) -> None:
+    shard = shard_of(tmp_path, [(WEB, "one two"), (WIKI, "three")], EVERY_DOCUMENT)
+
+    receipt = profile_shard(shard, WHOLE_SHARD, StagingView(tmp_path), None, has_ids=False)
+
+    profile = estimate_tokens(from_json(receipt.notes["groups"]))
+    assert receipt.files == []
+    assert {group: (counts.documents, counts.utf8_bytes, counts.tokens) for group, counts in profile.items()} == {
+        WEB: (1, 7, None),
+        WIKI: (1, 5, None),
+    }
+
+
+def test_a_group_without_a_sample_has_the_tokens_per_byte_of_its_source(tmp_path: Path) -> None:
+    other = Group("fineweb", "web", "unknown")
+    whole = profiled(tmp_path, [(WEB, "one two three four five six"), (WIKI, "日本語")])
+    unsampled = {group: replace(counts, sample=Counts().sample) for group, counts in {other: whole[WEB]}.items()}
+
+    profile = estimate_tokens({**whole, **unsampled})
+
+    assert (profile[other].tokens, profile[other].is_exact) == (6, False)
+    assert (profile[WEB].tokens, profile[WEB].is_exact) == (6, True)

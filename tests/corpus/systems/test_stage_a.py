@@ -337,6 +337,7 @@ def test_a_section_behind_the_last_step_that_is_asked_for_or_that_says_nothing_i
         f"`{name}` is ignored, because `outputs.up_to` is filtered" for name in ("dedup", "outputs.signatures")
     ]
     assert [*recipe_of(notes, dedup={}).warnings()] == []
+    assert [*recipe_of(notes, tokenizer=None).warnings()] == [], "without a tokenizer, the report counts no tokens"
     assert [*recipe_of(notes, dedup=None).warnings()] == [
         "`dedup` is empty and has no effect; to request it with all defaults, write `dedup: {}`"
     ]

@@ -1,0 +1,91 @@
+"""Samples of documents, by which the tokens of a source are estimated.
+
+Documents are sampled by the hash of their doc_id, so neither workers nor the order of shards matter; a small source is
+sampled whole. Documents up to the mean length are sampled at the rate f, and longer ones in proportion to their length,
+because a few of them can have most of the tokens. A document of probability p has the weight w = f / p.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+
+LENGTH_BINS = 32
+SAMPLE_BYTES, SAMPLE_DOCUMENTS = 4 << 20, 128  # expected, if all documents are equally long; the error is then 1 %
+ONE = 1 << 32  # weights and rates are integers in units of 1 / ONE, so that sums do not depend on their order
+_STANDARD_ERRORS = 1.96  # in half of a 95 % interval
+
+
+class Sampling(NamedTuple):
+    """Rule that samples the documents of a source: the rate f, and their mean length."""
+
+    rate: int
+    mean_bytes: int
+
+    @classmethod
+    def for_size(cls, documents: int, text_bytes: int) -> "Sampling":
+        """Return the rule for a source of this size."""
+        rates = ((SAMPLE_BYTES, text_bytes), (SAMPLE_DOCUMENTS, documents))
+        return cls(max(ONE * part // max(part, total) for part, total in rates), text_bytes // max(documents, 1))
+
+    def weigh(self, doc_id: str, utf8_bytes: int) -> int:
+        """Return the weight of a document; 0 if it is not sampled."""
+        if self.rate == ONE:
+            return ONE
+        weight = min(max(ONE * self.mean_bytes // max(utf8_bytes, 1), self.rate), ONE)
+        # The prefix makes this sample independent of other samples by the hash of doc_id.
+        number = int.from_bytes(hashlib.sha256(b"tokens\0" + doc_id.encode()).digest()[:8])
+        return weight if number * weight < self.rate << 64 else 0
+
+
+class Sample(NamedTuple):
+    """Sums over sampled documents, whose `squares` have the factor w * (w - f), not w."""
+
+    documents: int = 0
+    utf8_bytes: int = 0
+    weights: int = 0
+    weighted_bytes: int = 0
+    weighted_tokens: int = 0
+    bytes_squares: int = 0
+    products_squares: int = 0
+    tokens_squares: int = 0
+
+    def relative_error(self) -> float:
+        """Return half of the 95 % interval of estimated tokens, relative to them.
+
+        Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
+        """
+        ratio = self.weighted_tokens / max(self.weighted_bytes, 1)
+        variance = self.tokens_squares - 2 * ratio * self.products_squares + ratio * ratio * self.bytes_squares
+        return _STANDARD_ERRORS * math.sqrt(max(variance, 0)) / max(self.weighted_tokens, 1)
+
+
+NO_SAMPLE = Sample()
+
+
+def count_tokens(
+    texts: Sequence[str], weights: Sequence[int], rate: int, encoder: Tokenizer
+) -> tuple[Sample, list[int]]:
+    """Count the tokens of sampled texts; unencodable texts have 0.
+
+    Returns:
+        The sample, and the sum of its weights in each bin of lengths, see `Counts`.
+    """
+    tokens = encoder.encode([text if encoder.can_encode(text) else "" for text in texts]).lengths.tolist()
+    rows, lengths = list[Sample](), [0] * LENGTH_BINS
+    for w, b, t in zip(weights, map(utf8_size, texts), tokens, strict=True):
+        spread = w * (w - rate)
+        rows.append(Sample(1, b, w, w * b, w * t, spread * b * b, spread * b * t, spread * t * t))
+        lengths[max(t.bit_length() - 1, 0)] += w
+    return Sample(*map(sum, zip(*rows, strict=True))), lengths
+
+
+def scale(part: int, whole: int, to_whole: int) -> int:
+    """Return the part of `to_whole` in the proportion of `part` to `whole`, rounded."""
+    return (to_whole * part + whole // 2) // max(whole, 1)
+
+
+def utf8_size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8"))
