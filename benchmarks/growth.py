@@ -1,11 +1,12 @@
-"""Benchmark of the real build, hub to token files, at 1, 4 and 16 times the input.
+"""Benchmark of two real builds at 1, 4 and 16 times the input.
 
     python benchmarks/growth.py --mb 50 --runs 3
 
-Prints CPU seconds, wall seconds and peak memory. The corpus is the demo's, repeated under new ids and words; a hub on
-loopback serves it from another process. The fixed cost of a build (imports, workers started for each stage,
-vocabularies) is measured on one file, a few shards for each worker, and subtracted before seconds are compared. Beyond
-that, time should grow in proportion to the input, and memory not at all.
+One builds a healing set, hub to token files; the other normalizes the same Parquet files as a source of stage A. Prints
+CPU seconds, wall seconds and peak memory. The corpus is the demo's, repeated under new ids and words; a hub on loopback
+serves it from another process. The fixed cost of a build (imports, workers started for each stage, vocabularies) is
+measured on one file, a few shards for each worker, and subtracted before seconds are compared. Beyond that, time should
+grow in proportion to the input, and memory not at all.
 """
 
 import argparse
@@ -30,12 +31,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "builders"))
 from healing_build import build_all
 from pages import write_pages
 
+from pipeline_assets.build.drive import build_without_checks
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import SYSTEMS
+from pipeline_assets.systems.stage_a import StageARecipe
 
 RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.yaml"
 TIMES = (1, 4, 16)
@@ -81,6 +85,17 @@ def _edition(once: pa.Table, copy: int) -> pa.Table:
     return changed
 
 
+def normalize(root: Path, source: str, settings: RunSettings) -> str:
+    """Normalize the Parquet files below a folder as a source of stage A; return the digest."""
+    section = {"kind": "local", "source": "pages", "path": source, "files": ["**/*.parquet"], "domain": "web"}
+    section |= {"columns": {"text": "text", "id": "id", "created_at": None, "license": None}, "license_tag": "psf-2.0"}
+    recipe = {"system": "stage_a", "name": "growth", "sources": [section], "shard_text_bytes": _SHARD_BYTES}
+    digest = ""
+    for target in StageARecipe.model_validate(recipe).targets()[:2]:  # the raw source and its Documents
+        digest = build_without_checks(target, Run(root, settings)).manifest.digest
+    return digest
+
+
 def build(root: Path, endpoint: str, settings: RunSettings) -> str:
     """Build a healing set of the whole hub; return its digest."""
     files = HubFiles(root / "cache", endpoint)
@@ -92,11 +107,14 @@ def build(root: Path, endpoint: str, settings: RunSettings) -> str:
     return artifacts[-1].manifest.digest
 
 
-def measured_build(root: Path, endpoint: str, workers: int) -> None:
+STEPS = {"healing": build, "normalize": normalize}
+
+
+def measured_build(step: str, root: Path, source: str, workers: int) -> None:
     """Build from an empty data root, print the digest and write the processes' peaks."""
     for folder in root.iterdir():
         shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
-    print(build(root, endpoint, RunSettings(workers)))
+    print(STEPS[step](root, source, RunSettings(workers)))
     (root / "peaks.json").write_text(json.dumps(peaks_mb()))
 
 
@@ -127,24 +145,25 @@ class Size:
     worker_mb: float  # and of its workers
 
 
-def measure_sizes(folder: Path, mb: int, workers: int, runs: int) -> dict[str, Size]:
-    """Measure builds of one file ("start"), and of "1", "4" and "16" times the input.
+def measure_sizes(folder: Path, mb: int, workers: int, runs: int) -> dict[str, dict[str, Size]]:
+    """Measure each step with one file ("start"), and with "1", "4" and "16" times the input.
 
     "1" is the first files of `mb` megabytes.
     """
     write_files(folder / "all", mb * TIMES[-1])
     files = sorted((folder / "all").glob("*.parquet"))
-    sizes = {}
+    sizes: dict[str, dict[str, Size]] = {step: {} for step in STEPS}
     for name, text_mb in {"start": 1, **{str(times): mb * times for times in TIMES}}.items():
         hub = folder / name / "hub"
         linked_mb = link_files(files, hub, text_mb)
         root = folder / name / "data"
         root.mkdir()
         with LoopbackHub(hub) as running:
-            result = measure(Path(__file__), ["--build", str(root), running.endpoint, str(workers)], runs)
-        sizes[name] = Size(linked_mb, result, *json.loads((root / "peaks.json").read_text()))
+            for step, source in (("healing", running.endpoint), ("normalize", str(hub))):
+                result = measure(Path(__file__), ["--build", str(root), source, str(workers), "--step", step], runs)
+                sizes[step][name] = Size(linked_mb, result, *json.loads((root / "peaks.json").read_text()))
+                print(f"{step} {name}: {linked_mb:.0f} MB, {result.cpu_s:.1f} CPU s", file=sys.stderr, flush=True)
         shutil.rmtree(folder / name)
-        print(f"{name}: {linked_mb:.0f} MB, {result.cpu_s:.1f} CPU s", file=sys.stderr, flush=True)
     return sizes
 
 
@@ -180,24 +199,27 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=50, help="megabytes of text of 1×")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--build", nargs=3, metavar=("ROOT", "ENDPOINT", "WORKERS"), help=argparse.SUPPRESS)
+    parser.add_argument("--build", nargs=3, metavar=("ROOT", "SOURCE", "WORKERS"), help=argparse.SUPPRESS)
+    parser.add_argument("--step", choices=STEPS, default="healing", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.build:
-        root, endpoint, workers = options.build
-        measured_build(Path(root), endpoint, int(workers))
+        root, source, workers = options.build
+        measured_build(options.step, Path(root), source, int(workers))
         return
     with tempfile.TemporaryDirectory() as folder:
-        sizes = measure_sizes(Path(folder), options.mb, options.workers, options.runs)
-    print(f"{machine_line()}; {options.workers} workers, median of {options.runs}\n\n{table(sizes)}\n")
+        steps = measure_sizes(Path(folder), options.mb, options.workers, options.runs)
+    print(f"{machine_line()}; {options.workers} workers, median of {options.runs}")
     names = [str(times) for times in TIMES]
-    result = {
-        "benchmark": "growth",
-        "mb": [round(sizes[name].mb) for name in names],
-        "cpu_per_mb_to_1x": [round(slope(sizes, name), 3) for name in names],
-        "parent_mib": [round(sizes[name].parent_mb) for name in names],
-        "worker_mib": [round(sizes[name].worker_mb) for name in names],
-    }
-    print(json.dumps(result))
+    result: dict[str, object] = {"benchmark": "growth"}
+    for step, sizes in steps.items():
+        print(f"\n{step}\n\n{table(sizes)}")
+        result[step] = {
+            "mb": [round(sizes[name].mb) for name in names],
+            "cpu_per_mb_to_1x": [round(slope(sizes, name), 3) for name in names],
+            "parent_mib": [round(sizes[name].parent_mb) for name in names],
+            "worker_mib": [round(sizes[name].worker_mb) for name in names],
+        }
+    print(f"\n{json.dumps(result)}")
 
 
 if __name__ == "__main__":

@@ -1,62 +1,48 @@
-"""Benchmark of a packed set's training loader against a plain memmap.
+"""Benchmark of a packed set's training loader against a memmap, streaming and litdata.
 
-    python benchmarks/packed_loader.py --rows 50000 --workers 2
+    python benchmarks/packed_loader.py --rows 131072 --epochs 2 --runs 3
 
-torch's DataLoader reads the memmap. Input: synthetic rows of five documents. Set `index` has no stored boundaries, as
-by the default recipe; set `boundaries` has them. The plain loader delivers tokens alone; ours also numbers the
-documents and the rows, and its time includes opening the set. The flows take turns in one process, on rows in the page
-cache, and a ratio is the median over rounds. CPU seconds include the workers.
+Input: synthetic rows of five documents, 1 GB in the page cache. Set `index` has no stored boundaries, as by the default
+recipe; set `boundaries` has them. All loaders deliver the same shuffled rows as int64 batches; ours also numbers the
+documents and the rows. The multisets of rows are proven equal first. Each loader runs in a process of its own; loaders
+take turns, and a ratio is the median over rounds. Figures include opening the loader and workers, but not imports.
+MosaicML streaming and litdata take part if they are installed; they shuffle within blocks and files, not over all rows.
 """
 
 import argparse
+import importlib.util
 import json
 import os
-import resource
 import statistics
+import subprocess
+import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import torch
 import zstandard
-from measure import machine_line
-from torch.utils.data import DataLoader, Dataset
+from loader_flows import BOUNDARIES, CONVERTED, INDEX, LOADERS, SEED, SEQ_LEN
+from measure import PROJECT, machine_line
 
-from pipeline_assets.corpus.batching import loader
 from pipeline_assets.corpus.formats import memmap
 
-SEQ_LEN, SEGMENTS, FRAME_ROWS, SEED = 2048, 5, 4096, 1
-Figures = tuple[float, float]  # million tokens per CPU second and per second
+SEGMENTS, FRAME_ROWS = 5, 4096
+OURS = f"corpusmill, {INDEX}"
 
 
-class PlainRows(Dataset[torch.Tensor]):
-    """Shuffled rows of a token file, as a trainer without corpusmill reads them."""
-
-    def __init__(self, path: Path) -> None:
-        self.rows = np.memmap(path, "<i4", "r").reshape(-1, SEQ_LEN)
-        self.order = np.random.default_rng([SEED, 0]).permutation(len(self.rows))
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __getitem__(self, place: int) -> torch.Tensor:
-        return torch.from_numpy(self.rows[self.order[place]].astype(np.int64))
-
-
-def write_sets(folder: Path, rows: int) -> dict[str, Path]:
+def write_sets(folder: Path, rows: int) -> None:
     """Write a packed set with an index alone, and one that also has stored boundaries."""
-    folders = {name: folder / name for name in ("index", "boundaries")}
+    folders = {name: folder / name for name in (INDEX, BOUNDARIES)}
     for path in folders.values():
         path.mkdir()
     draw = np.random.default_rng(SEED)
     cuts = np.sort(draw.choice(SEQ_LEN - 1, (rows, SEGMENTS - 1)) + 1, axis=1)
     starts = np.concatenate([np.zeros((rows, 1), np.int32), cuts.astype(np.int32)], axis=1)
     lengths = np.diff(starts, axis=1, append=SEQ_LEN).astype(np.int32)
-    tokens, frames, offset = folders["index"] / memmap.INPUT_IDS, list[memmap.Frame](), 0
-    with open(tokens, "wb") as token_file, open(folders["index"] / memmap.INDEX, "wb") as index:
+    tokens, frames, offset = folders[INDEX] / memmap.INPUT_IDS, list[memmap.Frame](), 0
+    with open(tokens, "wb") as token_file, open(folders[INDEX] / memmap.INDEX, "wb") as index:
         for first in range(0, rows, FRAME_ROWS):
             part = lengths[first : first + FRAME_ROWS].tolist()
             segments = [[memmap.Segment(f"document-{draw.random()}", "made", 0, n) for n in row] for row in part]
@@ -80,66 +66,65 @@ def write_sets(folder: Path, rows: int) -> dict[str, Path]:
         created_at="2026-01-01T00:00:00+00:00",
         index_frames=frames,
     )
-    (folders["index"] / memmap.META).write_bytes(meta.to_bytes())
+    (folders[INDEX] / memmap.META).write_bytes(meta.to_bytes())
     for name in (memmap.META, memmap.INPUT_IDS, memmap.INDEX):
-        os.link(folders["index"] / name, folders["boundaries"] / name)
-    np.save(folders["boundaries"] / memmap.BOUNDARIES, np.stack([starts, lengths], axis=-1).reshape(-1, 2))
-    np.save(folders["boundaries"] / memmap.BOUNDARY_OFFSETS, np.arange(rows + 1, dtype=np.int64) * SEGMENTS)
-    return folders
+        os.link(folders[INDEX] / name, folders[BOUNDARIES] / name)
+    np.save(folders[BOUNDARIES] / memmap.BOUNDARIES, np.stack([starts, lengths], axis=-1).reshape(-1, 2))
+    np.save(folders[BOUNDARIES] / memmap.BOUNDARY_OFFSETS, np.arange(rows + 1, dtype=np.int64) * SEGMENTS)
 
 
-def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of the workers that ended."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+def run(verb: str, *arguments: object) -> str:
+    """Run a verb of loader_flows.py; return the last line that it prints."""
+    command = [sys.executable, str(Path(__file__).with_name("loader_flows.py")), verb, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(Path(__file__).parent)])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command[1:])}: {done.stderr[-2000:]}")
+    return done.stdout.splitlines()[-1]
 
 
-def speed(open_loader: Callable[[], Iterable[torch.Tensor | tuple[torch.Tensor, ...]]]) -> Figures:
-    """Return a loader's million tokens per CPU second and per second, opening it too."""
-    cpu_s, wall_s = cpu_seconds(), time.perf_counter()
-    sizes = [(batch if isinstance(batch, torch.Tensor) else batch[0]).numel() for batch in open_loader()]
-    return sum(sizes) / 1e6 / (cpu_seconds() - cpu_s), sum(sizes) / 1e6 / (time.perf_counter() - wall_s)
+def prove_equal(names: Sequence[str], folder: Path, batch: int, workers: int) -> None:
+    """Exit if two loaders deliver different multisets of rows."""
+    hashes = {name: run("prove", name, folder, batch, workers) for name in names}
+    if len(set(hashes.values())) != 1:
+        sys.exit(f"the loaders' rows differ with {workers} workers: {hashes}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Rows of a packed set → batches in torch")
-    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--rows", type=int, default=131_072)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2], help="numbers of worker processes")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    print(
-        f"{machine_line()}; {options.rows:,} rows of {SEQ_LEN:,}, batches of {options.batch}, {options.runs} rounds\n"
-    )
-    print(
-        "| workers | loader | million tokens per CPU s | to plain | million tokens per s | to plain |\n"
-        + "|---" * 6
-        + "|"
-    )
-    to_plain = {}
+    names = [name for name in LOADERS if name not in CONVERTED or importlib.util.find_spec(name)]
+    speeds: dict[str, float] = {}
+    print(f"{machine_line()}; {options.rows:,} rows of {SEQ_LEN:,}, batches of {options.batch}, ", end="")
+    print(f"{options.epochs} epochs, {options.runs} rounds", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
-        folders = write_sets(Path(temporary), options.rows)
-        for workers in (0, options.workers):
-            flows: dict[str, Callable[[], Iterable[torch.Tensor | tuple[torch.Tensor, ...]]]] = {
-                "plain": lambda w=workers: DataLoader(
-                    PlainRows(folders["index"] / memmap.INPUT_IDS), batch_size=options.batch, num_workers=w
-                ),
-                **{
-                    name: lambda w=workers, path=path: loader(path, options.batch, SEED, workers=w)
-                    for name, path in folders.items()
-                },
-            }
-            rounds = [{name: speed(flow) for name, flow in flows.items()} for _ in range(options.runs + 1)][1:]
-            for name in flows:
+        folder = Path(temporary)
+        write_sets(folder, options.rows)
+        for name in names:
+            if name in CONVERTED:
+                print(f"conversion to {name}, apart: {float(run('convert', name, folder)):.1f} CPU s", flush=True)
+        print("\n| workers | loader | rows per CPU s | corpusmill to it | rows per s | corpusmill to it |")
+        print("|---" * 6 + "|")
+        for workers in options.workers:
+            prove_equal(names, folder, options.batch, workers)
+            settings = folder, options.batch, workers, options.epochs
+            rounds = [
+                {name: json.loads(run("measure", name, *settings)) for name in names} for _ in range(options.runs)
+            ]
+            for name in names:
                 cells = []
-                for kind in (0, 1):
-                    ratio = statistics.median(figures[name][kind] / figures["plain"][kind] for figures in rounds)
-                    median = statistics.median(figures[name][kind] for figures in rounds)
-                    cells += [f"{median:.1f}", f"{ratio:.2f}"]
-                    to_plain[f"{name}, {workers} workers, {('cpu', 'wall')[kind]}"] = round(ratio, 2)
-                print(f"| {workers} | {name} | {' | '.join(cells)} |")
-    print(json.dumps({"benchmark": "packed_loader", "to_plain": to_plain}))
+                for figure, label in ((1, "CPU"), (2, "wall")):
+                    per_s = statistics.median(spent[name][0] / spent[name][figure] for spent in rounds)
+                    to_it = statistics.median(spent[name][figure] / spent[OURS][figure] for spent in rounds)
+                    cells += [f"{per_s:,.0f}", f"{to_it:.2f}"]
+                    speeds[f"{name}, {workers} workers, {label}"] = round(to_it, 2)
+                print(f"| {workers} | {name} | {' | '.join(cells)} |", flush=True)
+    print(json.dumps({"benchmark": "packed_loader", "rows": options.rows, "corpusmill_to": speeds}))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python pools_flows.py FLOW FOLDER WORKERS
 
-`corpusmill` builds the recipe's target by the driver; the others are ceilings. Each prints the rows of every pool.
+`corpusmill` builds the target of the recipe by the driver; `bare` is the ceiling. Each prints the rows of every pool.
 """
 
 import json
@@ -114,31 +114,30 @@ def corpusmill(folder: Path, workers: int) -> dict[str, int]:
     return built.manifest.identity.counts["pools"]
 
 
-def bare(folder: Path, is_read_once: bool) -> dict[str, int]:
-    """Scan, filter, and write Parquet in zstd of the same level.
+def bare(folder: Path) -> dict[str, int]:
+    """Read each file once, and write a file of it for each pool, in zstd of the same level.
 
-    Nothing is sorted, hashed, checked or synced. With `is_read_once` each file is read once and becomes a file of each
-    pool; otherwise each pool is a scan of all files, and one file.
+    Nothing is sorted, hashed, checked or synced.
     """
     target = folder / "bare"
     shutil.rmtree(target, ignore_errors=True)
-    files = sorted((folder / SPLIT.folder / "data").iterdir())
     rules = {pool: [pl.sql_expr(condition) for condition in conditions] for pool, conditions in RULES.items()}
     rules |= {capability_pool(name): [pl.col("meta_capability_target") == name] for name in TARGETS}
+    counts = dict.fromkeys(sorted(rules), 0)
     for pool in rules:
         (target / pool).mkdir(parents=True)
-    for number, rows in enumerate(map(pl.read_parquet, files) if is_read_once else [pl.scan_parquet(files)]):
+    for number, file in enumerate(sorted((folder / SPLIT.folder / "data").iterdir())):
+        rows = pl.read_parquet(file)
         for pool, conditions in rules.items():
-            chosen, path = rows.filter(*conditions), target / pool / f"{number}.parquet"
-            write = chosen.write_parquet if is_read_once else chosen.sink_parquet
-            write(path, compression="zstd", compression_level=1)
-    metadata = {pool: map(pq.read_metadata, (target / pool).iterdir()) for pool in sorted(rules)}
-    return {pool: sum(file.num_rows for file in files) for pool, files in metadata.items()}
+            chosen = rows.filter(*conditions)
+            chosen.write_parquet(target / pool / f"{number}.parquet", compression="zstd", compression_level=1)
+            counts[pool] += len(chosen)
+    return counts
 
 
 def main() -> None:
     flow, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    print(json.dumps(corpusmill(folder, workers) if flow == "corpusmill" else bare(folder, flow == "bare, read once")))
+    print(json.dumps(corpusmill(folder, workers) if flow == "corpusmill" else bare(folder)))
 
 
 if __name__ == "__main__":

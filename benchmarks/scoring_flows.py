@@ -4,6 +4,8 @@
 
 `corpusmill` scores a split as a build does, including shards, receipts and the file of scores. `plain` is the obvious
 program with transformers: padded batches of rows in their order, all logits, cross-entropy of the shifted labels.
+`lm_eval` is lm-evaluation-harness on the same ids, which sorts rows by length and also compares each token with the
+most likely one.
 """
 
 import json
@@ -106,6 +108,28 @@ def plain(pool: Path, model: Path, threads: int) -> list[float]:
     return scores
 
 
+def lm_eval(pool: Path, model: Path, threads: int) -> list[float]:
+    """Return the NLL sum of each row by lm-evaluation-harness; ids replace its tokenizer."""
+    import torch
+    import transformers
+    from lm_eval.models.huggingface import HFLM
+    from tokenizers import Tokenizer, models
+
+    torch.set_num_threads(max(threads, 1))
+    network = transformers.AutoModelForCausalLM.from_pretrained(model).eval()
+    unused = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"?": 0}, unk_token="?")), unk_token="?", eos_token="?"
+    )
+    harness = HFLM(network, tokenizer=unused, batch_size=BATCH_ROWS, max_length=131_072)
+    encoder, requests = load_encoder(VOCABULARY_SHA256), []
+    for row in pq.read_table(pool).to_pylist():
+        tokens = encode_row(row["text"], row["loss_mode"], None, encoder, 1 << 31).tokens
+        first, stop = np.flatnonzero(tokens.counts)[[0, -1]] + (0, 1)  # a terminator follows, which is not scored
+        assert tokens.counts[first:stop].all()  # the harness scores one run of tokens
+        requests.append((("", ""), tokens.ids[:first].tolist(), tokens.ids[first:stop].tolist()))
+    return [-log_likelihood for log_likelihood, _ in harness._loglikelihood_tokens(requests, disable_tqdm=True)]
+
+
 def corpusmill(pool: Path, model: Path, workers: int, shard_rows: int) -> list[float]:
     """Return the NLL sum of each row by a real build, without its seal."""
     recipe = ScoringRecipe(tokenizer="o200k_harmony", shard_rows=shard_rows, rescored=0)
@@ -124,7 +148,9 @@ def main() -> None:
     flow, folder, workers = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     pool, model = folder / "pool.parquet", folder / "model"
     shard_rows = max(pq.read_metadata(pool).num_rows // 16, 1)
-    scores = plain(pool, model, workers) if flow == "plain" else corpusmill(pool, model, workers, shard_rows)
+    flows = {"plain": plain, "lm_eval": lm_eval}
+    by_peer = flows[flow](pool, model, workers) if flow in flows else None
+    scores = by_peer or corpusmill(pool, model, workers, shard_rows)
     print(json.dumps(scores))
 
 

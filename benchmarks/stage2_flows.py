@@ -1,20 +1,19 @@
 """Flows that stage2.py compares, each in one process.
 
     python stage2_flows.py mixture ROOT     the system's filtered, deduplicated and token_shards
-    python stage2_flows.py bare ROOT        read, identify languages, encode, write, with the bare libraries
+    python stage2_flows.py bare ROOT        read, drop by length, encode, write, with the bare libraries
 
 Each prints the number of kept documents.
 """
 
 import io
-import json
 import sys
 import tempfile
 from pathlib import Path
 
 MIXTURE, MODEL = "bench", "model.model"
 KINDS = ("stage2/filtered", "stage2/deduplicated", "stage2/token_shards")
-MIN_CHARACTERS, MAX_CHARACTERS, MIN_PROBABILITY = 200, 8000, 0.96
+MIN_CHARACTERS, MAX_CHARACTERS = 200, 8000
 
 
 def mixture(root: Path) -> None:
@@ -35,36 +34,34 @@ def mixture(root: Path) -> None:
 
 
 def bare(root: Path) -> None:
-    """Identify the language of each text, encode kept ones, and write lines and ids."""
+    """Drop texts by their length, encode the others in batches, and write lines and ids."""
+    import msgspec
     import numpy as np
     import sentencepiece
     import zstandard
-    from py3langid import langid
 
-    identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+    class Row(msgspec.Struct, gc=False):
+        text: str
+
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(root / MODEL))
-    kept = 0
+    decoder, documents = msgspec.json.Decoder(Row), 0
     with tempfile.TemporaryDirectory() as out:
         for shard in sorted((root / "stage2" / MIXTURE / "raw_corpus" / "manuals" / "shards").glob("*.zst")):
-            runs = []
             with (
                 open(shard, "rb") as file,
                 open(Path(out, shard.name), "wb") as target,
                 zstandard.ZstdCompressor(level=3).stream_writer(target) as writer,
+                open(Path(out, f"{shard.name}.bin"), "wb") as ids,
             ):
-                for line in io.BufferedReader(
-                    zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-                ):
-                    text = json.loads(line)["text"]
-                    if MIN_CHARACTERS <= len(text) <= MAX_CHARACTERS:
-                        code, score = identifier.classify(text)
-                        if code == "en" and score >= MIN_PROBABILITY:
-                            kept += 1
-                            writer.write(line)
-                            runs.append(np.array([*pieces.encode(text), pieces.eos_id()], np.uint16))
-            if runs:
-                np.save(Path(out, f"{shard.name}.npy"), np.concatenate(runs))
-    print(kept)
+                lines = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+                while block := lines.readlines(1 << 20):
+                    texts = [row.text for row in decoder.decode_lines(b"".join(block))]
+                    kept = [n for n, text in enumerate(texts) if MIN_CHARACTERS <= len(text) <= MAX_CHARACTERS]
+                    writer.write(b"".join(block[n] for n in kept))
+                    for run in pieces.encode([texts[n] for n in kept], add_eos=True, num_threads=1):
+                        np.array(run, np.uint16).tofile(ids)
+                    documents += len(kept)
+    print(documents)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def test_a_mixture_holds_no_more_memory_than_it_may_for_four_times_the_text(
 
     for editions in (2, 8):  # of a sixteenth: about 25 MB, and four times that
         write_editions(paths, tmp_path / f"{editions}", editions)
-        prepare(tmp_path / f"root{editions}", tmp_path / f"{editions}", languages=False)
+        prepare(tmp_path / f"root{editions}", tmp_path / f"{editions}")
         script = PROJECT / "benchmarks" / "stage2_flows.py"
         peaks[editions] = measure(script, ["mixture", str(tmp_path / f"root{editions}")], 1).peak_mb
 

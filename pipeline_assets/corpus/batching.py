@@ -5,7 +5,7 @@ The loaders deal batches to ranks, read ahead in worker processes, and can resum
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
@@ -45,7 +45,7 @@ class RankLoader(Generic[B]):
 
     def __init__(
         self,
-        dataset: Dataset[Any],
+        dataset: "TokenRows | PairDataset",
         plan: Callable[[int], Batches],
         plan_inputs: Mapping[str, Any],
         collate: Callable[[Any], Any],
@@ -67,14 +67,16 @@ class RankLoader(Generic[B]):
 
     def __iter__(self) -> Iterator[B]:
         remaining = self.batches()[self._step :]
-        loader = DataLoader(
-            self._dataset,
-            batch_sampler=remaining,  # type: ignore[arg-type]
-            collate_fn=self._collate,
-            num_workers=self._workers,
-            generator=torch.Generator(),  # torch's default generator would consume the caller's random numbers
-        )
-        for numbers, sent in zip(remaining, loader, strict=True):
+        batches: Iterable[Any] = map(self._collate, map(self._dataset.__getitems__, remaining))
+        if self._workers:  # without workers, a DataLoader would only add a fifth to the time
+            batches = DataLoader(
+                self._dataset,
+                batch_sampler=remaining,  # type: ignore[arg-type]
+                collate_fn=self._collate,
+                num_workers=self._workers,
+                generator=torch.Generator(),  # torch's default generator would consume the caller's random numbers
+            )
+        for numbers, sent in zip(remaining, batches, strict=True):
             self._step += 1
             yield self._finish(sent, torch.from_numpy(numbers))
         self._epoch, self._step = self._epoch + 1, 0
@@ -226,6 +228,9 @@ class PairDataset(Dataset[EncodedPair]):
     def __getitem__(self, place: int) -> EncodedPair:
         ids = torch.from_numpy(self.cache.pair_ids(int(self.rows[place]), self.side).astype(np.int64))
         return {"ids": ids, "length": len(ids)}
+
+    def __getitems__(self, places: Sequence[int] | NDArray[np.int64]) -> list[EncodedPair]:
+        return [self[int(place)] for place in places]
 
     def uid(self, place: int) -> str:
         """Return the uid of the pair at a position of the dataset."""

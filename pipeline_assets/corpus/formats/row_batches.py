@@ -44,24 +44,24 @@ class RowReader:
         if (missing := (places < 0) | (places >= size)).any():
             raise IndexError(f"row must be below {size:,}, got {rows[missing][0]:,}")
         first, last = self.offsets[places], self.offsets[places + 1]
-        is_damaged = (first < 0) | (last < first) | (last > len(self.segments))
+        # Each row has a run per segment, then one for padding, which may be empty: 2 segments are the runs 0, 1, 2.
+        runs = last - first + 1
+        is_damaged = (first < 0) | (runs < 1) | (last > len(self.segments))
         if not is_damaged.any():
-            # Each row has a run per segment, then one for padding, which may be empty: 2 segments are the runs 0, 1, 2.
-            runs = last - first + 1
-            stops = np.cumsum(runs)
+            stops = runs.cumsum()
+            starts, padding = stops - runs, stops - 1
             # The position of a run among all runs, minus the first position of its row, is its number in the row.
-            numbers = np.arange(stops[-1]) - np.repeat(stops - runs, runs)
-            is_padding = np.zeros(len(numbers), bool)
-            is_padding[stops - 1] = True
-            lengths = np.zeros(len(numbers), np.int64)
-            lengths[~is_padding] = self.segments[(np.repeat(first, runs) + numbers)[~is_padding], 1]
-            # Lengths of padding are still 0, so the sum of a row's lengths counts its segments; padding has the rest.
-            lengths[is_padding] = seq_len - np.add.reduceat(lengths, stops - runs)
-            is_damaged = np.minimum.reduceat(lengths, stops - runs) < 0  # also if segments exceed seq_len
+            numbers = np.arange(stops[-1]) - starts.repeat(runs)
+            segments = numbers + first.repeat(runs)
+            segments[padding] = 0  # any segment, because padding gets the rest of the row
+            lengths = self.segments[segments, 1].astype(np.int64)
+            lengths[padding] = 0
+            lengths[padding] = seq_len - np.add.reduceat(lengths, starts)
+            is_damaged = np.minimum.reduceat(lengths, starts) < 0  # also if segments exceed seq_len
         if is_damaged.any():
             reason = f"segments of row {places[is_damaged][0]:,} do not fit into {seq_len:,} tokens"
             raise _boundary_error(reason, self.path)
-        numbers[is_padding] = PADDING
+        numbers[padding] = PADDING
         return self.input_ids[places], numbers.astype(np.int32), lengths
 
 
@@ -80,7 +80,9 @@ def open_row_reader(packed: PackedSet) -> RowReader:
     return RowReader(np.asarray(packed.input_ids), np.asarray(segments), np.asarray(offsets), path)
 
 
-class _Segment(msgspec.Struct, frozen=True):
+class _Segment(
+    msgspec.Struct, frozen=True, gc=False
+):  # else an index would start collections of all of torch's objects
     length: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
@@ -91,9 +93,12 @@ def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32],
     """Compute `segments` and `offsets` of a `RowReader` from the lines of an index."""
     counts, lengths = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for lines in frames:
-        rows = [_decoder.decode(line) for line in lines]
-        counts.append(np.fromiter(map(len, rows), np.int64, len(rows)))
-        lengths.append(np.array([segment.length for row in rows for segment in row], np.int32))
+        row_counts, row_lengths = list[int](), list[int]()
+        for row in map(_decoder.decode, lines):  # many rows in memory would start a garbage collection, slow with torch
+            row_counts.append(len(row))
+            row_lengths += [segment.length for segment in row]
+        counts.append(np.array(row_counts, np.int64))
+        lengths.append(np.array(row_lengths, np.int32))
     offsets, segments = np.cumsum(np.concatenate(counts)), np.empty((sum(map(len, lengths)), 2), np.int32)
     segments[:, 1] = np.concatenate(lengths)
     # A segment's start among the tokens of all rows, minus the start of its row, is its first token in the row.
