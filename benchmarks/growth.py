@@ -86,7 +86,7 @@ def _edition(once: pa.Table, copy: int) -> pa.Table:
 
 
 def normalize(root: Path, source: str, settings: RunSettings) -> str:
-    """Normalize the Parquet files below a folder as a source of stage A; return the digest."""
+    """Normalize Parquet files as a source of stage A; return the digest."""
     section = {"kind": "local", "source": "pages", "path": source, "files": ["**/*.parquet"], "domain": "web"}
     section |= {"columns": {"text": "text", "id": "id", "created_at": None, "license": None}, "license_tag": "psf-2.0"}
     recipe = {"system": "stage_a", "name": "growth", "sources": [section], "shard_text_bytes": _SHARD_BYTES}
@@ -146,9 +146,9 @@ class Size:
 
 
 def measure_sizes(folder: Path, mb: int, workers: int, runs: int) -> dict[str, dict[str, Size]]:
-    """Measure each step with one file ("start"), and with "1", "4" and "16" times the input.
+    """Measure each step at all input sizes.
 
-    "1" is the first files of `mb` megabytes.
+    "start" is one file; "1" the first files of `mb` megabytes; "4" and "16" are multiples of it.
     """
     write_files(folder / "all", mb * TIMES[-1])
     files = sorted((folder / "all").glob("*.parquet"))

@@ -1,4 +1,4 @@
-"""Loaders that packed_loader.py measures: rows of a token file in, int64 batches in torch out.
+"""Loaders that packed_loader.py measures: rows of a file → int64 batches in torch.
 
     python loader_flows.py convert LOADER FOLDER                      the row file in the loader's own format
     python loader_flows.py prove LOADER FOLDER BATCH WORKERS          one epoch, with a hash of its rows
@@ -40,7 +40,7 @@ def row_file(folder: Path) -> NDArray[np.int32]:
 
 
 class ShuffledRows(Dataset[torch.Tensor]):
-    """Rows of a token file in the order of an epoch, as a trainer without corpusmill reads them."""
+    """Shuffled rows of a token file, as a trainer without corpusmill reads them."""
 
     def __init__(self, folder: Path, epoch: int) -> None:
         self.rows = row_file(folder)
@@ -137,7 +137,7 @@ def cpu_seconds() -> float:
 
 
 def measure_epochs(name: str, folder: Path, batch: int, workers: int, epochs: int) -> None:
-    """Print rows, CPU seconds and seconds, which include opening the loader, and not imports."""
+    """Print rows, CPU seconds and seconds, with opening the loader, without imports."""
     if name in CONVERTED:
         __import__(name)
     cpu_s, wall_s, rows = cpu_seconds(), time.perf_counter(), 0

@@ -1,4 +1,4 @@
-"""Benchmark of a packed set's training loader against a memmap, streaming and litdata.
+"""Benchmark of a packed set's loader against a memmap, streaming and litdata.
 
     python benchmarks/packed_loader.py --rows 131072 --epochs 2 --runs 3
 

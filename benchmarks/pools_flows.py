@@ -115,9 +115,9 @@ def corpusmill(folder: Path, workers: int) -> dict[str, int]:
 
 
 def bare(folder: Path) -> dict[str, int]:
-    """Read each file once, and write a file of it for each pool, in zstd of the same level.
+    """Read each file once, and write a file of it for each pool.
 
-    Nothing is sorted, hashed, checked or synced.
+    The zstd level is the same. Nothing is sorted, hashed, checked or synced.
     """
     target = folder / "bare"
     shutil.rmtree(target, ignore_errors=True)

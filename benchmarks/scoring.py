@@ -1,6 +1,6 @@
-"""Benchmark of scoring completions on a CPU against plain transformers and lm-evaluation-harness.
+"""Benchmark of scoring completions on a CPU against transformers and lm_eval.
 
-    python benchmarks/scoring.py --rows 1000 --shrink 32 --width 64 --layers 4 --workers 2
+    python benchmarks/scoring.py --rows 100 --shrink 32 --width 64 --layers 4 --workers 2
 
 The model is a Llama of seeded weights with the vocabulary of o200k Harmony (201,088 tokens). Rows have the lengths of
 real Nemotron rows, divided by `--shrink`: at full length the plain loop's logits do not fit into memory. Before speeds
@@ -29,8 +29,8 @@ _COMPARED = (*_PEERS, "corpusmill")
 
 def check(measured: dict[str, Measured]) -> int:
     """Return the number of rows; exit if the scores of two flows differ."""
-    plain, *others = (json.loads(measured[flow].printed) for flow in _COMPARED)
-    for flow, scores in zip(_COMPARED[1:], others, strict=True):
+    plain, *compared = (json.loads(measured[flow].printed) for flow in _COMPARED)
+    for flow, scores in zip(_COMPARED[1:], compared, strict=True):
         if any(abs(score - expected) > 1e-4 * abs(expected) for score, expected in zip(scores, plain, strict=True)):
             sys.exit(f"{flow}'s scores differ from those of the plain loop")
     return len(plain)
@@ -38,7 +38,7 @@ def check(measured: dict[str, Measured]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Rows of a pool → the NLL of their completions")
-    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--shrink", type=int, default=32, help="how many times shorter than real rows")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--layers", type=int, default=4)

@@ -109,7 +109,7 @@ def plain(pool: Path, model: Path, threads: int) -> list[float]:
 
 
 def lm_eval(pool: Path, model: Path, threads: int) -> list[float]:
-    """Return the NLL sum of each row by lm-evaluation-harness; ids replace its tokenizer."""
+    """Return the NLL sum of each row by lm-evaluation-harness, without its tokenizer."""
     import torch
     import transformers
     from lm_eval.models.huggingface import HFLM

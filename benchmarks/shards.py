@@ -5,8 +5,8 @@
 One process reads two corpora of synthetic uint16 rows of 2,048 tokens, in token shards of 64 MiB, in batches of 32, all
 in memory. The peers are numpy.copy of every shard; numpy.copy of rows in stored order, a batch at a time, which no
 shuffled order can match; and NumPy's fancy index, a batch of the same random rows at a time. Before speeds are
-compared, batches of the reader are compared with single rows. Flows take turns; CPU seconds are compared, and a ratio is
-the median over rounds.
+compared, batches of the reader are compared with single rows. Flows take turns; a ratio is the median over rounds, of
+CPU seconds.
 """
 
 import argparse

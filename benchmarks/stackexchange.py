@@ -83,7 +83,7 @@ def read_attributes(posts: Path) -> tuple[int, int]:
 
 
 def join_threads(posts: Path) -> tuple[int, int]:
-    """Read a site with lxml alone; return the number of threads and of their characters."""
+    """Read a site with lxml alone; count its threads and their characters."""
     from lxml import etree, html
 
     threads: dict[str, list[str]] = {}
@@ -127,7 +127,7 @@ def write_synthetic_site(posts: Path) -> None:
 
 
 def _body(piece: str) -> str:
-    """Return a piece as HTML, with indented paragraphs as code and every fifth other one as a list."""
+    """Return a piece as HTML: indented paragraphs as code, some others as lists."""
     blocks = []
     for number, paragraph in enumerate(paragraph for paragraph in piece.split("\n\n") if paragraph.strip()):
         text = escape(_CONTROL.sub("", paragraph), quote=False)

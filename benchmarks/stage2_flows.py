@@ -34,7 +34,7 @@ def mixture(root: Path) -> None:
 
 
 def bare(root: Path) -> None:
-    """Drop texts by their length, encode the others in batches, and write lines and ids."""
+    """Drop texts by length, encode the others in batches, and write lines and ids."""
     import msgspec
     import numpy as np
     import sentencepiece
