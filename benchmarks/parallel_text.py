@@ -1,21 +1,23 @@
-"""Benchmark of sampling 120 sentence pairs against only reading the rows.
+"""Benchmark of sampling 120 sentence pairs, and of loading batches of pairs.
 
     python benchmarks/parallel_text.py --pairs newstest.fr-en.jsonl
 
 Each sampling algorithm is measured. Input: the pairs of a file of JSON lines, repeated with numbers, as JSON lines and
 as Parquet. The ceilings only read: with the same reader, with Python's loop over lines (`plain`), and with a loop that
-decodes each line by json or msgspec. The samples of both formats are proven equal. A last line has the padding of
-batches of 16 of the original pairs, in random order and in buckets.
+decodes each line by json or msgspec. The samples of both formats are proven equal. Then batches of 16 of the original
+pairs: their padding, in random order and in buckets, and the speed of the loader next to a DataLoader that maps the
+same files and pads with torch's `pad_sequence`; an epoch has each pair 20 times, and both deliver the same sequences.
 """
 
 import argparse
 import collections
 import json
+import resource
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from pipeline_assets.corpus.parallel_text.translation_files import TranslationFi
 
 FR_EN = Languages(src="fr", tgt="en")
 FILTERS = PairFilters()
+_COPIES = 20  # of each pair in an epoch of the loaders
 
 
 def write_rows(folder: Path, pairs: list[dict[str, str]], rows: int) -> dict[str, TranslationFile]:
@@ -92,18 +95,87 @@ def rounds(flows: dict[str, Callable[[], object]], runs: int) -> list[dict[str, 
     return measured
 
 
-def waste(pairs: list[dict[str, str]], folder: Path) -> dict[str, float]:
-    """Return the shares of padding without buckets, and with buckets of 20 steps."""
+def write_cache(pairs: list[dict[str, str]], folder: Path) -> Path:
+    """Sample and encode the pairs; return the folder of the token cache."""
     path = folder / "pairs.jsonl"
     path.write_bytes(b"".join(msgspec.json.encode({"translation": pair}) + b"\n" for pair in pairs))
     source = SampleSource(dataset="benchmark", revision="0" * 40, splits=())
     files = [TranslationFile(path.name, lambda: path)]
     k = min(2000, len(pairs) // 2)
     sample = materialize(k, files=files, languages=("fr", "en"), source=source, folder=folder / "sample")
-    cache = open_cache(encode(sample, None, folder / "cache"))
+    return encode(sample, None, folder / "cache")
+
+
+def waste(folder: Path) -> dict[str, float]:
+    """Return the shares of padding without buckets, and with buckets of 20 steps."""
+    cache = open_cache(folder)
     lengths = cache.lengths("pair")[cache.pair_numbers("train")]
     steps = {name: Order(16, bucket_steps=size).steps(lengths, 0) for name, size in (("random", 0), ("buckets", 20))}
     return {name: padding_share(lengths, [np.asarray(batch) for [batch] in batches]) for name, batches in steps.items()}
+
+
+def loader_speeds(folder: Path, runs: int) -> dict[str, float]:
+    """Return the loader's speed to a plain DataLoader's, in CPU seconds, by workers."""
+    import torch
+    from torch.utils.data import DataLoader
+
+    from pipeline_assets.corpus.batching import PairDataset, PairLoader
+
+    torch.set_num_threads(1)
+    dataset = PairDataset(folder)
+    dataset.rows, dataset.lengths = np.tile(dataset.rows, _COPIES), np.tile(dataset.lengths, _COPIES)
+    names, pad_id = ("src", "tgt"), dataset.cache.meta.pad_id
+    files = [[np.load(folder / f"{side}.{kind}.npy", mmap_mode="r") for kind in ("ids", "offsets")] for side in names]
+
+    class PlainPairs(torch.utils.data.Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return len(dataset)
+
+        def __getitem__(self, place: int) -> torch.Tensor:
+            row = dataset.rows[place]
+            sides = [ids[starts[row] : starts[row + 1]] for ids, starts in files]
+            return torch.from_numpy(np.concatenate(sides).astype(np.int64))
+
+    def pad(pairs: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        ids = torch.nn.utils.rnn.pad_sequence(pairs, batch_first=True, padding_value=pad_id)
+        tokens, targets = ids[:, :-1].clone(), ids[:, 1:].clone()
+        is_token = torch.arange(tokens.shape[1]) < torch.tensor([len(pair) - 1 for pair in pairs])[:, None]
+        tokens[~is_token], targets[~is_token] = pad_id, -100
+        return {"tokens": tokens, "targets": targets, "attn_mask": is_token[:, None]}
+
+    def plain(workers: int) -> Iterable[dict[str, torch.Tensor]]:
+        return DataLoader(PlainPairs(), 16, shuffle=True, num_workers=workers, collate_fn=pad)
+
+    def ours(workers: int) -> Iterable[Any]:
+        return PairLoader(dataset, Order(16), mask="padding", workers=workers)
+
+    def sequences(batches: Iterable[dict[str, torch.Tensor]]) -> list[tuple[list[int], list[int]]]:
+        return sorted(
+            (tokens[mask[0]].tolist(), targets[mask[0]].tolist())
+            for batch in batches
+            for tokens, targets, mask in zip(batch["tokens"], batch["targets"], batch["attn_mask"], strict=True)
+        )
+
+    speeds = {}
+    for workers in (0, 2):
+        if sequences(plain(workers)) != sequences(ours(workers)):
+            sys.exit(f"the loaders' sequences differ with {workers} workers")
+        ratios = []
+        for _ in range(runs):
+            spent = []
+            for flow in (plain, ours):
+                started = tree_cpu_s()
+                collections.deque(flow(workers), maxlen=0)
+                spent.append(tree_cpu_s() - started)
+            ratios.append(spent[0] / spent[1])
+        speeds[f"{workers} workers"] = round(statistics.median(ratios), 2)
+    return speeds
+
+
+def tree_cpu_s() -> float:
+    """Return the CPU seconds of this process and of the workers that ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def main() -> None:
@@ -150,12 +222,18 @@ def main() -> None:
                 )
                 if name in algorithms:
                     speeds.setdefault(name, {})[suffix] = round(speed, 3)
-        padding = waste(pairs, Path(temporary))
+        cache = write_cache(pairs, Path(temporary))
+        padding, loaders = waste(cache), loader_speeds(cache, arguments.runs)
     for name, cells in table.items():
         print(f"| {name} | {' | '.join(cells + [''] * (4 - len(cells)))} |")
     print(f"\npadding, batches of 16: {padding['random']:.1%} in random order, {padding['buckets']:.1%} in buckets")
+    print(f"loader of pairs, times as fast as a plain DataLoader: {loaders}")
     rounded = {name: round(share, 4) for name, share in padding.items()}
-    print(json.dumps({"benchmark": "parallel_text", "speed_of_ceiling": speeds, "pad_waste": rounded}))
+    print(
+        json.dumps(
+            {"benchmark": "parallel_text", "speed_of_ceiling": speeds, "pad_waste": rounded, "loader_to_plain": loaders}
+        )
+    )
 
 
 if __name__ == "__main__":

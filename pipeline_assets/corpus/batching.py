@@ -26,6 +26,7 @@ from pipeline_assets.spine.errors import InputError
 
 logger = logging.getLogger("corpusmill")
 _IGNORED = -100  # torch's losses ignore this label
+_PIPE_BYTES = 1 << 20  # workers send larger arrays as tensors, in shared memory, and smaller ones through a pipe
 B = TypeVar("B")
 Batches = Sequence[NDArray[np.int64]]
 
@@ -229,8 +230,8 @@ class PairDataset(Dataset[EncodedPair]):
         ids = torch.from_numpy(self.cache.pair_ids(int(self.rows[place]), self.side).astype(np.int64))
         return {"ids": ids, "length": len(ids)}
 
-    def __getitems__(self, places: Sequence[int] | NDArray[np.int64]) -> list[EncodedPair]:
-        return [self[int(place)] for place in places]
+    def __getitems__(self, places: Sequence[int] | NDArray[np.int64]) -> list[NDArray[Any]]:
+        return [self.cache.pair_ids(row, self.side) for row in self.rows[places].tolist()]
 
     def uid(self, place: int) -> str:
         """Return the uid of the pair at a position of the dataset."""
@@ -253,14 +254,14 @@ class Batch(TypedDict):
 
 
 def _pad_pairs(
-    pad_id: int, eos_id: int, seq_len: int | None, ignore_source: bool, mask: Mask, pairs: Sequence[EncodedPair]
-) -> list[torch.Tensor]:
+    pad_id: int, eos_id: int, seq_len: int | None, ignore_source: bool, mask: Mask, pairs: Sequence[NDArray[Any]]
+) -> list[NDArray[Any] | torch.Tensor]:
     """Build tokens, targets and mask, padded to `seq_len`, else to the longest pair."""
-    longest = max(pair["length"] for pair in pairs) - 1
-    batch = padding.pad_sequences([pair["ids"].numpy() for pair in pairs], seq_len or longest, pad_id)
+    batch = padding.pad_sequences(pairs, seq_len or max(map(len, pairs)) - 1, pad_id)
     targets = padding.mask_source(batch, eos_id) if ignore_source else batch.targets
     masked = padding.causal_mask(batch.attn_mask) if mask == "causal" else batch.attn_mask[:, None, :]
-    return [torch.from_numpy(array) for array in (batch.tokens, targets, masked)]
+    arrays = (batch.tokens, targets, masked)
+    return [torch.from_numpy(array) if array.nbytes > _PIPE_BYTES else array for array in arrays]
 
 
 class PairLoader(RankLoader[Batch]):
@@ -307,6 +308,6 @@ class PairLoader(RankLoader[Batch]):
         super().__init__(dataset, plan, source | asdict(order), collate, _pair_batch, workers)
 
 
-def _pair_batch(sent: list[torch.Tensor], places: torch.Tensor) -> Batch:
-    tokens, targets, attn_mask = sent
+def _pair_batch(sent: list[NDArray[Any] | torch.Tensor], places: torch.Tensor) -> Batch:
+    tokens, targets, attn_mask = map(torch.as_tensor, sent)
     return {"tokens": tokens, "targets": targets, "attn_mask": attn_mask, "places": places}

@@ -1,5 +1,7 @@
 """Batches of packed rows, with run-length-encoded document numbers."""
 
+import itertools
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +82,7 @@ def open_row_reader(packed: PackedSet) -> RowReader:
     return RowReader(np.asarray(packed.input_ids), np.asarray(segments), np.asarray(offsets), path)
 
 
-class _Segment(
-    msgspec.Struct, frozen=True, gc=False
-):  # else an index would start collections of all of torch's objects
+class _Segment(msgspec.Struct, frozen=True):
     length: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
@@ -91,16 +91,13 @@ _decoder = msgspec.json.Decoder(list[_Segment])
 
 def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Compute `segments` and `offsets` of a `RowReader` from the lines of an index."""
-    counts, lengths = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
-    for lines in frames:
-        row_counts, row_lengths = list[int](), list[int]()
-        for row in map(_decoder.decode, lines):  # many rows in memory would start a garbage collection, slow with torch
-            row_counts.append(len(row))
-            row_lengths += [segment.length for segment in row]
-        counts.append(np.array(row_counts, np.int64))
-        lengths.append(np.array(row_lengths, np.int32))
-    offsets, segments = np.cumsum(np.concatenate(counts)), np.empty((sum(map(len, lengths)), 2), np.int32)
-    segments[:, 1] = np.concatenate(lengths)
+    counts, lengths = array("q", [0]), array("i")
+    # One row at a time: thousands of them would start a garbage collection, which visits all objects of torch.
+    for row in map(_decoder.decode, itertools.chain.from_iterable(frames)):
+        counts.append(len(row))
+        lengths.extend([segment.length for segment in row])
+    offsets, segments = np.cumsum(counts), np.empty((len(lengths), 2), np.int32)
+    segments[:, 1] = lengths
     # A segment's start among the tokens of all rows, minus the start of its row, is its first token in the row.
     starts = np.concatenate(([0], np.cumsum(segments[:, 1], dtype=np.int64)))
     segments[:, 0] = starts[:-1] - np.repeat(starts[offsets[:-1]], np.diff(offsets))

@@ -138,7 +138,7 @@ def _read_cache(folder: Path) -> TokenCache:
     try:
         meta = META_FILE.read(folder / ENCODE_META)
         ids, offsets = (
-            {side: np.load(folder / f"{side}.{kind}.npy", mmap_mode="r") for side in ("src", "tgt")}
+            {side: np.asarray(np.load(folder / f"{side}.{kind}.npy", mmap_mode="r")) for side in ("src", "tgt")}
             for kind in ("ids", "offsets")
         )
         splits, uids = (np.load(folder / f"{name}.npy") for name in ("splits", "uids"))
