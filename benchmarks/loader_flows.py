@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import itertools
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import cpu_s
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
@@ -130,20 +130,14 @@ def prove(name: str, folder: Path, batch: int, workers: int) -> None:
     print(len(hashes), hashlib.sha256(np.sort(hashes).tobytes()).hexdigest())
 
 
-def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of the workers that ended."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
 def measure_epochs(name: str, folder: Path, batch: int, workers: int, epochs: int) -> None:
     """Print rows, CPU seconds and seconds, with opening the loader, without imports."""
     if name in CONVERTED:
         __import__(name)
-    cpu_s, wall_s, rows = cpu_seconds(), time.perf_counter(), 0
+    spent_s, wall_s, rows = cpu_s(), time.perf_counter(), 0
     for epoch in itertools.islice(open_epochs(name, folder, batch, workers), epochs):
         rows += sum(len(tokens) for tokens in epoch)
-    print(json.dumps([rows, cpu_seconds() - cpu_s, time.perf_counter() - wall_s]))
+    print(json.dumps([rows, cpu_s() - spent_s, time.perf_counter() - wall_s]))
 
 
 def main() -> None:
@@ -152,9 +146,9 @@ def main() -> None:
     with contextlib.redirect_stderr(None) if name in CONVERTED else contextlib.nullcontext():
         match verb, map(int, numbers):
             case "convert", _:
-                started = cpu_seconds()
+                started = cpu_s()
                 convert(name, Path(folder))
-                print(json.dumps(cpu_seconds() - started))
+                print(json.dumps(cpu_s() - started))
             case "prove", settings:
                 prove(name, Path(folder), *settings)
             case _, settings:

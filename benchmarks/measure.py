@@ -8,6 +8,7 @@ second, and the peak is the most that two samples in a row show.
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -86,6 +87,12 @@ def _tree_kib(pid: int) -> int:
         return 0
     own = sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return own + sum(_tree_kib(int(child)) for child in children)
+
+
+def cpu_s() -> float:
+    """Return the CPU seconds of this process and of its children that ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def machine_line() -> str:

@@ -1,4 +1,4 @@
-"""Benchmark of sampling 120 sentence pairs, and of loading batches of pairs.
+"""Benchmark of samples and batches of sentence pairs.
 
     python benchmarks/parallel_text.py --pairs newstest.fr-en.jsonl
 
@@ -12,7 +12,6 @@ same files and pads with torch's `pad_sequence`; an epoch has each pair 20 times
 import argparse
 import collections
 import json
-import resource
 import statistics
 import sys
 import tempfile
@@ -25,7 +24,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from measure import machine_line
+from measure import cpu_s, machine_line
 
 from pipeline_assets.corpus.parallel_text.batches import Order, padding_share
 from pipeline_assets.corpus.parallel_text.draw import draw_pairs, materialize
@@ -164,18 +163,12 @@ def loader_speeds(folder: Path, runs: int) -> dict[str, float]:
         for _ in range(runs):
             spent = []
             for flow in (plain, ours):
-                started = tree_cpu_s()
+                started = cpu_s()
                 collections.deque(flow(workers), maxlen=0)
-                spent.append(tree_cpu_s() - started)
+                spent.append(cpu_s() - started)
             ratios.append(spent[0] / spent[1])
         speeds[f"{workers} workers"] = round(statistics.median(ratios), 2)
     return speeds
-
-
-def tree_cpu_s() -> float:
-    """Return the CPU seconds of this process and of the workers that ended."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def main() -> None:

@@ -12,12 +12,11 @@ import argparse
 import itertools
 import json
 import os
-import resource
 import sys
 import tempfile
 from pathlib import Path
 
-from measure import machine_line, measure, table
+from measure import cpu_s, machine_line, measure, table
 from pages import installed_pieces
 
 ITEMS = 2_000
@@ -124,11 +123,6 @@ def bare(root: Path) -> None:
             tokens += len(layout.content.data)
             writer.write(joined)
     print(tokens)
-
-
-def cpu_s() -> float:
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> None:
