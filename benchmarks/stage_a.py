@@ -130,6 +130,8 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=130, help="megabytes of text")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
+    from pipeline_assets.spine.usage import folder_bytes
+
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         count, size = prepare(root, options.mb)
@@ -145,6 +147,8 @@ def main() -> None:
             folder = next((root / "stage_a" / "run" / step).glob("*/manifest.json"))
             kept[step] = json.loads(folder.read_text())["identity"]["counts"]["documents"]
         print(f"\ndocuments: {count} read, {kept}")
+        disk = folder_bytes(root / "stage_a" / "run") / (root / "source" / "pages.jsonl").stat().st_size
+        print(f"disk: {disk:.2f} bytes per byte of the source")
     result = {name: round(flow.cpu_s / measured["bare"].cpu_s, 2) for name, flow in measured.items()}
     print(json.dumps({"benchmark": "stage_a", "mb": round(size / 1e6), "cpu_to_ceiling": result}))
 

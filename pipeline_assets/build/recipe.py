@@ -131,8 +131,8 @@ def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
     for target in reversed(targets):
         is_linked = target.kind.keeps_all(target.recipe) and target.folder not in intermediate
         if target.kind.rows is not None and target.kind.formats & {"jsonl", "parquet"} and not is_linked:
-            inputs = (other for other in target.upstream if other.kind.name != target.kind.name and not other.is_output)
-            intermediate |= {other.folder for other in inputs if "jsonl" in other.kind.formats}
+            inputs = (other for other in target.upstream if "jsonl" in other.kind.formats and not other.is_output)
+            intermediate.update(other.folder for other in inputs)
     return tuple(replace(target, is_intermediate=target.folder in intermediate) for target in targets)
 
 

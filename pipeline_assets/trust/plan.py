@@ -86,8 +86,7 @@ class ArtifactPlan:
         figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
         listed_bytes: Bytes of its input files' entries in the manifest.
-        disk_bytes: Estimate of the bytes that it adds to the disk, if every document is kept; 0 for links to its input;
-            None if it has no rows, or is already built.
+        disk_bytes: Estimate of the bytes that it adds to the disk; None if it has no rows, or is already built.
     """
 
     status: ArtifactStatus
@@ -139,16 +138,14 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     hub, missing = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes
     stored = dict[Path, float]()
-    artifacts = [_plan_artifact(status, run, missing, stored) for status in statuses]
+    artifacts = [_plan_target(status, run, missing, stored) for status in statuses]
     fetched, written = sum(missing.values()), sum(plan.bytes_to_write for plan in artifacts)
     is_built = all(status.matches_recipe for status in statuses)
     disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks)
 
 
-def _plan_artifact(
-    status: ArtifactStatus, run: Run, missing: dict[str, int], stored: dict[Path, float]
-) -> ArtifactPlan:
+def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], stored: dict[Path, float]) -> ArtifactPlan:
     """Plan one artifact; add its downloads to `missing`, its text to `stored`."""
     target = status.target
     for upstream in filter(lambda upstream: upstream.is_external, target.upstream):

@@ -15,6 +15,7 @@ from refusals import refusal
 from stage_a_build import INLINE, local_source, recipe_of
 
 from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.dedup.groups import GROUPS
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
@@ -94,15 +95,18 @@ def test_a_filter_links_only_the_shards_of_which_it_drops_and_changes_nothing(tm
     assert links(changes[1], changes[0]) == [False, True, True]
 
 
-def test_deduplication_links_the_shards_without_duplicates_also_those_with_a_sample(tmp_path: Path) -> None:
-    texts = [numbered(100 * number, 40) for number in range(6)]
-    plain = [PlainDocument(f"d{number}", text) for number, text in enumerate([*texts, texts[0]])]
+def test_deduplication_links_the_shards_without_duplicates_whether_or_not_the_report_shows_them(tmp_path: Path) -> None:
+    texts = [numbered(100 * number, 40) for number in range(GROUPS + 2)]
+    copies = [*texts[:GROUPS], texts[GROUPS], "A text of its own."]
+    plain = [PlainDocument(f"d{number}", text) for number, text in enumerate([*texts, *copies])]
     sources = dedup_build.write_corpus(tmp_path / "corpus", plain, 2)
 
     kept = dedup_build.deduplicate(tmp_path, sources, dedup_build.recipe())
 
-    assert links(kept, *sources.values()) == [True, True, True, False]
-    assert b'"d0"' in (kept.folder / "groups.json").read_bytes()
+    assert links(kept, *sources.values()) == [True] * 6 + [False] * 6
+    assert [file.rows for file in kept.manifest.identity.files[:12]] == [2] * 6 + [0] * 5 + [1]
+    shown = (kept.folder / "groups.json").read_bytes()
+    assert b'"d0"' in shown and b'"d10"' not in shown
 
 
 def test_decontamination_links_the_shards_without_a_contaminated_document(tmp_path: Path) -> None:
