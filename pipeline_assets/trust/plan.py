@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline_assets.build.figures import real_figures
 from pipeline_assets.build.inventory import ArtifactStatus
-from pipeline_assets.build.run import Run
+from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS
@@ -164,7 +164,9 @@ def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], stor
         figures["bytes_fetched"] = Forecast(sum(more.values()), "excluding cached bytes")
     listed_bytes = len(json.dumps(listing.inputs, indent=1))
     stored[target.folder] = _stored_bytes(target, listing.inputs, stored)
-    disk_bytes = _disk_bytes(target, stored[target.folder], figures)
+    settings = run.for_artifact(target.partition, target.is_intermediate).settings
+    share = _LEVEL_1_SHARE if settings.zstd_level == INTERMEDIATE_ZSTD_LEVEL else 1
+    disk_bytes = _disk_bytes(target, stored[target.folder], share, figures)
     return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs), listed_bytes, disk_bytes)
 
 
@@ -180,13 +182,13 @@ def _stored_bytes(
     return sum(file.bytes for file in files) or max(read, *by_kind.values(), 0)
 
 
-def _disk_bytes(target: Target, stored: float, figures: Mapping[str, Forecast]) -> int | None:
+def _disk_bytes(target: Target, stored: float, share: float, figures: Mapping[str, Forecast]) -> int | None:
     if target.kind.rows is None:
         return None
     if target.kind.keeps_all(target.recipe):
         return 0
     if target.kind.formats & {"jsonl", "parquet"}:
-        return round(stored * (_LEVEL_1_SHARE if target.is_intermediate else 1))
+        return round(stored * share)
     return round(_TOKEN_BYTES * figures["tokens"].value if "tokens" in figures else _TOKEN_SHARE * stored)
 
 

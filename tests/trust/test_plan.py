@@ -1,7 +1,8 @@
 """The plan of any recipe: what listings, footers, the recipe and sealed artifacts tell, and whether disks have room."""
 
+import gzip
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,60 @@ class TestWhatIsThere:
         assert refusal(lambda: plan_offline(recipe, tmp_path), UsageError) == (
             f"{tmp_path / 'nowhere'}: folder not found; correct the source's folder"
         )
+
+
+class TestDisk:
+    """What each artifact adds to the disk, as an estimate of text that every step keeps."""
+
+    @pytest.fixture
+    def recipe(self, tmp_path: Path) -> StageARecipe:
+        others = [row | {"key": f"other-{row['key']}"} for row in ROWS]
+        kept = local_source(tmp_path, "kept", ROWS, filters={})
+        ruled = local_source(tmp_path, "ruled", others, filters={"length": {"min_words": 1}})
+        return recipe_of(kept, ruled, dedup={"mode": "exact"}, refuse_licences=[])
+
+    def disk_bytes(self, recipe: StageARecipe, root: Path, variables: Mapping[str, str]) -> dict[str, int | None]:
+        run = Run.from_settings(root, variables, hub=HubFiles(root / "hub_cache", endpoint=NOWHERE))
+        planned = plan_recipe(artifact_statuses(root, recipe.targets()), run)
+        return {entry.status.target.role.removeprefix("stage_a/"): entry.disk_bytes for entry in planned.artifacts}
+
+    def test_level_1_takes_a_tenth_more_and_links_take_nothing(self, recipe: StageARecipe, tmp_path: Path) -> None:
+        sources = [tmp_path / "sources" / name / "rows.jsonl" for name in ("kept", "ruled")]
+        kept, ruled = (0.4 * path.stat().st_size for path in sources)
+
+        steps = self.disk_bytes(recipe, tmp_path / "data", {})
+        set_level = self.disk_bytes(recipe, tmp_path / "data", {"CORPUSMILL_ZSTD_LEVEL": "3"})
+
+        assert steps == {
+            "raw/kept": None,
+            "normalized/kept": pytest.approx(1.1 * kept, abs=1),
+            "filtered/kept": 0,
+            "raw/ruled": None,
+            "normalized/ruled": pytest.approx(1.1 * ruled, abs=1),
+            "filtered/ruled": pytest.approx(1.1 * ruled, abs=1),
+            "deduplicated": pytest.approx(kept + ruled, abs=2),
+            "report": None,
+        }
+        assert set_level["normalized/kept"] == pytest.approx(kept, abs=1)
+
+    def test_what_is_built_counts_by_its_files(self, recipe: StageARecipe, tmp_path: Path) -> None:
+        built = build(recipe, tmp_path / "data")
+        shutil.rmtree(tmp_path / "data" / "stage_a" / recipe.name / "deduplicated")
+
+        steps = self.disk_bytes(recipe, tmp_path / "data", {})
+
+        corpora = [built[f"stage_a/filtered/{source}"] for source in ("kept", "ruled")]
+        assert steps["deduplicated"] == sum(file.bytes for corpus in corpora for file in corpus.manifest.storage)
+        assert steps["normalized/kept"] is None
+
+    def test_compressed_sources_count_by_their_bytes(self, tmp_path: Path) -> None:
+        source = local_source(tmp_path, "notes", [], files=["*.jsonl.gz"])
+        path = tmp_path / "sources" / "notes" / "rows.jsonl.gz"
+        path.write_bytes(gzip.compress(b'{"text": "One text.", "key": "1"}\n'))
+
+        steps = self.disk_bytes(recipe_of(source, refuse_licences=[]), tmp_path / "data", {})
+
+        assert steps["normalized/notes"] == path.stat().st_size
 
 
 def test_a_cache_on_a_disk_of_its_own_is_held_against_that_one(tmp_path: Path) -> None:
