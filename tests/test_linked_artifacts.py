@@ -1,4 +1,4 @@
-"""Artifacts that share files by hard links: whatever a command does to one of them, it never writes through a link."""
+"""Artifacts with common files: no command writes through the hard links."""
 
 import hashlib
 import os
@@ -46,14 +46,14 @@ def files_in(place: Path) -> Files:
 
 @pytest.fixture(scope="module")
 def template(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root whose three corpora have the same files."""
+    """Build a data root whose three corpora have the same files."""
     root = tmp_path_factory.mktemp("linked") / "data"
     root.mkdir()
     write_recipe(root)
     assert corpusmill("run", "mixed", "--data", root).returncode == 0
     assert len(shards(root, "normalized")) > 2
-    for first, *others in zip(*(shards(root, step) for step in STEPS), strict=True):
-        assert all(first.samefile(other) for other in others)
+    for first, *copies in zip(*(shards(root, step) for step in STEPS), strict=True):
+        assert all(first.samefile(copy) for copy in copies)
     return root
 
 
@@ -66,7 +66,7 @@ def data(template: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def witnesses(data: Path, tmp_path: Path) -> Iterator[Path]:
-    """A second name of every sealed file, outside of the data root, whose bytes and permissions stay."""
+    """Link every sealed file to a place whose bytes and permissions must not change."""
     place = tmp_path / "witnesses"
     for step in STEPS:
         shutil.copytree(folder(data, step), place / step, copy_function=os.link)

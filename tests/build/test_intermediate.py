@@ -1,4 +1,4 @@
-"""Corpora that only the next steps of a recipe read: compressed for speed, by every command, with equal digests."""
+"""Compression of intermediate corpora: for speed, whichever command builds them."""
 
 from collections.abc import Mapping
 from pathlib import Path

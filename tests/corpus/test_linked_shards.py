@@ -1,4 +1,4 @@
-"""Shards that a step leaves as they are: hard links to its input, verified, with the digest of a rewritten shard."""
+"""Unchanged shards of a step: verified links with the digests of rewritten ones."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ WITHOUT_LIMITS = {"length": {}}  # a rule that drops nothing, so every document 
 
 
 def notes(folder: Path, filters: Mapping[str, Any]) -> StageARecipe:
-    """Notes in three shards; the first has an address, the last none that is long."""
+    """Write notes in three shards: the first has an address, the last no long text."""
     rows = [{"text": text, "key": f"note-{number}"} for number, text in enumerate(TEXTS)]
     source = local_source(folder, "notes", [*rows, {"text": None}], filters=filters, max_reject_fraction="0.5")
     return recipe_of(source, shard_text_bytes=330, refuse_licences=[])
@@ -42,7 +42,7 @@ def build_step(recipe: StageARecipe, root: Path, step: str, settings: RunSetting
 
 
 def filtered(folder: Path, root: Path, filters: Mapping[str, Any], settings: RunSettings = INLINE) -> list[Artifact]:
-    """The normalised notes and the filtered ones."""
+    """Build the normalised and the filtered notes."""
     recipe = notes(folder, filters)
     return [build_step(recipe, root, step, settings) for step in ("raw", "normalized", "filtered")][1:]
 
@@ -51,10 +51,10 @@ def shards(corpus: Artifact) -> list[Path]:
     return [corpus.folder / file.path for file in corpus.manifest.storage if file.path.startswith("shards/")]
 
 
-def links(made: Artifact, *inputs: Artifact) -> list[bool]:
-    """Whether each shard is a link to the shard of an input in its place."""
+def links(output: Artifact, *inputs: Artifact) -> list[bool]:
+    """Check for each shard whether it is a link to the input shard in its place."""
     originals = [path for corpus in inputs for path in shards(corpus)]
-    return [path.samefile(original) for path, original in zip(shards(made), originals, strict=True)]
+    return [path.samefile(original) for path, original in zip(shards(output), originals, strict=True)]
 
 
 def flip(path: Path) -> None:

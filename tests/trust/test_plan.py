@@ -148,7 +148,7 @@ class TestWhatIsThere:
 
 
 class TestDisk:
-    """What each artifact adds to the disk, as an estimate of text that every step keeps."""
+    """Estimated bytes that each artifact adds to the disk."""
 
     @pytest.fixture
     def recipe(self, tmp_path: Path) -> StageARecipe:
