@@ -24,7 +24,7 @@ FIRST, NOTHING, WEEK = FLOWS = ("first version", "next version from nothing", "n
 
 
 def prepare(root: Path, text_mb: float) -> int:
-    """Write the files and recipes of both versions; return the bytes of text of the second."""
+    """Write both versions of the corpus; return the bytes of text of the second."""
     _, size = stage_a.prepare(root, text_mb)
     lines = (root / "source" / "pages.jsonl").read_bytes().splitlines(keepends=True)
     per_file = -(-len(lines) // (FILES + 1))
@@ -40,7 +40,7 @@ def prepare(root: Path, text_mb: float) -> int:
 
 
 def build(root: Path, flow: str) -> None:
-    """Build every artifact of a flow's version, print the digests, and write each stage's CPU seconds."""
+    """Build a version, print its digests, and write the CPU seconds of its stages."""
     from pipeline_assets.build.run import Run
     from pipeline_assets.build.run_targets import run_targets
     from pipeline_assets.spine import durable

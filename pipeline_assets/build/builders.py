@@ -80,7 +80,10 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
 
 def _open_kept_work(target: Target, run: Run) -> KeptWork:
-    """Open the work of the artifact's earlier version: of an earlier recipe, or in the same folder."""
+    """Open the kept work of an artifact's earlier version.
+
+    That version has the same role in an earlier recipe, or is in the same folder.
+    """
     folder = target.folder
     if run.previous_folder is not None:
         with contextlib.suppress(LookupError):

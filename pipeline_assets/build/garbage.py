@@ -225,7 +225,7 @@ class Survey:
 
 
 def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]], list[InputError]]:
-    """Return leftovers and kept work, each with the folder of its artifact, and errors about links."""
+    """List leftovers and kept work, each with its artifact's folder, and link errors."""
     leftovers, kept, links = list[tuple[Path, Path]](), list[tuple[Path, Path]](), list[InputError]()
     for area in (*AREAS, "rebuilds"):
         for parent, names, files in os.walk(root / area):

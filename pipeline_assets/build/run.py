@@ -89,7 +89,7 @@ class Run:
         publishes: Whether publications are uploaded to the hub; False in a rebuild.
         remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
         previous_folder: Finds artifacts of an earlier recipe, which are linked instead of built if they match; or None.
-        keep_work: Whether finished tasks are kept beside each artifact, so that its next version reuses them; if None,
+        keep_work: Whether finished tasks are kept next to each artifact, so that its next version reuses them; if None,
             only for the versions that a schedule builds.
     """
 

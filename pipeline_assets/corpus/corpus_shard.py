@@ -20,7 +20,7 @@ class CorpusShard(DocumentShard):
 
     @property
     def unnumbered(self) -> "CorpusShard":
-        """The shard with the number 0, for tasks whose files do not depend on its place in the corpus."""
+        """Shard with number 0, for tasks that do not depend on its place in the corpus."""
         return replace(self, first_number=0)
 
 

@@ -1,4 +1,7 @@
-"""Demos of the systems: their recipes, the artifact that each rebuilds, and the lines that each prints."""
+"""Demos of the systems.
+
+Each has recipes, an artifact to rebuild, and lines to print.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping

@@ -1,6 +1,6 @@
-"""Finished tasks that are kept beside a sealed artifact, so that its next version reuses them.
+"""Finished tasks of a sealed artifact, kept for its next version.
 
-The folder `.name.kept` beside the artifact `name` has the files of its build that are not part of the artifact, and
+The folder `.name.kept` next to the artifact `name` has the files of its build that are not part of the artifact, and
 `tasks.json`, a list of the finished tasks with their digests and receipts. A task of the next version that has the same
 digest gets hard links to the files of the finished task, instead of running.
 """
@@ -77,7 +77,7 @@ class KeptWork:
 
 
 def _read_tasks(artifact: Path) -> list[KeptTask]:
-    """Read the tasks that are kept beside an artifact; none if the list is missing or damaged."""
+    """Read an artifact's kept tasks; none if their file is missing or damaged."""
     try:
         tasks = _TASKS_FILE.read(kept_folder(artifact) / KEPT_TASKS)
     except (FileNotFoundError, NotADirectoryError, InputError):

@@ -1,4 +1,4 @@
-"""Digests of tasks: tasks with equal digests write equal files, in whichever builds.
+"""Digests of tasks: tasks with equal digests write equal files in all builds.
 
 A digest covers the function, its arguments, the content of each file among them, and the versions of program and
 libraries. A task that reads a file of its own build has no digest, unless the file is a `StagedInput`: an index, for
@@ -32,7 +32,10 @@ class _NoDigestError(Exception):
 
 
 def task_digest(work: Callable[..., object], shard: object, staging: Path) -> str | None:
-    """Return the hex sha256 of `work` applied to `shard` in a staging directory; None if an argument has no digest."""
+    """Return the hex sha256 of a task; None if one of its arguments has no digest.
+
+    The task applies `work` to `shard`, in the staging directory `staging`.
+    """
     try:
         described = json.dumps([_describe(work, staging), _describe(shard, staging)])
     except (_NoDigestError, OSError):

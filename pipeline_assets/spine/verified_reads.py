@@ -93,7 +93,7 @@ def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
 
 
 def expected_sha256(path: Path) -> str | None:
-    """Return the sha256 that the current block of `verify_reads` expects of a file, if any."""
+    """Return the sha256 that a block of `verify_reads` expects of a file, or None."""
     expected = None if _log is None else _log.expected.get(str(path))
     return None if expected is None else expected.sha256
 

@@ -32,7 +32,10 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
 @dataclass(frozen=True)
 class FirstNumber:
-    """Number of a shard's first document; sketches of a shard at another place are renumbered."""
+    """Number of a shard's first document.
+
+    Kept sketches of the shard at another place in its corpus are renumbered instead of computed again.
+    """
 
     value: int = field(metadata=NOT_DIGESTED)
 
@@ -40,7 +43,7 @@ class FirstNumber:
 def sketch_shard(
     shard: CorpusShard, first: FirstNumber, recipe: DedupRecipe, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the sketches of one shard, whose documents are numbered from `first` on, as sorted runs.
+    """Write the sketches of one shard as sorted runs, numbered from `first`.
 
     Files: one in each of these folders for about 65,536 documents. `ID_HASHES` has hashes of ids; `IDS` has priorities
     and ids, in the order of the shard. Depending on the recipe, `HASHES` has 128-bit hashes of normalized texts;
@@ -164,7 +167,7 @@ def sketch_shards(dedup: DedupRun) -> list[Receipt]:
 
 
 def _renumber(sketched: Receipt, first_number: int, folder: StagingView) -> Receipt:
-    """Write the sketches of a shard as those of a shard whose first document has another number."""
+    """Write a shard's sketches again, with another number for its first document."""
     step, files = first_number - sketched.notes[_FIRST], []
     for file in sketched.files:
         if file.path.startswith(f"{ID_HASHES}/"):

@@ -67,7 +67,7 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
 
 
 def own_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
-    """Return a bit for each document of a shard, set if the bitmap `members` contains it."""
+    """Cut a shard's part out of the bitmap `members`: one bit per document, packed."""
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
     return np.packbits(bitmap_contains(own_numbers, members)).tobytes()
 
@@ -75,7 +75,7 @@ def own_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
 def write_sets(
     shard: CorpusShard, members: bytes, shingle_words: int, area: str, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the shingle sets of a shard's documents whose bits are set, see `own_members`.
+    """Write the shingle sets of a shard's documents that `own_members` marked.
 
     Files in the folder `area`: the sets and their index; none without such documents. Counts: `compared` documents.
     """

@@ -92,7 +92,10 @@ def rows_to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Ta
 
 
 def to_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Convert texts, booleans, numbers, lists of these, or dicts to a column; None is null, but not among dicts."""
+    """Convert Python values to a column.
+
+    Values are texts, booleans, numbers, lists of texts, or dicts. None becomes null, but cannot be among dicts.
+    """
     if pa.types.is_struct(kind):
         children = [to_column([value[field.name] for value in values], field.type) for field in kind]
         return pa.StructArray.from_arrays(children, fields=list(kind))
