@@ -1,13 +1,13 @@
-"""Benchmark of building a packed set against a bare flow that only encodes.
+"""Benchmark of building a packed set against a bare flow that writes the same files.
 
     python benchmarks/packing.py --shards FOLDER --mb 230 --runs 3
     python benchmarks/packing.py --plan 100000000            # only the plan, for this many synthetic lengths
 
-Each flow has two workers. The bare flow of build.py uses zstandard, msgspec, gigatoken and numpy. corpusmill encodes
-the same text, plans, and writes every row to its position, an index, boundaries and a table of documents, with hashes,
-receipts and fsync. The start is measured on a few documents and subtracted from both. Each round begins with another
-flow, and ratios are medians over rounds, because the speed of these machines varies. Before speeds are compared,
-tiktoken encodes the documents that the index names, and the rows must contain those tokens.
+Each flow has two workers. The bare flow, `packing_bare.py`, holds all ids in memory. corpusmill encodes, plans from the
+lengths, and writes every row to its position, with hashes, receipts, fsync and a comparison with tiktoken. The start is
+measured on a few documents, and ratios are given with and without it. Each round begins with another flow, and ratios
+are medians over rounds, because the speed of these machines varies. Before speeds are compared, tiktoken encodes the
+documents that the index names, and the rows must contain those tokens.
 
 Memory is also measured on a quarter of the input, since it should not grow with the input.
 """
@@ -24,7 +24,6 @@ from pathlib import Path
 import msgspec
 from corpus import link_shards, write_shards
 from measure import Measured, machine_line, measure
-from packing_flows import SEQ_LEN
 
 from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
@@ -103,7 +102,7 @@ def table(rounds: list[dict[str, Measured]], starts: dict[str, Measured], mb: fl
 
 
 def pack(options: argparse.Namespace) -> None:
-    flows, packing = (Path(__file__).with_name(name) for name in ("flows.py", "packing_flows.py"))
+    bare, packing = (Path(__file__).with_name(name) for name in ("packing_bare.py", "packing_flows.py"))
     workers = str(options.workers)
     with tempfile.TemporaryDirectory() as temporary:
         folder, quarter, few, source = (Path(temporary, name) for name in ("all", "quarter", "few", "source"))
@@ -112,25 +111,26 @@ def pack(options: argparse.Namespace) -> None:
         write_sample(paths, folder, options.mb)
         write_sample(paths, quarter, options.mb / 4)
         write_sample(paths, few, 10, FEW_LINES)
-        scripts = {"bare": (flows, "bare"), **{name: (packing, name) for name in STRATEGIES}}
-        tokens = int(measure(flows, ["bare", str(folder), workers], 1).printed.split()[0])
-        more = {"bare": [], **{name: [str(tokens // SEQ_LEN)] for name in STRATEGIES}}
-        starts = {
-            name: measure(script, [flow, str(few), workers, *(["4"] if more[name] else [])], options.runs)
-            for name, (script, flow) in scripts.items()
-        }
+        tokens, rows = map(int, measure(bare, [str(folder), workers], 1).printed.split())
+
+        def run(name: str, documents: Path, rows: int, runs: int) -> Measured:
+            arguments = [str(documents), workers]
+            return (
+                measure(bare, arguments, runs)
+                if name == "bare"
+                else measure(packing, [name, *arguments, str(rows)], runs)
+            )
+
+        names = ("bare", *STRATEGIES)
+        starts = {name: run(name, few, 4, options.runs) for name in names}
         rounds = []
         for number in range(options.runs):  # the flow that follows the bare one is slowed down by it
-            order = [*scripts][number % len(scripts) :] + [*scripts][: number % len(scripts)]
-            results = {
-                name: measure(scripts[name][0], [scripts[name][1], str(folder), workers, *more[name]], 1)
-                for name in order
-            }
-            rounds.append({name: results[name] for name in scripts})
+            order = names[number % len(names) :] + names[: number % len(names)]
+            results = {name: run(name, folder, rows, 1) for name in order}
+            rounds.append({name: results[name] for name in names})
         proven, peaks = prove(folder), {}
         for strategy in STRATEGIES:
-            quarter_rows = str(tokens // SEQ_LEN // 5)  # a fifth: any quarter of the text fills these rows
-            peaks[strategy] = measure(packing, [strategy, str(quarter), workers, quarter_rows], 1).peak_mb
+            peaks[strategy] = run(strategy, quarter, rows // 5, 1).peak_mb  # any quarter of the text fills these rows
     print(f"{machine_line()}; {options.workers} workers, {options.runs} rounds; {tokens:,} tokens")
     print(f"{proven:,} segments proven by tiktoken; peak MiB of a quarter of the text: {peaks}\n")
     print(table(rounds, starts, options.mb))
