@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from corpus import link_shards, write_shards
-from measure import machine_line, measure, ratios, table
+from measure import machine_line, measure, measure_in_turn, ratios, table
 
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.spine.files import file_sha256
@@ -75,7 +75,7 @@ def main() -> None:
         arguments = [str(folder), str(options.workers)]
         start = write_start(folder / "start", paths[0])
         starts = {name: measure(flows, [name, str(start), str(options.workers)], options.runs).cpu_s for name in FLOWS}
-        measured = {name: measure(flows, [name, *arguments], options.runs) for name in FLOWS}
+        measured = measure_in_turn(flows, FLOWS, arguments, options.runs)
         proven = prove(folder, measured["bare"].printed)
         measure(peers, ["tokenizer", *arguments], 1)
         peer_results = {name: measure(peers, [name, *arguments], options.peer_runs) for name in options.peers}

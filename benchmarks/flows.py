@@ -7,6 +7,7 @@ files build.py proves equal. Without workers, a flow is one process.
 """
 
 import functools
+import importlib
 import json
 import multiprocessing
 import os
@@ -154,8 +155,10 @@ def snapshot(folder: Path, workers: int) -> None:
 
 
 def bare_snapshot(folder: Path, workers: int) -> None:
+    for library in ("orjson", "pyarrow.parquet", "zstandard"):  # once, before the fork
+        importlib.import_module(library)
     paths = sorted(folder.glob("hub/datasets/*/*/data/*/*.parquet"))
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
         for target in pool.map(bare_rows, paths, chunksize=1):
             target.unlink()
 

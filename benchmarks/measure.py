@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,9 @@ class Measured:
     printed: str
 
 
+_FIGURES = ("cpu_s", "wall_s", "peak_mb")
+
+
 def measure(script: Path, arguments: list[str], runs: int) -> Measured:
     """Run a flow several times; exit if a run fails or two print different results."""
     figures, printed = [], set()
@@ -57,6 +61,18 @@ def measure(script: Path, arguments: list[str], runs: int) -> Measured:
     if len(printed) != 1:
         sys.exit(f"{script.name} {' '.join(arguments)}: two runs printed different results")
     return Measured(*(statistics.median(column) for column in zip(*figures, strict=True)), printed.pop())
+
+
+def measure_in_turn(script: Path, flows: Sequence[str], arguments: list[str], runs: int) -> dict[str, Measured]:
+    """Run flows of a script in rounds, so that a slower machine slows all; return medians."""
+    rounds = [{name: measure(script, [name, *arguments], 1) for name in flows} for _ in range(runs)]
+    if any(results[name].printed != rounds[0][name].printed for results in rounds for name in flows):
+        sys.exit(f"{script.name}: two runs of a flow printed different results")
+    medians = {
+        name: [statistics.median(getattr(results[name], figure) for results in rounds) for figure in _FIGURES]
+        for name in flows
+    }
+    return {name: Measured(*medians[name], rounds[0][name].printed) for name in flows}
 
 
 def _run_sampled(command: list[str], environment: dict[str, str]) -> tuple[int, str, str, float]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from corpus import write_shards
-from measure import machine_line, measure, ratios, table
+from measure import machine_line, measure_in_turn, ratios, table
 from pages import write_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -60,7 +60,7 @@ def main() -> None:
     ):
         with tempfile.TemporaryDirectory() as temporary:
             write(Path(temporary), options.mb)
-            measured = {name: measure(script, [name, temporary, workers], options.runs) for name in flows}
+            measured = measure_in_turn(script, flows, [temporary, workers], options.runs)
         print(table(measured, flows[0], options.mb) + "\n")
         result |= ratios(measured, flows[0])
     print(json.dumps({"benchmark": "snapshot", "mb": options.mb, "cpu_to_ceiling": result}))
