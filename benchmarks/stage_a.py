@@ -5,13 +5,15 @@
 It runs in one process. Input: Python sources and their documentation as installed here, cut into pages of about 3,000
 characters, none repeated. The recipe filters, removes near duplicates, decontaminates against 2,000 items, packs rows
 of 2,048 tokens and reports. The ceiling reads the same lines, encodes every page and writes ids and compressed lines;
-it filters, compares, hashes and syncs nothing. The second recipe also has a language filter.
+it filters, compares, hashes and syncs nothing. The second recipe also has a language filter. The run with two workers
+alternates with one without, and must build the same digests.
 """
 
 import argparse
 import itertools
 import json
 import os
+import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -22,6 +24,7 @@ from pages import installed_pieces
 ITEMS = 2_000
 ITEM_WORDS = 40
 FLOWS = ("bare", "run", "run with languages")
+PAIR = ("run", "run with 2 workers")
 
 
 def prepare(root: Path, text_mb: float, every: int = 1) -> tuple[int, int]:
@@ -81,8 +84,9 @@ def recipe(root: Path, name: str, filters: dict[str, object]) -> dict[str, objec
     }
 
 
-def run(root: Path, name: str) -> None:
-    """Build every artifact of a recipe; write each stage's CPU seconds to NAME.json."""
+def run(root: Path, name: str, workers: int = 0) -> None:
+    """Build every artifact of a recipe; without workers, write each stage's CPU seconds to NAME.json."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the program does, so that it can fork workers
     from pipeline_assets.build.run import Run
     from pipeline_assets.build.run_targets import run_targets
     from pipeline_assets.spine import durable
@@ -91,12 +95,13 @@ def run(root: Path, name: str) -> None:
     stage_a = StageARecipe.read(root / "recipes" / f"{name}.yaml")
     durable.remove(root / "stage_a" / name)
     before, seconds = cpu_s(), {}
-    for outcome in run_targets(stage_a.targets(), Run.from_settings(root, os.environ, workers=0)):
+    for outcome in run_targets(stage_a.targets(), Run.from_settings(root, os.environ, workers=workers)):
         seconds[outcome.target.kind.name.removeprefix("stage_a/")] = cpu_s() - before
         before = cpu_s()
         if outcome.manifest:
             print(outcome.target.kind.name, outcome.manifest.digest)
-    (root / f"{name}.json").write_text(json.dumps(seconds))
+    if not workers:
+        (root / f"{name}.json").write_text(json.dumps(seconds))
 
 
 def bare(root: Path) -> None:
@@ -137,6 +142,10 @@ def main() -> None:
         count, size = prepare(root, options.mb)
         print(f"{machine_line()}; {count:,} pages, {size / 1e6:.0f} MB of text, median of {options.runs}\n")
         measured = {name: measure(Path(__file__), [name, str(root)], options.runs) for name in FLOWS}
+        rounds = [[measure(Path(__file__), [name, str(root)], 1) for name in PAIR] for _ in range(options.runs)]
+        if any(none.printed != two.printed for none, two in rounds):
+            sys.exit("two workers built other digests than none")
+        workers = statistics.median(two.cpu_s / none.cpu_s for none, two in rounds)
         steps = json.loads((root / "run.json").read_text())
         print(table(measured, "bare", size / 1e6))
         print("\n| step of the run | CPU s | share |\n|---|---|---|")
@@ -149,8 +158,10 @@ def main() -> None:
         print(f"\ndocuments: {count} read, {kept}")
         disk = folder_bytes(root / "stage_a" / "run") / (root / "source" / "pages.jsonl").stat().st_size
         print(f"disk: {disk:.2f} bytes per byte of the source")
+    print(f"two workers: {workers:.2f} of the CPU of none, equal digests")
     result = {name: round(flow.cpu_s / measured["bare"].cpu_s, 2) for name, flow in measured.items()}
-    print(json.dumps({"benchmark": "stage_a", "mb": round(size / 1e6), "cpu_to_ceiling": result}))
+    figures = {"mb": round(size / 1e6), "cpu_to_ceiling": result, "two_workers": round(workers, 3)}
+    print(json.dumps({"benchmark": "stage_a"} | figures))
 
 
 if __name__ == "__main__":
@@ -159,6 +170,8 @@ if __name__ == "__main__":
             bare(Path(root))
         case ["run", root]:
             run(Path(root), "run")
+        case ["run with 2 workers", root]:
+            run(Path(root), "run", 2)
         case ["run with languages", root]:
             run(Path(root), "languages")
         case _:

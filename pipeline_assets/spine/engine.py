@@ -113,7 +113,7 @@ def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm
     """Return a function that runs stages with the same work, and loads data only once.
 
     The function takes a stage's name, shards and folder, like `run_stage`. `work` distinguishes the stages by the types
-    of their shards.
+    of their shards. The workers stop when the function is no longer referenced.
     """
     run_missing: StageRunner[S] = _run_here(work, warm_up)
     if settings.workers > 0 and settings.engine == "ray":
@@ -136,7 +136,7 @@ def _run_here(work: Work[S], warm_up: WarmUp) -> StageRunner[S]:
 
 def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> StageRunner[S]:
     start = starter(settings.start_method, work, warm_up, settings.growth_bytes)
-    return lambda stage, shards, folder: Pool[S](stage, lambda: Worker(start()), folder, settings.workers).run(shards)
+    return Pool[S](lambda: Worker(start()), settings.workers).run
 
 
 def adopt_finished_shards(

@@ -14,7 +14,7 @@ from typing import Generic, TypeAlias
 from pipeline_assets.spine.errors import one_line
 from pipeline_assets.spine.pool import Pool
 from pipeline_assets.spine.stage import S, WarmUp, Work
-from pipeline_assets.spine.staging import Receipt, StagingView
+from pipeline_assets.spine.staging import Receipt
 from pipeline_assets.spine.worker import Failure, Job, run_job
 
 Result: TypeAlias = Receipt | Failure
@@ -29,11 +29,10 @@ class FutureEngine:
     cancel: Callable[[Future[Result]], object]  # cancels a call; one that runs may end first
     deaths: tuple[type[BaseException], ...]  # exceptions of a call whose process died
 
-    def pool(self, stage: str, work: Work[S], warm_up: WarmUp, folder: StagingView, size: int) -> Pool[S]:
-        """Return a pool of `size` workers for a stage, with one job each at a time."""
-        view = StagingView(folder.folder)  # without the lock, which only this process has
+    def pool(self, work: Work[S], warm_up: WarmUp, size: int) -> Pool[S]:
+        """Return a pool of `size` workers, with one job each at a time."""
         start = functools.partial(_FutureWorker[S], self, pickle.dumps((work, warm_up)))
-        return Pool(stage, start, view, size)
+        return Pool(start, size)
 
 
 class _FutureWorker(Generic[S]):

@@ -1,11 +1,13 @@
-"""Pool of worker processes for one stage, which isolates rows that crash a worker.
+"""Pool of worker processes for the stages of one work, which isolates rows that crash a worker.
 
 When a worker dies, a fresh worker runs the shard again. If this worker dies too, the pool halves the range of rows
 until it has found the poison row, which crashes the worker. The stage rejects this row. Workers are processes of this
-machine or of an engine of futures; the pool stops them when the run ends in any way.
+machine or of an engine of futures. Idle workers wait for the next run, because a new worker imports modules and fills
+its memory again; they stop when the pool is no longer referenced, or when a run ends early.
 """
 
 import logging
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, Protocol
 
@@ -38,14 +40,15 @@ class PoolWorker(Protocol[S]):
 
 
 class Pool(Generic[S]):
-    """Workers for one stage."""
+    """Workers of the runs of one work, one run at a time."""
 
-    def __init__(self, stage: str, start: Callable[[], PoolWorker[S]], folder: StagingView, size: int) -> None:
-        self._stage, self._start, self._folder, self._size = stage, start, folder, size
+    def __init__(self, start: Callable[[], PoolWorker[S]], size: int) -> None:
+        self._start, self._size = start, size
         self._workers: list[PoolWorker[S]] = []
+        weakref.finalize(self, _stop_all, self._workers)
 
-    def run(self, shards: Sequence[S]) -> Generator[Receipt]:
-        """Run the shards, and yield their receipts in order.
+    def run(self, stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
+        """Run the shards of a stage, and yield their receipts in order.
 
         Workers run only a few shards ahead of the caller, so that little work is lost if the caller stops early.
         """
@@ -56,11 +59,11 @@ class Pool(Generic[S]):
             while yielded < len(shards):
                 ahead = min(len(shards), yielded + self._size * _LOOKAHEAD)
                 for worker in self._idle_workers(count=ahead - sent):  # before the caller processes finished shards
-                    worker.send_job(Job(shards[sent], WHOLE_SHARD, self._folder, self._stage))
+                    worker.send_job(Job(shards[sent], WHOLE_SHARD, folder, stage))
                     sent += 1
                 if yielded in done:
-                    yield done.pop(yielded)
                     yielded += 1
+                    yield done.pop(yielded - 1)
                     continue
                 for worker in self._wait_for_answers():
                     shard = worker.job.shard  # type: ignore[union-attr]
@@ -68,14 +71,15 @@ class Pool(Generic[S]):
                     if receipt is None:
                         self._workers.remove(worker)
                         logger.warning("shard %s: a worker died (%s)", shard.name, worker.describe_end())
-                        receipt = self._retry(shard)
+                        receipt = self._retry(stage, shard, folder)
                     elif worker.has_retired:
                         self._workers.remove(worker)
                         worker.stop()
                     done[positions[shard.name]] = receipt
         finally:
-            for worker in self._workers:
-                worker.stop()
+            if yielded < len(shards):
+                _stop_all(self._workers)
+                self._workers.clear()
 
     def _idle_workers(self, count: int) -> Sequence[PoolWorker[S]]:
         """Return up to `count` idle workers; start new workers while the pool has room."""
@@ -90,14 +94,14 @@ class Pool(Generic[S]):
         busy = [worker for worker in self._workers if worker.job is not None]
         return busy[0].wait_for_any(busy) if busy else []
 
-    def _retry(self, shard: S) -> Receipt:
+    def _retry(self, stage: str, shard: S, folder: StagingView) -> Receipt:
         """Retry a shard whose worker died: first unchanged, then without its poison rows."""
         poison_rows: frozenset[int] = frozenset()
         while len(poison_rows) <= _MAX_POISON_ROWS:
-            receipt = self._run_alone(Job(shard, Window(poison_rows=poison_rows), self._folder, self._stage))
+            receipt = self._run_alone(Job(shard, Window(poison_rows=poison_rows), folder, stage))
             if receipt is not None:
                 return receipt
-            row = self._find_poison_row(shard, poison_rows)
+            row = self._find_poison_row(shard, poison_rows, folder)
             if row in poison_rows or not shard.rows:
                 fix = "read its last lines in the log, or give the machine more memory"
                 raise RetryableError("the worker crashes on any rows", shard.name, fix)
@@ -106,9 +110,9 @@ class Pool(Generic[S]):
         what = f"more than {_MAX_POISON_ROWS} rows crash their worker"
         raise RetryableError(what, shard.name, "look at the rows named in the log, or give the machine more memory")
 
-    def _find_poison_row(self, shard: S, poison_rows: frozenset[int]) -> int:
+    def _find_poison_row(self, shard: S, poison_rows: frozenset[int], folder: StagingView) -> int:
         start, stop = 0, shard.rows
-        scratch = StagingView(self._folder.path(f"{WORK}/probe"))
+        scratch = StagingView(folder.path(f"{WORK}/probe"))
         durable.make_folder(scratch.folder)
         # Bisect: rows [start, stop) crash a worker. Keep the half that crashes alone, until one row remains.
         while stop - start > 1:
@@ -131,3 +135,8 @@ class Pool(Generic[S]):
             return worker.answer()
         finally:
             worker.stop()
+
+
+def _stop_all(workers: Sequence[PoolWorker[S]]) -> None:
+    for worker in workers:
+        worker.stop()

@@ -65,7 +65,8 @@ def run_on_ray(
             (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.ObjectLostError),
         )
         try:
-            yield from engine.pool(stage, work, warm_up, folder, workers).run(shards)
+            # Only this process has the lock, so the jobs get a view without it.
+            yield from engine.pool(work, warm_up, workers).run(stage, shards, StagingView(folder.folder))
         except errors.RayError as error:
             fix = "look at the logs of Ray, and install the same version of corpusmill on all nodes"
             raise RetryableError(f"Ray failed: {one_line(error, 300)}", stage, fix) from error

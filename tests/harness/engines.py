@@ -66,7 +66,7 @@ def _by_futures(pool: ProcessPool, work: Work[Any], warm_up: WarmUp = no_warm_up
     return functools.partial(
         adopt_finished_shards,
         settings=RunSettings(2),
-        run_missing=lambda stage, shards, folder: engine.pool(stage, work, warm_up, folder, 2).run(shards),
+        run_missing=lambda stage, shards, folder: engine.pool(work, warm_up, 2).run(stage, shards, folder),
     )
 
 
@@ -78,7 +78,7 @@ def futures_in_place_of_ray() -> Iterator[None]:
         engine = FutureEngine(pool.submit, lambda future: future.cancel(), (BrokenProcessPool,))
 
         def run_in_pool(work: Work[Any], warm_up: WarmUp, workers: int, memory: int) -> StageRunner[Any]:
-            return lambda stage, shards, folder: engine.pool(stage, work, warm_up, folder, workers).run(shards)
+            return lambda stage, shards, folder: engine.pool(work, warm_up, workers).run(stage, shards, folder)
 
         with mock.patch.object(engine_module, "run_on_ray", run_in_pool):
             yield

@@ -35,7 +35,7 @@ from word_artifact import (
 from word_stage import INLINE, MANY, ONE, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
 
 from pipeline_assets.spine import pool
-from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage, stage_runner
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window, Work
@@ -70,6 +70,39 @@ def test_many_shards_come_in_order_however_the_workers_overtake_each_other(
 @pytest.mark.parametrize("settings", [INLINE, TWO], ids=["here", "two workers"])
 def test_no_shards_give_no_receipts(building: StagingDir, settings: RunSettings) -> None:
     assert run(write_words, building, settings, []) == []
+
+
+@pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED], ids=["one forked", "two forked", "two spawned"])
+def test_the_workers_of_a_run_serve_the_next_one_and_end_with_the_runner(
+    building: StagingDir, settings: RunSettings
+) -> None:
+    runner = stage_runner(write_words, settings)
+    list(runner("write", ENGLISH, building))
+    first = children()
+    list(runner("write", MANY, building))
+    second = children()
+    del runner
+
+    assert sorted(first) == sorted(second) and len(first) == settings.workers
+    assert children() == []
+
+
+def test_a_run_that_ends_early_leaves_no_worker_to_the_next_one(building: StagingDir) -> None:
+    runner = stage_runner(write_words, TWO)
+    begun = runner("write", MANY, building)
+    next(begun)
+    begun.close()
+
+    assert children() == []
+    assert len(list(runner("write", MANY, building))) == len(MANY)
+
+
+def test_an_idle_worker_that_was_killed_is_replaced(building: StagingDir) -> None:
+    runner = stage_runner(write_words, ONE)
+    list(runner("write", ENGLISH, building))
+    os.kill(children()[0], signal.SIGKILL)
+
+    assert [receipt.counts for receipt in runner("write", MANY, building)] == [{"documents": 1}] * len(MANY)
 
 
 def test_more_workers_than_shards_are_not_started(building: StagingDir) -> None:

@@ -1,6 +1,7 @@
 """Deduplication of a corpus: kept documents and a decision for each document."""
 
 import functools
+import importlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -119,6 +120,7 @@ def prepare_run(
 
 
 def _load_kernels(recipe: DedupRecipe) -> None:
+    importlib.import_module("pyarrow.compute")
     sketches.load_kernels(recipe)
     if recipe.near is not None:
         verify.load_kernels()
