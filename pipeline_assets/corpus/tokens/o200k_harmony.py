@@ -140,10 +140,7 @@ class HarmonyEncoder(Tokenizer):
         text_bytes = sum(map(len, raw))
         if self.driver == "tiktoken" or not texts:
             return TokenRuns.from_lists([self.oracle_ids(text) for text in texts], text_bytes)
-        fast, before = self._fast_encoder(), resident_bytes()
-        # Text by text: a batch is not faster, and its result imports awkward, which takes a fifth of a second.
-        runs = [*map(fast.backend.encode, raw)]
-        self._count_growth(before, sum(ids.nbytes for ids in runs), text_bytes)
+        runs = self._encode_each(raw)
         for number, text in enumerate(raw):
             if isinstance(text, bytes) and _may_split_differently(text):
                 runs[number] = self.oracle_ids(texts[number]).view(np.uint32)
@@ -153,9 +150,7 @@ class HarmonyEncoder(Tokenizer):
     def encode_controlled(self, texts: Sequence[bytes], controls: Sequence[str]) -> list[ControlledIds]:
         if self.driver == "tiktoken":
             return super().encode_controlled(texts, controls)
-        fast, before = self._fast_encoder(*controls), resident_bytes()
-        runs = [fast.encode(text).view(np.int32) for text in texts]
-        self._count_growth(before, sum(ids.nbytes for ids in runs), sum(map(len, texts)))
+        runs = [ids.view(np.int32) for ids in self._encode_each(texts, *controls)]
         for number in [number for number, text in enumerate(texts) if _may_split_differently(text)]:
             ids = self.oracle.encode(texts[number].decode(), allowed_special=set(controls), disallowed_special=())
             runs[number] = np.array(ids, np.int32)
@@ -179,8 +174,8 @@ class HarmonyEncoder(Tokenizer):
             return True
         return not panics(lambda: self.oracle.encode_ordinary(text))
 
-    def _fast_encoder(self, *controls: str) -> "gigatoken.Tokenizer":
-        """Return gigatoken's tokenizer with these control tokens, new if caches are large."""
+    def _encode_each(self, texts: Sequence[str | bytes], *controls: str) -> list[NDArray[np.uint32]]:
+        """Encode ASCII or UTF-8 texts with gigatoken, which knows these control tokens."""
         if self._grown_bytes > _CACHE_BYTES:
             self._fast, self._grown_bytes = {}, 0
         if controls not in self._fast:
@@ -190,15 +185,14 @@ class HarmonyEncoder(Tokenizer):
             fast = gigatoken.Tokenizer.from_tiktoken(self._vocabulary, pretokenizer="o200k", special_tokens=special)
             fast.encode(b"the first text builds the tables")
             self._fast[controls] = fast
-        return self._fast[controls]
-
-    def _count_growth(self, before: int, result_bytes: int, text_bytes: int) -> None:
-        """Add the growth of memory since `before`, minus the result, to the cache size."""
-        after = resident_bytes()
-        if not before or not after:
-            self._grown_bytes += _ASSUMED_GROWTH * text_bytes
-        else:
-            self._grown_bytes += max(after - before - result_bytes, 0)
+        before = resident_bytes()
+        # Text by text: a batch is not faster, and its result imports awkward, which takes a fifth of a second.
+        runs = [*map(self._fast[controls].backend.encode, texts)]
+        after, result_bytes = resident_bytes(), sum(ids.nbytes for ids in runs)
+        is_known = before and after  # else this system cannot measure the memory of a process
+        growth = max(after - before - result_bytes, 0) if is_known else _ASSUMED_GROWTH * sum(map(len, texts))
+        self._grown_bytes += growth  # of the caches: of all memory except the result's
+        return runs
 
 
 @functools.lru_cache(maxsize=1)
