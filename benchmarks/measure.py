@@ -64,7 +64,7 @@ def measure(script: Path, arguments: list[str], runs: int) -> Measured:
 
 
 def measure_in_turn(script: Path, flows: Sequence[str], arguments: list[str], runs: int) -> dict[str, Measured]:
-    """Run flows of a script in rounds, so that a slower machine slows all; return medians."""
+    """Run flows of a script in rounds, so that a slower machine slows all."""
     rounds = [{name: measure(script, [name, *arguments], 1) for name in flows} for _ in range(runs)]
     if any(results[name].printed != rounds[0][name].printed for results in rounds for name in flows):
         sys.exit(f"{script.name}: two runs of a flow printed different results")

@@ -1,4 +1,4 @@
-"""Benchmark of building a packed set against a bare flow that writes the same files.
+"""Benchmark of building a packed set against a bare flow with the same files.
 
     python benchmarks/packing.py --shards FOLDER --mb 230 --runs 3
     python benchmarks/packing.py --plan 100000000            # only the plan, for this many synthetic lengths
