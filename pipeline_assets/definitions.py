@@ -4,7 +4,7 @@ import gc
 
 from pipeline_assets.spine.usage import pause_gc
 
-with pause_gc():  # what is imported is no garbage, and looking for some took a quarter of the time
+with pause_gc():  # collections during the imports find nothing, in a quarter of the time
     from pipeline_assets.code_location import build_definitions
     from resources.store import data_root
 

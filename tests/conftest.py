@@ -100,7 +100,7 @@ def _no_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_refused_import() -> Iterator[None]:
-    """Check that no process of a typed command has imported pandas; see `refused_imports`."""
+    """Check that no typed command imported pandas; see `refused_imports`."""
     yield
     if notes := take_notes():
         pytest.fail(notes)

@@ -1,9 +1,9 @@
-"""Pool of worker processes for the stages of one work, which isolates rows that crash a worker.
+"""Pool of worker processes, which isolates rows that crash a worker.
 
 When a worker dies, a fresh worker runs the shard again. If this worker dies too, the pool halves the range of rows
 until it has found the poison row, which crashes the worker. The stage rejects this row. Workers are processes of this
 machine or of an engine of futures. Idle workers wait for the next run, because a new worker imports modules and fills
-its memory again; they stop when the pool is no longer referenced, or when a run ends early.
+its memory again; they stop when the last reference to the pool is dropped, or when a run ends early.
 """
 
 import logging

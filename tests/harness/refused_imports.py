@@ -1,4 +1,4 @@
-"""Environment of processes in which an import of pandas fails, and a record of such imports."""
+"""Environment of processes that refuse pandas, with their record of its imports."""
 
 import os
 import tempfile

@@ -1,7 +1,7 @@
-"""Start of the processes of typed commands: an import of pandas fails, and its stack is appended to a file.
+"""Start of processes in which an import of pandas fails.
 
-Python imports this module first, in every process whose PYTHONPATH has its folder. The file is needed because some
-libraries, such as pyarrow, ignore the ImportError.
+Python imports this module first, in every process whose PYTHONPATH has its folder. The stack of the import is appended
+to a file, because some libraries, such as pyarrow, ignore the ImportError.
 """
 
 import os
@@ -15,7 +15,7 @@ REFUSED = "pandas"
 
 
 class Refusal:
-    """Finder and loader of the refused module; finding it is no import, and polars does so."""
+    """Finder and loader of the refused module; polars may find it, which imports nothing."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         loader: Any = self
