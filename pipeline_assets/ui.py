@@ -48,6 +48,8 @@ def ui(
     """
     if not data.exists():
         raise UsageError("folder not found", data, "pass the data root of a build with --data")
+    if not data.is_dir():
+        raise UsageError("expected a folder, got a file", data, "choose another folder, or move the file away")
     webhook_address()
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
