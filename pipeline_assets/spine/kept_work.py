@@ -20,12 +20,12 @@ from pipeline_assets.spine.staging import KEPT_TASKS, WORK, Receipt, StagingView
 
 @dataclass(frozen=True)
 class KeptTask:
-    """Finished task of a stage: name, digest by `task_digest`, receipt."""
+    """Finished task of a stage: name, digest by `task_digest`, and `Receipt.to_bytes` as text."""
 
     stage: str
     name: str
     digest: str
-    receipt: Receipt
+    receipt: str
 
 
 _TASKS_FILE: MetadataFile[list[KeptTask]] = MetadataFile("list of kept tasks", 1 << 30, REBUILD, list[KeptTask])
@@ -41,6 +41,7 @@ class KeptWork:
 
     earlier: Path | None = None
     _tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
+    _files: set[str] = field(default_factory=set)
     _earlier_tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -55,34 +56,36 @@ class KeptWork:
         task = self._earlier_tasks.get((stage, name))
         if task is None or task.digest != digest or self.earlier is None:
             return None
-        sources = [_kept_path(self.earlier, file.path) for file in task.receipt.files]
-        for file, source in zip(task.receipt.files, sources, strict=True):
+        receipt = Receipt.from_bytes(task.receipt.encode())
+        if receipt is None or not all(is_inside(file.path) for file in receipt.files):
+            return None
+        sources = [_kept_path(self.earlier, file.path) for file in receipt.files]
+        for file, source in zip(receipt.files, sources, strict=True):
             if file.start is not None or not source.is_file() or file_sha256(source) != file.sha256:
                 return None
-        for file, source in zip(task.receipt.files, sources, strict=True):
+        for file, source in zip(receipt.files, sources, strict=True):
             durable.link(source, staging.path(file.path))
-        staging.commit(stage, name, task.receipt)
-        return task.receipt
+        staging.commit(stage, name, receipt)
+        return receipt
 
     def add(self, stage: str, name: str, digest: str, receipt: Receipt) -> None:
         """Keep a finished task."""
-        self._tasks[stage, name] = KeptTask(stage, name, digest, receipt)
+        self._tasks[stage, name] = KeptTask(stage, name, digest, receipt.to_bytes().decode())
+        self._files.update(file.path for file in receipt.files)
 
     def write(self, staging: StagingView) -> None:
         """List the kept tasks for the seal, and remove work files that belong to none."""
-        files = {file.path for task in self._tasks.values() for file in task.receipt.files}
         work = staging.path(f"{WORK}/{KEPT_TASKS}")
-        remove_unnamed(work.parent, {path.removeprefix(f"{WORK}/") for path in files}, keep=())
+        remove_unnamed(work.parent, {path.removeprefix(f"{WORK}/") for path in self._files}, keep=())
         durable.write_durably(work, msgspec.json.encode([*self._tasks.values()]))
 
 
 def _read_tasks(artifact: Path) -> list[KeptTask]:
     """Read an artifact's kept tasks; none if their file is missing or damaged."""
     try:
-        tasks = _TASKS_FILE.read(kept_folder(artifact) / KEPT_TASKS)
+        return _TASKS_FILE.read(kept_folder(artifact) / KEPT_TASKS)
     except (FileNotFoundError, NotADirectoryError, InputError):
         return []
-    return [task for task in tasks if all(is_inside(file.path) for file in task.receipt.files)]
 
 
 def _kept_path(artifact: Path, name: str) -> Path:

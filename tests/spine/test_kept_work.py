@@ -1,0 +1,27 @@
+"""Kept work: tasks that a build leaves for the next version of its artifact."""
+
+from pathlib import Path
+
+from pipeline_assets.spine.kept_work import KeptWork
+from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, kept_folder
+
+
+def test_a_kept_task_is_reused_with_its_files_and_notes_of_any_size(building: StagingDir, tmp_path: Path) -> None:
+    files = [building.write(f"{WORK}/ids/a", b"one two"), building.write("parts/a.txt", b"ONE TWO")]
+    building.write(f"{WORK}/pairs/a", b"of no kept task")
+    receipt = Receipt(files, {"words": 2}, {"squares": 2**90, "places": [1, None]})
+    kept = KeptWork()
+    kept.add("write", "a", "digest", receipt)
+    kept.write(building)
+    (building.folder / WORK).rename(kept_folder(building.target))  # as the seal does
+    building.folder.rename(building.target)
+
+    following = StagingView(tmp_path / "next")
+    following.folder.mkdir()
+    earlier = KeptWork(building.target)
+
+    assert earlier.reuse("write", "a", "another digest", following) is None
+    assert earlier.reuse("write", "b", "digest", following) is None
+    assert earlier.reuse("write", "a", "digest", following) == receipt == following.receipt("write", "a")
+    assert [following.path(file.path).read_bytes() for file in files] == [b"one two", b"ONE TWO"]
+    assert not (kept_folder(building.target) / "pairs" / "a").exists()
