@@ -49,9 +49,10 @@ class KeptWork:
             self._earlier_tasks.update({(task.stage, task.name): task for task in _read_tasks(self.earlier)})
 
     def reuse(self, stage: str, name: str, digest: str, staging: StagingView) -> Receipt | None:
-        """Link the files of an equal task of the earlier version, and commit its receipt.
+        """Link the files of an equal task of the earlier version, and return its receipt.
 
-        Return None, so that the task runs, if there is no such task, or a file is missing or changed.
+        Return None, so that the task runs, if there is no such task, or a file is missing or changed. The receipt is
+        not committed: a build that is interrupted finds the task again.
         """
         task = self._earlier_tasks.get((stage, name))
         if task is None or task.digest != digest or self.earlier is None:
@@ -65,7 +66,6 @@ class KeptWork:
                 return None
         for file, source in zip(receipt.files, sources, strict=True):
             durable.link(source, staging.path(file.path))
-        staging.commit(stage, name, receipt)
         return receipt
 
     def add(self, stage: str, name: str, digest: str, receipt: Receipt) -> None:
