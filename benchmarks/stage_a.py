@@ -85,7 +85,7 @@ def recipe(root: Path, name: str, filters: dict[str, object]) -> dict[str, objec
 
 
 def run(root: Path, name: str, workers: int = 0) -> None:
-    """Build every artifact of a recipe; without workers, write each stage's CPU seconds to NAME.json."""
+    """Build a recipe; without workers, write the CPU seconds of its stages to NAME.json."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the program does, so that it can fork workers
     from pipeline_assets.build.run import Run
     from pipeline_assets.build.run_targets import run_targets

@@ -96,7 +96,8 @@ def load_only_machine_code() -> None:
         rtsys.initialize(context)
         with cache._guard_against_spurious_io_errors():
             return cache._load_overload(signature, context)
-        return None  # if the cache is not readable, whose error the block swallows, the caller compiles
+        # Only if the cache is unreadable, an error that the block suppresses: numba then compiles the kernel.
+        return None
 
     vars(entrypoints)["_already_initialized"] = True
     setattr(caching.Cache, "load_overload", load_overload)  # noqa: B010 - mypy refuses to replace a method

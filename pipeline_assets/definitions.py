@@ -1,10 +1,10 @@
-"""The Dagster code location of a data root, as a module that Dagster loads."""
+"""Module that Dagster loads: the code location of a data root."""
 
 import gc
 
 from pipeline_assets.spine.usage import pause_gc
 
-with pause_gc():  # collections during the imports find nothing, in a quarter of the time
+with pause_gc():  # Garbage collections during the imports take a quarter of their time and free nothing.
     from pipeline_assets.code_location import build_definitions
     from resources.store import data_root
 

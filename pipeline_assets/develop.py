@@ -27,6 +27,6 @@ def develop() -> None:
 
 def _stop_at_end_of_stdin() -> None:
     """Stop this process when its parent ends, even if the parent is killed."""
-    while os.read(sys.stdin.fileno(), 4096):  # a thread in `sys.stdin.read` would abort the end of this process
+    while os.read(sys.stdin.fileno(), 4096):  # blocked in `sys.stdin.read`, a thread would abort the exit
         pass
     os.kill(os.getpid(), signal.SIGTERM)

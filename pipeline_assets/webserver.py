@@ -1,4 +1,4 @@
-"""A guarded webserver of Dagster, which serves only its own pages.
+"""Dagster webserver that refuses requests from pages of other sites.
 
 Dagster's webserver has no authentication, accepts mutations in a URL, and checks neither Host nor Origin. While it
 runs, any web page in the same browser could start, change or delete runs. The requests of such a page have the page's

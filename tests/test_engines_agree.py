@@ -29,4 +29,4 @@ def test_a_system_has_the_same_digests_in_one_process_in_pools_and_on_ray(system
         on_ray = build_system(system, tmp_path / "ray", ON_RAY)
 
     assert forked == by_futures == on_ray == expected
-    assert jobs[0] > 20  # so the stages ran on Ray
+    assert (jobs[0] > 20) is (system != "parallel_text")  # the stages ran on Ray; parallel text has none

@@ -97,7 +97,7 @@ class Survey:
         lineage = Lineage(root)  # after the leftovers, so that a builder which seals in between is seen
         sealed |= lineage.sealed
         self.garbage += [
-            Garbage(kept, "work that was kept for an artifact that is gone", folder)
+            Garbage(kept, "kept work of a missing artifact", folder)
             for kept, folder in kept_folders
             if not folder.exists() and folder not in self._hidden and self._is_old(kept)
         ]

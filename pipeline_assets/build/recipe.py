@@ -123,9 +123,10 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 
 
 def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
-    """Mark each corpus from which another target of the recipe makes the next corpus.
+    """Mark each corpus that is only an input of another corpus of the recipe.
 
-    If the next one links all files, a corpus is marked only if the next one is. `targets` are upstream first.
+    A corpus whose next step only links its files is marked if that step's output is marked. `targets` are sorted
+    upstream first.
     """
     intermediate = set[Path]()
     for target in reversed(targets):

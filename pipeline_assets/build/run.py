@@ -43,14 +43,14 @@ class NumberSetting:
 
 @dataclass(frozen=True)
 class ChoiceSetting:
-    """Environment variable with a word, its default and all choices."""
+    """Environment variable with a fixed set of values, and its default."""
 
     variable: str
     default: str
     choices: tuple[str, ...]
 
     def read(self, variables: Mapping[str, str]) -> str:
-        """Return the variable's word or the default; UsageError if it is unknown."""
+        """Return the value or the default; UsageError if it is not a choice."""
         value = variables.get(self.variable) or self.default
         if value not in self.choices:
             raise UsageError(f"must be {' or '.join(self.choices)}, got {value!r}", self.variable, "correct it")
@@ -89,8 +89,8 @@ class Run:
         publishes: Whether publications are uploaded to the hub; False in a rebuild.
         remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
         previous_folder: Finds artifacts of an earlier recipe, which are linked instead of built if they match; or None.
-        keep_work: Whether finished tasks are kept next to each artifact, so that its next version reuses them; if None,
-            only for the versions that a schedule builds.
+        keep_work: Whether to keep finished tasks next to each artifact, for reuse by its next version; None keeps
+            them only for dated versions of a recipe.
     """
 
     root: Path

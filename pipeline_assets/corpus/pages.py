@@ -62,7 +62,7 @@ class Estimate(int):
 
 def format_value(value: object) -> object:
     """Group digits, mark estimates, and make control characters in text visible."""
-    if isinstance(value, Estimate):  # with three digits, because the others mean nothing
+    if isinstance(value, Estimate):  # with three digits, because further digits are not significant
         return f"≈ {round(value, 3 - len(str(value))):,}"
     if isinstance(value, int):
         return f"{value:,}"
@@ -83,7 +83,7 @@ def _parse_columns(keys: str) -> list[tuple[str, str]]:
 def value_at(record: Any, path: str) -> Any:
     """Return the value at a dotted path, or the `Estimate` at its `estimated_` key.
 
-    If the key ends as in `_DECIMALS`, the value is a float.
+    A string at a path that ends with one of `_DECIMALS` becomes a float.
     """
     for part in filter(None, path.split(".")):
         if isinstance(record, list):

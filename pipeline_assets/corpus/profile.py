@@ -70,7 +70,7 @@ class Counts:
     """Counts of a group of documents; tokens exclude the end of text.
 
     `lengths` counts documents by tokens: bin k has 2**k <= tokens < 2**(k + 1), and bin 0 also documents of 0 tokens.
-    Before `estimate_tokens`, it has the weights of sampled documents, and no `tokens`.
+    Before `estimate_tokens`, `lengths` adds up the weights of sampled documents, and `tokens` is None.
     """
 
     documents: int = 0

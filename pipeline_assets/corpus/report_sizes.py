@@ -13,11 +13,11 @@ from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact
 
 _SAMPLED = (
-    "The tokens of the sources below are counted only in sampled documents, and scaled by bytes of text. Documents are "
-    "drawn by the hash of doc_id, long ones more often, which the estimate corrects. In about 95 of 100 such samples, "
-    "the exact number differs by at most the error; for a part of a source, the error can be larger. "
+    "The tokens of the sources below are estimated from sampled documents, in proportion to bytes of text. Documents "
+    "are drawn by the hash of doc_id, long ones with a higher probability, which their weights correct. In about 95 of "
+    "100 such samples, the exact number differs by at most the error; for a part of a source, the error can be larger. "
 )
-_SCALED = "Tokens without items of evaluation sets are scaled from those of the sources by bytes of text. "
+_SCALED = "Token counts after decontamination are scaled from those of the sources, in proportion to bytes of text. "
 
 
 def profile_size(counts: Counts, has_lengths: bool = False) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def read_packed_tokens(
     is_same_corpus = {entry["digest"] for entry in identity.upstream} == {corpus.manifest.digest for corpus in corpora}
     if not is_same_corpus or identity.tokenizer != tokenizer.content() or identity.ledger.rejected:
         return {}
-    # Each document ends with one token that is not text.
+    # `text_tokens` includes one end-of-document token per document.
     return {name: counts["text_tokens"] - counts["documents"] for name, counts in identity.counts["by_source"].items()}
 
 

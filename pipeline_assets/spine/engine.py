@@ -50,7 +50,7 @@ class RunSettings:
         worker_bytes: Memory of one worker: deduplication spills what exceeds it to disk, and Ray reserves it.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
-        kept: Work that is kept for the next version of the artifact, and reused from the earlier one; or None.
+        kept: Kept work, reused from the earlier version of the artifact and extended for the next; None keeps nothing.
     """
 
     workers: int = 0
@@ -149,7 +149,8 @@ def adopt_finished_shards(
 ) -> Generator[Receipt]:
     """Yield the receipts of `shards` in order; run unfinished ones with `run_missing`.
 
-    If the settings have kept work, and `work` is given, equal shards of the earlier version count as finished.
+    With kept work in the settings and a `work` function, shards count as finished if the earlier version has tasks of
+    equal digests.
     """
     receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}

@@ -20,7 +20,7 @@ from pipeline_assets.spine.staging import KEPT_TASKS, WORK, Receipt, StagingView
 
 @dataclass(frozen=True)
 class KeptTask:
-    """Finished task of a stage: name, digest by `task_digest`, and `Receipt.to_bytes` as text."""
+    """Finished task of a stage, with its `task_digest` and its receipt in bytes as text."""
 
     stage: str
     name: str
@@ -36,7 +36,7 @@ class KeptWork:
     """Tasks of a build that are kept for the next version.
 
     Attributes:
-        earlier: Folder of the artifact's earlier version, whose kept tasks are reused; None if there is none.
+        earlier: Folder of the artifact's earlier version, whose kept tasks are reused; or None.
     """
 
     earlier: Path | None = None

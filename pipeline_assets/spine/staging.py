@@ -33,7 +33,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Man
 from pipeline_assets.spine.metadata_file import MetadataFile
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
-KEPT_TASKS = "tasks.json"  # in WORK: the seal keeps that folder, see `kept_work`
+KEPT_TASKS = "tasks.json"  # if WORK has this file, the seal keeps WORK, see `kept_work`
 BUILDER = "builder"  # key of the fencing number in the provenance
 PULLED = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
 RECEIPT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
@@ -77,7 +77,7 @@ class OutputFile:
 
 
 NOT_DIGESTED: Mapping[str, bool] = {"digested": False}
-"""Metadata of a dataclass field that `task_digest` omits, since other fields determine what a task reads through it."""
+"""Metadata of a dataclass field that `task_digest` ignores, because other fields determine the content."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def leftover_path(target: Path, role: Role, number: int) -> Path:
 
 
 def kept_folder(target: Path) -> Path:
-    """Return the folder of the work that is kept beside an artifact."""
+    """Return the folder of an artifact's kept work."""
     return target.with_name(f".{target.name}.kept")
 
 

@@ -1,8 +1,8 @@
 """Digests of tasks: tasks with equal digests write equal files in all builds.
 
 A digest covers the function, its arguments, the content of each file among them, and the versions of program and
-libraries. A task that reads a file of its own build has no digest, unless the file is a `StagedInput`: an index, for
-example, names more files than its own content covers.
+libraries. A task that reads a file of its own build has no digest unless the file is a `StagedInput`, because a
+file such as an index can refer to other files that its hash does not cover.
 """
 
 import datetime
@@ -28,7 +28,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 class _NoDigestError(Exception):
-    """Error if an argument has no digest, such as a connection or a folder."""
+    """Error if an argument has no digest, such as a connection or a staged file."""
 
 
 def task_digest(work: Callable[..., object], shard: object, staging: Path) -> str | None:

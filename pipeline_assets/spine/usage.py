@@ -52,7 +52,7 @@ def cpu_seconds() -> float:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return the path itself, or else its nearest parent that exists: on its disk."""
+    """Return the path, or else its nearest existing parent, which is on the same disk."""
     return next(place for place in (path, *path.absolute().parents) if place.exists())
 
 

@@ -67,7 +67,7 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
 
 
 def own_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
-    """Cut a shard's part out of the bitmap `members`: one bit per document, packed."""
+    """Return a shard's slice of the bitmap `members`, one bit per document."""
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
     return np.packbits(bitmap_contains(own_numbers, members)).tobytes()
 
@@ -75,7 +75,7 @@ def own_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
 def write_sets(
     shard: CorpusShard, members: bytes, shingle_words: int, area: str, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the shingle sets of a shard's documents that `own_members` marked.
+    """Write the shingle sets of a shard's documents whose bit is set in `members`.
 
     Files in the folder `area`: the sets and their index; none without such documents. Counts: `compared` documents.
     """

@@ -46,7 +46,7 @@ class RowReader:
         if (missing := (places < 0) | (places >= size)).any():
             raise IndexError(f"row must be below {size:,}, got {rows[missing][0]:,}")
         first, last = self.offsets[places], self.offsets[places + 1]
-        # Each row has a run per segment, then one for padding, which may be empty: 2 segments are the runs 0, 1, 2.
+        # A row has a run per segment, then one for padding, which may be empty: with 2 segments, runs 0, 1 and 2.
         runs = last - first + 1
         is_damaged = (first < 0) | (runs < 1) | (last > len(self.segments))
         if not is_damaged.any():
@@ -92,7 +92,7 @@ _decoder = msgspec.json.Decoder(list[_Segment])
 def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Compute `segments` and `offsets` of a `RowReader` from the lines of an index."""
     counts, lengths = array("q", [0]), array("i")
-    # One row at a time: thousands of them would start a garbage collection, which visits all objects of torch.
+    # Decode one row at a time: thousands of decoded rows would trigger garbage collections, which scan all of torch.
     for row in map(_decoder.decode, itertools.chain.from_iterable(frames)):
         counts.append(len(row))
         lengths.extend([segment.length for segment in row])
