@@ -1,7 +1,8 @@
 """Start of processes in which an import of pandas fails.
 
 Python imports this module first, in every process whose PYTHONPATH has its folder. The stack of the import is appended
-to a file, because some libraries, such as pyarrow, ignore the ImportError.
+to a file, because some libraries, such as pyarrow, ignore the ImportError. A process that loads a publication with
+`datasets` may import pandas, because `datasets` does.
 """
 
 import os
@@ -19,7 +20,7 @@ class Refusal:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         loader: Any = self
-        return ModuleSpec(name, loader) if name == REFUSED else None
+        return ModuleSpec(name, loader) if name == REFUSED and "datasets" not in sys.modules else None
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Leave the creation to Python."""
