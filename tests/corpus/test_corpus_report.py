@@ -164,7 +164,7 @@ def test_it_tells_what_decontamination_found_and_what_is_left_of_each_source(tmp
     lost = len("the river is b high b today")
     assert found["kept"]["sources"]["letters"]["utf8_bytes"] == len(leak["text"]) - lost
     assert found["kept"]["totals"]["estimated_tokens"] < numbers(report)["totals"]["tokens"], "nothing is packed"
-    assert "Tokens without items of evaluation sets are scaled from those of the sources by bytes of text." in page
+    assert "Token counts after decontamination are scaled from those of the sources" in page
     assert "<h2>Contamination</h2>" in page
     assert "<pre>the river is b high b today</pre>" in page
 
@@ -319,7 +319,7 @@ def test_readers_see_a_sign_and_a_sentence_at_estimates(large_root: Path) -> Non
     estimate = numbers(report)["totals"]["estimated_tokens"]
     rounded = f"≈ {round(estimate, 3 - len(str(estimate))):,}"
     assert f"<td>in the sources</td><td class='number'>1,503</td><td class='number'>{rounded}</td>" in page
-    assert "A number with ≈ is an estimate. The tokens of the sources below are counted only in sampled" in words(page)
+    assert "A number with ≈ is an estimate. The tokens of the sources below are estimated from sampled" in words(page)
     assert "numbers: 1,501 documents (estimated)" in page and "pages: 2 documents<" in page
     assert [preview["tokens"][0] for preview in preview_report(report)] == ["≈", "2"]
     assert f"estimated tokens {estimate:,}" in "\n".join(artifact_lines(report))
