@@ -17,9 +17,14 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from measure import cpu_s, machine_line, measure, table
 from pages import installed_pieces
+
+if TYPE_CHECKING:
+    from pipeline_assets.build.recipe import Recipe
+    from pipeline_assets.build.run import Run
 
 ITEMS = 2_000
 ITEM_WORDS = 40
@@ -85,23 +90,30 @@ def recipe(root: Path, name: str, filters: dict[str, object]) -> dict[str, objec
 
 
 def run(root: Path, name: str, workers: int = 0) -> None:
-    """Build a recipe; without workers, write the CPU seconds of its stages to NAME.json."""
+    """Build a recipe; without workers, write its stages' CPU seconds to a file."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the program does, so that it can fork workers
     from pipeline_assets.build.run import Run
-    from pipeline_assets.build.run_targets import run_targets
-    from pipeline_assets.spine import durable
     from pipeline_assets.systems.stage_a import StageARecipe
 
     stage_a = StageARecipe.read(root / "recipes" / f"{name}.yaml")
-    durable.remove(root / "stage_a" / name)
+    seconds = build(stage_a, Run.from_settings(root, os.environ, workers=workers))
+    if not workers:
+        (root / f"{name}.json").write_text(json.dumps(seconds))
+
+
+def build(recipe: "Recipe", run: "Run") -> dict[str, float]:
+    """Build a recipe anew, print all digests, and return the CPU seconds by stage."""
+    from pipeline_assets.build.run_targets import run_targets
+    from pipeline_assets.spine import durable
+
+    durable.remove(run.root / "stage_a" / recipe.name)
     before, seconds = cpu_s(), {}
-    for outcome in run_targets(stage_a.targets(), Run.from_settings(root, os.environ, workers=workers)):
+    for outcome in run_targets(recipe.targets(), run):
         seconds[outcome.target.kind.name.removeprefix("stage_a/")] = cpu_s() - before
         before = cpu_s()
         if outcome.manifest:
             print(outcome.target.kind.name, outcome.manifest.digest)
-    if not workers:
-        (root / f"{name}.json").write_text(json.dumps(seconds))
+    return seconds
 
 
 def bare(root: Path) -> None:
@@ -130,11 +142,16 @@ def bare(root: Path) -> None:
     print(tokens)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_options(description: str | None) -> argparse.Namespace:
+    """Parse `--mb` and `--runs` from the command line."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=130, help="megabytes of text")
     parser.add_argument("--runs", type=int, default=3)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse_options(__doc__)
     from pipeline_assets.spine.usage import folder_bytes
 
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,13 +1,12 @@
-"""Benchmark of a new version of a corpus, of which one file in a hundred is new.
+"""Benchmark of a new version of a corpus in which one file in a hundred is new.
 
     python benchmarks/weeks.py --mb 130 --runs 3
 
-The recipe is that of `stage_a.py`, in shards of 1 MB of text and in one process. Its source has 100 files in the first
-version, which keeps its work, and 101 in the next. The next version is built from nothing and from that work; the
+The recipe equals the one of `stage_a.py`, in shards of 1 MB of text and in one process. Its source has 100 files in the
+first version, which keeps its work, and 101 in the next. The next version is built from scratch and from that work; the
 digests of all its artifacts are equal.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -42,30 +41,18 @@ def prepare(root: Path, text_mb: float) -> int:
 def build(root: Path, flow: str) -> None:
     """Build a version, print its digests, and write the CPU seconds of its stages."""
     from pipeline_assets.build.run import Run
-    from pipeline_assets.build.run_targets import run_targets
-    from pipeline_assets.spine import durable
     from pipeline_assets.systems.stage_a import StageARecipe
 
     first, following = (StageARecipe.read(root / "recipes" / f"{name}.yaml") for name in ("first", "next"))
-    recipe = first if flow == FIRST else following
-    durable.remove(root / "stage_a" / recipe.name)
     run = Run.from_settings(root, os.environ, workers=0)
     if flow != NOTHING:
         run = replace(run, keep_work=True, previous_folder=first.folder if flow == WEEK else None)
-    before, seconds = stage_a.cpu_s(), {}
-    for outcome in run_targets(recipe.targets(), run):
-        seconds[outcome.target.kind.name.removeprefix("stage_a/")] = stage_a.cpu_s() - before
-        before = stage_a.cpu_s()
-        assert outcome.manifest is not None
-        print(outcome.target.kind.name, outcome.manifest.digest)
+    seconds = stage_a.build(first if flow == FIRST else following, run)
     (root / f"{flow}.json").write_text(json.dumps(seconds))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mb", type=int, default=130, help="megabytes of text")
-    parser.add_argument("--runs", type=int, default=3)
-    options = parser.parse_args()
+    options = stage_a.parse_options(__doc__)
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         size = prepare(root, options.mb)

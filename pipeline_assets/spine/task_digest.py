@@ -50,10 +50,8 @@ def _program() -> str:
 
 def _describe(value: object, staging: Path) -> Any:
     """Return a description of a value for JSON, equal only for equal values."""
-    kind, describe = (
-        f"{type(value).__module__}.{type(value).__qualname__}",
-        functools.partial(_describe, staging=staging),
-    )
+    describe = functools.partial(_describe, staging=staging)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
     match value:
         case bool() | int() | float() | str() | None if type(value) in _PLAIN:
             return value
