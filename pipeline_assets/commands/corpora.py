@@ -36,7 +36,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml
-from pipeline_assets.systems import stage_a
+from pipeline_assets.systems import filtered, stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
 
 Proposer = Annotated[
@@ -52,7 +52,7 @@ _CURVE_KEYS = (
     "near.faiss.bits",
     "near.faiss.max_distance",
 )
-_SOURCES, _JOINT_CORPORA = (stage_a.NORMALIZED, stage_a.FILTERED), (stage_a.DEDUPLICATED, stage_a.DECONTAMINATED)
+_SOURCES, _JOINT_CORPORA = (stage_a.NORMALIZED, filtered.FILTERED), (stage_a.DEDUPLICATED, stage_a.DECONTAMINATED)
 
 
 @dataclass(frozen=True, kw_only=True)

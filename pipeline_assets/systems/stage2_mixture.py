@@ -49,7 +49,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Name, RecipeError
-from pipeline_assets.systems import stage_a
+from pipeline_assets.systems import filtered, stage_a
 from pipeline_assets.systems.checks import documents_have_licences, model_is_expected, unknown_tokens_within_limit
 
 
@@ -209,7 +209,7 @@ RAW_CORPUS = Kind(
         artifact_check(no_document_is_outsized, is_blocking=False),
     ),
 )
-FILTERED = replace(stage_a.FILTERED, name="stage2/filtered")
+FILTERED = replace(filtered.FILTERED, name="stage2/filtered")
 
 
 DEDUPLICATED = replace(

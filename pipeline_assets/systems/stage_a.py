@@ -16,7 +16,7 @@ from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_
 from pipeline_assets.build.pins import source_pin
 from pipeline_assets.build.pins.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.build.recipe import Recipe
-from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedRows, FilteredRows
+from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedRows
 from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.build.rows.token_rows import PackedRows
 from pipeline_assets.build.target import Kind, Planner, Target
@@ -26,8 +26,6 @@ from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps, check_caps
 from pipeline_assets.corpus.document_sizes import no_document_is_outsized
-from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all
-from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import check_tag, licence_table
 from pipeline_assets.corpus.normalize import converted
@@ -50,6 +48,7 @@ from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Option, RecipeError
 from pipeline_assets.systems.checks import draws_are_deduplicated, removals_within_caps, unknown_tokens_within_limit
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
+from pipeline_assets.systems.filtered import FILTERED
 
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -234,26 +233,6 @@ NORMALIZED = Kind(
         artifact_check(converted.named_columns_have_values, is_blocking=False),
         artifact_check(no_document_is_outsized, is_blocking=False),
     ),
-)
-
-
-def _filter(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.filters.filter_corpus import filter_corpus
-
-    [normalized], refused = job.upstream, frozenset(job.recipe["refuse_licences"])
-    recipe = FilterRecipe.from_content(job.recipe["filters"])
-    return filter_corpus(job.staging, normalized, recipe, refused, job.run.settings)
-
-
-FILTERED = Kind(
-    "stage_a/filtered",
-    FILTER_STAGE,
-    file_builder(_filter),
-    "Documents of a source that its filters keep; each dropped one is listed with its reason and measured values.",
-    formats=frozenset({"jsonl"}),
-    rows=FilteredRows,
-    keeps_all=lambda recipe: keeps_all(FilterRecipe.from_content(recipe["filters"]), recipe["refuse_licences"]),
-    checks=(FILES, LEDGER),
 )
 
 
