@@ -111,7 +111,10 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"weights": {"notes": "0.75", "pages": "0.35"}}, "weights must sum to 1, got 1.10; correct it"),
+        (
+            {"weights": {"notes": "0.75", "pages": "0.35"}},
+            "weights must sum to 1, got 1.1 (ratios, such as 7 and 3, are allowed); correct it",
+        ),
         ({"weights": {"notes": "0.5", "pagse": "0.5"}}, "source pagse not found; did you mean pages?"),
         ({"num_seqs": 40}, "pack.yaml: pack.num_seqs: 40 rows need 960 tokens of notes, which has "),
         (

@@ -45,7 +45,7 @@ pack:  # every document once; set `weights` by source and `num_seqs` rows for a 
   seq_len: 2048
 """
 _FILTERS = "# filters: {length: {min_words: 20}}  # rules that drop or change documents"
-_REJECTS = '# max_reject_fraction: "0.01"  # a larger share of rejected rows stops the build; default 0.001'
+_REJECTS = "# max_reject_fraction: 0.01  # a larger share of rejected rows stops the build; default 0.001"
 
 
 def pin(

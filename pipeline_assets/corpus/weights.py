@@ -1,15 +1,18 @@
-"""Weights of several sources: decimals that sum to 1."""
+"""Weights of several sources: shares that sum to 1, or ratios such as 7 and 3."""
 
 import decimal
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any
 
 import pydantic
 
 from pipeline_assets.spine.recipe_yaml import section_at
-from pipeline_assets.spine.section import RecipeError
+from pipeline_assets.spine.section import DecimalText, RecipeError
+
+# Shares computed from ratios may be fractions, such as 1/3.
+_WEIGHT = re.compile(r"[0-9]{1,99}(\.[0-9]{1,99})?|[0-9]{1,999}/[1-9][0-9]{0,999}")
 
 
 def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
@@ -24,47 +27,77 @@ def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
     return shares
 
 
-def check_weights(weights: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the weights; raise ValueError unless all are above 0 and they sum to 1."""
+def to_shares(weights: Mapping[str, str]) -> Mapping[str, str]:
+    """Return weights as shares that sum to 1, as decimals if possible.
+
+    Weights that sum to 1 are returned unchanged. If one of the others is 1 or more, all are ratios. Raise ValueError
+    for other sums, and for a weight that is not a number above 0.
+    """
     for source, weight in weights.items():
-        if not _is_positive_decimal(weight):
-            raise ValueError(f"weight of {source} must be a decimal above 0, such as '0.25', got {weight!r}")
-    if wrong := _sum_error(weights.values()):
-        raise ValueError(wrong)
-    return weights
+        if not _is_positive(weight):
+            raise ValueError(f"weight of {source} must be a number above 0, such as 0.25, got {weight!r}")
+    values = {source: Fraction(weight) for source, weight in weights.items()}
+    total = sum(values.values(), Fraction())
+    if total != 1 and all(value < 1 for value in values.values()):
+        raise ValueError(f"weights must sum to 1, got {_to_text(total)} (ratios, such as 7 and 3, are allowed)")
+    return weights if total == 1 else {source: _to_text(value / total) for source, value in values.items()}
 
 
-Weights = Annotated[Mapping[str, str], pydantic.AfterValidator(check_weights)]
+Weights = Annotated[Mapping[str, DecimalText], pydantic.AfterValidator(to_shares)]
 
 
-def _is_positive_decimal(weight: str) -> bool:
-    digits = weight.replace(".", "", 1)
-    return digits.isascii() and digits.isdigit() and weight[0] != "." and weight[-1] != "." and Decimal(weight) > 0
+def _is_positive(weight: str) -> bool:
+    return _WEIGHT.fullmatch(weight) is not None and Fraction(weight) > 0
 
 
-def _sum_error(weights: Collection[str]) -> str | None:
-    """Return an error message if decimals do not sum to 1."""
-    with decimal.localcontext(prec=1 + sum(map(len, weights))):  # enough for each digit of the sum
-        total = sum(map(Decimal, weights), Decimal(0))
-    return None if total == 1 else f"weights must sum to 1, got {total:f}"
+def _to_text(value: Fraction) -> str:
+    """Format a value as a decimal, or as a fraction if no decimal is exact."""
+    digits = len(str(value.numerator)) + value.denominator.bit_length()  # enough for an exact quotient
+    with decimal.localcontext(prec=digits):
+        text = f"{(decimal.Decimal(value.numerator) / value.denominator).normalize():f}"
+    return text if Fraction(text) == value else str(value)
+
+
+def add_missing_weight(recipe: Any, place: tuple[str, ...], sources: Collection[str]) -> Any:
+    """Give the only source without a weight what the other weights lack to 1.
+
+    `recipe` is the content of a recipe file, which need not be valid. It is returned unchanged if the weights sum to 1
+    or more, or if several sources have no weight.
+    """
+    weights, missing = section_at(recipe, *place), _missing_sources(recipe, place, sources)
+    if len(missing) != 1 or not (rest := _rest(weights)):
+        return recipe
+    filled: Any = {**weights, missing[0]: rest}
+    for depth in range(len(place) - 1, -1, -1):
+        filled = {**section_at(recipe, *place[:depth]), place[depth]: filled}
+    return filled
+
+
+def _missing_sources(recipe: Any, place: tuple[str, ...], sources: Collection[str]) -> list[str]:
+    weights = section_at(recipe, *place)
+    return [name for name in dict.fromkeys(sources) if name not in weights] if weights else []
+
+
+def _rest(weights: Mapping[str, Any]) -> str | None:
+    """Return what weights lack to 1; None if they are invalid, or 1 or more."""
+    texts = [*map(str, weights.values())]
+    total = sum(map(Fraction, texts), Fraction()) if all(map(_is_positive, texts)) else Fraction(1)
+    return _to_text(1 - total) if total < 1 else None
 
 
 def check_recipe_weights(
     recipe: Mapping[str, Any], place: tuple[str, ...], sources: Collection[str], *, require_all: bool
 ) -> Iterator[RecipeError]:
-    """Yield the errors of the weights at a place in a recipe, before its validation.
+    """Yield the errors of the names at a place in a recipe that has weights.
 
-    Weights must name sources; with `require_all`, every source needs a weight if any has one. If all weights are text,
-    their sum is not checked here, because the recipe section checks it.
+    Weights must name sources. With `require_all`, every source needs a weight if any has one, unless the only other
+    source gets the rest.
     """
-    weights = section_at(recipe, *place)
-    numbers = [*map(str, weights.values())]
-    if numbers != [*weights.values()] and all(map(_is_positive_decimal, numbers)) and (wrong := _sum_error(numbers)):
-        yield RecipeError(place, wrong, "correct the weights")
+    weights, missing = section_at(recipe, *place), _missing_sources(recipe, place, sources)
     for name in weights:
         if name not in sources:
             what = f"{name} has a weight but is not a source"
             yield RecipeError((*place, name), what, "correct the name, or remove it")
-    for name in sources:
-        if require_all and weights and name not in weights:
+    if require_all and not (len(missing) == 1 and _rest(weights)):
+        for name in missing:
             yield RecipeError(place, f"source {name} has no weight", f"add one, or remove `{place[-1]}`")

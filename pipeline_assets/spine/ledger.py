@@ -136,7 +136,7 @@ def check_rejects(
         above = f"above `max_reject_fraction` {max_fraction}"
         what = f"{rejects:,} of {rows:,} rows are rejected ({reasons}), {above} (the first: {examples})"
         enough = next((limit for limit in _LIMITS if rejects <= Fraction(limit) * rows), "1")
-        accept = f'set `max_reject_fraction` in the recipe to "{enough}" to accept these rejects'
+        accept = f"set `max_reject_fraction` in the recipe to {enough} to accept these rejects"
         raise InputError(what, where, f"{advice(first_reject)}, or {accept}")
 
 

@@ -1,5 +1,7 @@
 """Sections of recipes: frozen models that refuse unknown keys."""
 
+import decimal
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +32,21 @@ def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterVal
 
 _NAME_RULE = "must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit"
 Name = Annotated[str, text_rule(re.compile(r"[a-z0-9][a-z0-9_.-]*").fullmatch, _NAME_RULE)]
-Decimal = Annotated[str, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, "must be a decimal number, such as 0.3")]
+
+
+def _decimal_text(value: object) -> object:
+    """Return a number as its shortest exact decimal text; any other value unchanged."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return value
+    text = f"{decimal.Decimal(repr(value)):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+DecimalText = Annotated[str, pydantic.BeforeValidator(_decimal_text, json_schema_input_type=str | int | float)]
+"""Text that a recipe may write as a number; quoted text keeps its digits."""
+Decimal = Annotated[
+    DecimalText, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, "must be a decimal number, such as 0.3")
+]
 Share = Annotated[Decimal, text_rule(lambda fraction: Fraction(fraction) <= 1, "must be at most 1")]
 
 
@@ -57,7 +73,7 @@ MaxRejectShare = Annotated[Share, Option("Maximum share of rejected rows; a larg
 class RecipeSection(pydantic.BaseModel):
     """Frozen section of a recipe.
 
-    Unknown keys are errors. Fractions are decimal strings, since floats are not allowed.
+    Unknown keys are errors. Fractions are decimal strings, which a recipe may write as numbers.
 
     Attributes:
         LATER_KEYS: Keys that a later version of the program added. While such a key has its default value, it is not

@@ -41,10 +41,10 @@ from pipeline_assets.corpus.readers.source_folder import input_folder
 from pipeline_assets.corpus.snapshot.convert_pinned import convert_hub_rows
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
-from pipeline_assets.corpus.weights import check_recipe_weights
+from pipeline_assets.corpus.weights import add_missing_weight, check_recipe_weights
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.recipe_yaml import section_at, sections_at
+from pipeline_assets.spine.recipe_yaml import sections_at
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Option, RecipeError
 from pipeline_assets.systems.checks import draws_are_deduplicated, removals_within_caps, unknown_tokens_within_limit
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
@@ -91,18 +91,13 @@ class StageARecipe(Recipe):
         yield from check_recipe_weights(values, ("pack", "weights"), sources, require_all=True)
         if root is not None:
             yield from source_kinds.check_folders(values, root)
-        outputs, seen = section_at(values, "outputs"), values.get("seen")
-        place = Path(str(outputs.get("normalized_dir")))
-        if place.name in {kind.step for kind in KINDS if kind is not NORMALIZED}:
-            what = f"the folder name {place.name} is reserved for another artifact"
-            yield RecipeError(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
-        stores = [Path(str(folder)).name for folder in seen] if isinstance(seen, list) else []
-        for name in dict.fromkeys(name for name in stores if stores.count(name) > 1):
-            yield RecipeError(("seen",), f"two stores in `seen` have the name {name}", "rename one of them")
-        for value, location in ((seen, ("seen",)), (outputs.get("signatures"), ("outputs", "signatures"))):
-            if value and values.get("dedup") is None:
-                key = ".".join(location)
-                yield RecipeError(location, f"`{key}` requires `dedup`", f"add `dedup`, or remove `{key}`")
+        yield from source_kinds.check_outputs(values, {kind.step for kind in KINDS if kind is not NORMALIZED})
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _add_missing_weight(cls, values: Mapping[str, Any]) -> Any:
+        names = [str(section.get("source")) for _, section in sections_at(values, "sources")]
+        return add_missing_weight(values, ("pack", "weights"), names)
 
     def warnings(self) -> Iterator[str]:
         yield from super().warnings()

@@ -45,5 +45,5 @@ def test_the_error_counts_them_shows_the_first_five_and_says_what_to_do() -> Non
         "(the first: a.parquet row 0: empty_text; "
         "a.parquet row 1: empty_text; a.parquet row 2: empty_text; a.parquet row 3: empty_text; "
         "a.parquet row 4: empty_text); "
-        'check those rows, or set `max_reject_fraction` in the recipe to "0.5" to accept these rejects'
+        "check those rows, or set `max_reject_fraction` in the recipe to 0.5 to accept these rejects"
     )

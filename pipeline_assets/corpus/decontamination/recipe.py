@@ -15,6 +15,7 @@ import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import fraction_above_zero
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
+from pipeline_assets.corpus.readers.column_recipe import Patterns
 from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, listed_files
 from pipeline_assets.corpus.stores.object_source import SourcePath
@@ -24,6 +25,7 @@ from pipeline_assets.spine.section import Decimal, Name, RecipeSection, reject_d
 
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
 CONTAMINATED_FILE = f"contaminated{SUFFIX}"
+_MIN_ITEM_WORDS = 8
 _SAMPLES = 3  # documents shown of each evaluation set
 
 
@@ -45,7 +47,7 @@ class DecontaminationRecipe(RecipeSection):
     Attributes:
         ngram_words: Words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
         min_item_words: Items with fewer words are ignored. Of the others, items with fewer than `ngram_words` words are
-            searched as a whole.
+            searched as a whole. Default: 8, the smallest n-gram of GPT-3, or `ngram_words` if that is smaller.
         min_item_overlap: Smallest fraction of an item's n-grams that contaminates a document.
         max_items_per_ngram: N-grams that occur in more items are ignored, because common phrases of questions identify
             no item. Items with the same words count as one item.
@@ -54,7 +56,9 @@ class DecontaminationRecipe(RecipeSection):
     """
 
     ngram_words: int = pydantic.Field(13, ge=1, le=100)
-    min_item_words: int = pydantic.Field(ge=1)
+    min_item_words: int = pydantic.Field(
+        default_factory=lambda earlier: min(_MIN_ITEM_WORDS, earlier.get("ngram_words", _MIN_ITEM_WORDS)), ge=1
+    )
     min_item_overlap: Annotated[Decimal, fraction_above_zero("the overlap")] = "0.5"
     max_items_per_ngram: int = pydantic.Field(10, ge=1)
     action: Literal["drop", "cut"] = "drop"
@@ -96,7 +100,7 @@ class EvaluationRecipe(RecipeSection):
     """
 
     name: str
-    files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+    files: Patterns
     columns: EvaluationColumns | None = None
     text_unit: TextUnit | None = None
 

@@ -1,7 +1,7 @@
 """Sections of a stage A recipe for its outputs and for each kind of source."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licence_texts import licence_texts_fingerprint
 from pipeline_assets.corpus.licences import check_tag, licence_table
-from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns
+from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns, split_patterns
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, matches_name
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
@@ -199,6 +199,25 @@ def _strings(values: object) -> list[str]:
     return [value for value in values if isinstance(value, str)] if isinstance(values, list | tuple) else []
 
 
+def check_outputs(recipe: Mapping[str, Any], reserved: Collection[str]) -> Iterator[RecipeError]:
+    """Yield the errors of `outputs` and `seen` in a recipe, which need not be valid.
+
+    `reserved` are the folder names of other artifacts.
+    """
+    outputs, seen = section_at(recipe, "outputs"), recipe.get("seen")
+    place = Path(str(outputs.get("normalized_dir")))
+    if place.name in reserved:
+        what = f"the folder name {place.name} is reserved for another artifact"
+        yield RecipeError(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
+    stores = [Path(str(folder)).name for folder in seen] if isinstance(seen, list) else []
+    for name in dict.fromkeys(name for name in stores if stores.count(name) > 1):
+        yield RecipeError(("seen",), f"two stores in `seen` have the name {name}", "rename one of them")
+    for value, location in ((seen, ("seen",)), (outputs.get("signatures"), ("outputs", "signatures"))):
+        if value and recipe.get("dedup") is None:
+            key = ".".join(location)
+            yield RecipeError(location, f"`{key}` requires `dedup`", f"add `dedup`, or remove `{key}`")
+
+
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
     """Yield an error for each missing folder or file, and for missing columns.
 
@@ -227,7 +246,7 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
     with contextlib.suppress(InputError, pydantic.ValidationError):  # the readers report these errors
-        for position, pattern in enumerate(_strings(patterns)):
+        for position, pattern in enumerate(_strings(split_patterns(patterns))):
             try:
                 files += list_files(folder, [pattern])
             except UsageError as error:

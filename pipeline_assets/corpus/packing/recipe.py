@@ -11,7 +11,7 @@ import pydantic
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
-from pipeline_assets.corpus.weights import check_weights
+from pipeline_assets.corpus.weights import Weights
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import Option, RecipeSection, SourceCaps
 
@@ -53,7 +53,7 @@ class PackRecipe(RecipeSection):
         strategy: `sequential` cuts documents at the ends of rows and needs no padding; `best_fit` cuts only documents
             that are longer than a row, and pads.
         seed: Seed of the order of draws and rows.
-        weights: Share of each source in the tokens; None draws as much of each source as its cap allows.
+        weights: Share of each source in the tokens, or ratios; None draws as much of each source as its cap allows.
         max_epochs: Caps on the epochs of each source.
         tokenizer: Tokenizer of all texts.
         boundaries: Whether to also write arrays with the positions of documents in rows, for attention masks.
@@ -65,15 +65,10 @@ class PackRecipe(RecipeSection):
     )
     strategy: Strategy = "best_fit"
     seed: int = pydantic.Field(1, ge=0)
-    weights: Mapping[str, str] | None = None
+    weights: Weights | None = None
     max_epochs: EpochCaps = EpochCaps(every_source="1")
     tokenizer: AnyTokenizerRecipe = HarmonyRecipe()
     boundaries: bool = False
-
-    @pydantic.field_validator("weights")
-    @classmethod
-    def _are_shares(cls, weights: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        return None if weights is None else check_weights(weights)
 
     @pydantic.field_validator("max_epochs")
     @classmethod
@@ -89,11 +84,6 @@ class ResolvedPack(PackRecipe):
 
     num_seqs: int
     weights: Mapping[str, str]
-
-    @pydantic.field_validator("weights")
-    @classmethod
-    def _are_shares(cls, weights: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        return weights
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.parallel_text.pairs import Languages
+from pipeline_assets.corpus.readers.column_recipe import Patterns
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.json_lines import json_rows
 from pipeline_assets.corpus.readers.lines import lines
@@ -41,7 +42,7 @@ class PairSource(RecipeSection):
     revision: Annotated[str, pydantic.Field(pattern=COMMIT_PATTERN)] | None = None
     path: str | None = None
     splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = ("train", "validation")
-    files: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+    files: Patterns
 
     @pydantic.field_validator("splits")
     @classmethod

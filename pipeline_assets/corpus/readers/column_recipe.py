@@ -26,7 +26,16 @@ class ColumnMap(RecipeSection):
     created_at: str | None = None
 
 
-Patterns = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+def split_patterns(patterns: object) -> object:
+    """Return the patterns of a text with one pattern a line; a list unchanged."""
+    return [line.strip() for line in patterns.splitlines() if line.strip()] if isinstance(patterns, str) else patterns
+
+
+Patterns = Annotated[
+    tuple[str, ...],
+    pydantic.Field(strict=False, min_length=1),
+    pydantic.BeforeValidator(split_patterns, json_schema_input_type=tuple[str, ...] | str),
+]
 """File patterns, relative to the source's folder (see `list_files`); on a hub, in fnmatch syntax."""
 Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
 

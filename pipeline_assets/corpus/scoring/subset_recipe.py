@@ -11,15 +11,13 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import Decimal, RecipeSection
 
 SUBSETS_STAGE = StageVersion("nemotron_training_subsets", 2)
-Percentile = Annotated[Decimal, pydantic.BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 
 
 class SubsetRule(RecipeSection):
     """Rule that selects the rows of a subset.
 
     Attributes:
-        percentile: Lowest and highest `percentile_within_split`, both included: integers from 0 to 100, or decimal
-            strings.
+        percentile: Lowest and highest `percentile_within_split`, both included: numbers from 0 to 100.
         where: Conditions that must all hold, in SQL over the columns of a row; see `parse_condition`.
         max_rows: Maximum number of rows over all splits; None for all.
         balance: Whether domains (`meta_domain`; no domain counts as one) get equal shares of `max_rows`; shares that
@@ -27,7 +25,7 @@ class SubsetRule(RecipeSection):
             the smallest one has.
     """
 
-    percentile: Annotated[tuple[Percentile, Percentile], pydantic.Field(strict=False)] = ("0", "100")
+    percentile: Annotated[tuple[Decimal, Decimal], pydantic.Field(strict=False)] = ("0", "100")
     where: Annotated[tuple[Condition, ...], pydantic.Field(strict=False)] = ()
     max_rows: int | None = pydantic.Field(default=None, ge=1)
     balance: bool = False

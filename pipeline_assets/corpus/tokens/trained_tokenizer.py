@@ -5,6 +5,7 @@ sha256 of the model; `tokenizer.json`, figures of the sample and of each corpus,
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,7 +97,7 @@ def shares_are_kept(tokenizer: Artifact) -> Verdict:
     short = [
         f"{name} has {drawn[name]:,} of {requested:,.0f} bytes"
         for name, share in recipe["sources"].items()
-        if drawn[name] < _MIN_PART_OF_SHARE * (requested := float(share) * recipe["sample_bytes"])
+        if drawn[name] < _MIN_PART_OF_SHARE * (requested := float(Fraction(share)) * recipe["sample_bytes"])
     ]
     return Verdict(not short, "; ".join(short) or "every corpus has its share of the sample")
 

@@ -36,11 +36,8 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
             {"percentile": [0, 101]},
             "`rules.mine.percentile` is [0, 101]: write the lower percentile first, and at most 100",
         ),
-        ({"percentile": [-1, 5]}, "`rules.mine.percentile.0` must be a decimal number, such as 0.3, got '-1'"),
-        (
-            {"percentile": [0, 2.5]},
-            "`rules.mine.percentile.1` must be text, got 2.5; put it in quotes",
-        ),
+        ({"percentile": [-1, 5]}, "`rules.mine.percentile.0` must be a decimal number, such as 0.3, got -1"),
+        ({"percentile": [0, "2.5 %"]}, "`rules.mine.percentile.1` must be a decimal number, such as 0.3, got '2.5 %'"),
         ({"percentile": [30, 25]}, "`rules.mine.percentile` is [30, 25]: write the lower percentile first"),
         ({"where": ["nll_mean > 1"]}, "unknown column nll_mean"),
         ({"max_rows": 0}, "`rules.mine.max_rows` must be >= 1, got 0"),

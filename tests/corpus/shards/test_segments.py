@@ -144,7 +144,7 @@ def test_corpora_that_can_t_be_read_together_are_refused(corpora: dict[str, Arti
         ([], "at least 1 item"),
         ([TWO[0], TWO[0]], "there are two segments first: give each its own name"),
         ([TWO[0] | {"weights": {"a": "0.5", "b": "0.4"}}], "weights must sum to 1, got 0.9"),
-        ([TWO[0] | {"weights": {"a": "1.5"}}], "weights must sum to 1, got 1.5"),
+        ([TWO[0] | {"weights": {"a": "0.5"}}], "weights must sum to 1, got 0.5"),
         ([TWO[0] | {"tokens": 0}], "greater than or equal to 1"),
     ],
 )

@@ -55,7 +55,7 @@ def test_rejects_above_the_limit_stop_the_build_and_the_first_five_are_shown(tak
 
     shown = "; ".join(f"a.parquet row {row}: no_text (null)" for row in range(5))
     what = f"6 of 100 rows are rejected (6 no_text), above `max_reject_fraction` 0.001 (the first: {shown})"
-    accept = 'set `max_reject_fraction` in the recipe to "0.1" to accept these rejects'
+    accept = "set `max_reject_fraction` in the recipe to 0.1 to accept these rejects"
     assert told.startswith(str(tmp_path / "data/corpora/pages"))
     assert told.endswith(f": {what}; check those rows, or {accept}")
 
