@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS, REMOVED
@@ -46,6 +46,15 @@ class Program(TyperGroup):
             check_log_form(os.environ)
         commands = [words for helps in COMMANDS.values() for words in helps]
         return super().resolve_command(ctx, expand_group(args, GROUPS, commands))
+
+    def get_params(self, ctx: Any) -> Any:
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            if (
+                isinstance(parameter, TyperOption) and parameter.name == "show_completion"
+            ):  # its own help takes two lines
+                parameter.help = "Print completion for the current shell."
+        return parameters
 
 
 app = typer.Typer(

@@ -47,6 +47,7 @@ COMMANDS = {
         "diff": "Compare two artifacts, down to their documents.",
     },
     "commands.trace": {"trace": "Trace a token or document to its source row, or back."},
+    "commands.dropped": {"dropped": "List the rows that an artifact dropped or rejected, by reason."},
     "commands.peek": {"peek": "Show a row as a trainer reads it, or a document."},
     "commands.fates": {
         "stage-a why": "Show why a document was kept or dropped.",

@@ -1,7 +1,7 @@
 """JSON lines in zstd, written with hashes and read in blocks of whole lines."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -76,15 +76,31 @@ def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
 
 def read_line(path: Path, row: int, struct: type[T]) -> T:
     """Decode line `row`, from 0; a missing or invalid line is an InputError."""
-    first_row = 0
+    return read_chosen_lines([(path, row)], struct)[path, row]
+
+
+def read_chosen_lines(places: Iterable[tuple[Path, int]], struct: type[T]) -> dict[tuple[Path, int], T]:
+    """Decode lines by file and row; each file is read once, up to the last of its lines."""
+    rows_by_path: dict[Path, set[int]] = {}
+    for path, row in places:
+        rows_by_path.setdefault(path, set()).add(row)
+    return {(path, row): line for path, rows in rows_by_path.items() for row, line in _chosen_lines(path, rows, struct)}
+
+
+def _chosen_lines(path: Path, chosen: set[int], struct: type[T]) -> Iterator[tuple[int, T]]:
+    first_row, last_row = 0, max(chosen)
     for block in read_line_blocks(path):
-        rows = block.count(b"\n")
-        if row < first_row + rows:
+        next_first_row = first_row + block.count(b"\n")
+        rows = sorted(row for row in chosen if first_row <= row < next_first_row)
+        lines = block.split(b"\n") if rows else []
+        for row in rows:
             try:
-                return msgspec.json.decode(block.split(b"\n", row - first_row + 1)[row - first_row], type=struct)
+                yield row, msgspec.json.decode(lines[row - first_row], type=struct)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 what = f"row {row} is not a {struct.__name__} ({error})"
                 raise InputError(what, path, "run `corpusmill verify` on its folder") from None
-        first_row += rows
-    what = f"row {row:,} not found, because the file has {first_row:,} rows"
+        first_row = next_first_row
+        if first_row > last_row:
+            return
+    what = f"row {last_row:,} not found, because the file has {first_row:,} rows"
     raise InputError(what, path, "run `corpusmill verify` on its folder")

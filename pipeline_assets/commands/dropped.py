@@ -1,0 +1,109 @@
+"""The command `dropped`, which lists dropped and rejected rows."""
+
+import contextlib
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline_assets.commands import terminal
+from pipeline_assets.spine.artifact import Artifact, open_artifact, require_manifest
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.visible import IN_ONE_LINE
+
+if TYPE_CHECKING:
+    from pipeline_assets.corpus.dropped_rows import DroppedRow
+
+_TEXT_CHARACTERS = 300
+_MAX_COUNTED_BYTES = 1 << 24  # before a line whose number is shown, as lines are counted from the file's start
+
+
+def dropped(
+    folder: Annotated[Path, typer.Argument(help="Folder of an artifact that drops or rejects rows.")],
+    reason: Annotated[str | None, typer.Option(help="List only rows with this reason.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Number of rows to list.")] = 20,
+    text: Annotated[bool, typer.Option("--text", help="Show the beginning of each text.")] = False,
+    data: terminal.OptionalRoot = None,
+    as_json: terminal.AsJson = False,
+) -> None:
+    """List the rows that an artifact dropped or rejected, by reason.
+
+    Example: corpusmill dropped data/stage_a/notes/filtered/notes --reason few_words --text
+    """
+    from msgspec.structs import asdict
+
+    from pipeline_assets.corpus.dropped_rows import dropped_rows
+
+    require_manifest(folder)
+    artifact = open_artifact(folder)
+    if "ledger" not in artifact.manifest.identity.counts:
+        raise UsageError("this artifact counts no rows", folder, "choose a folder of documents, rows or tokens")
+    ledger = artifact.manifest.identity.ledger
+    reasons = {name: count for _, name, count in ledger.other_outcomes() if name and reason in (None, name)}
+    if reason is not None and not reasons:
+        known = ", ".join(name for _, name, _ in ledger.other_outcomes() if name)
+        fix = f"choose one of {known}" if known else "omit it: no row was dropped or rejected"
+        raise UsageError(f"no row has the reason {reason!r}", "--reason", fix)
+    with forbid_replacement(folder):
+        matching = (row for row in dropped_rows(artifact) if row.reason in reasons)
+        rows = list(itertools.islice(matching, limit if reasons else 0))
+        listed = [*zip(rows, _places(artifact, rows, Lineage(terminal.data_root(folder, data)), text), strict=True)]
+    lines = [f"{folder}: {ledger}"]
+    lines += [f"  {count:>9,} {f'{fate}: {name}' if name else fate}" for fate, name, count in ledger.other_outcomes()]
+    lines += [line.translate(IN_ONE_LINE) for entry in listed for line in _row_lines(*entry, text)]
+    shown, more = Counter(row.reason for row in rows), sum(reasons.values()) - len(rows)
+    if more and len(rows) == limit:
+        lines.append(f"and {more:,} more; --limit sets how many are listed, --reason selects one reason")
+    elif more:
+        unlisted = ", ".join(name for name in reasons if not shown[name])
+        lines.append(f"counted, but not listed row by row: {unlisted}")
+    content = [
+        {**asdict(row), "place": place} | ({"text": shown and shown[:_TEXT_CHARACTERS]} if text else {})
+        for row, (place, shown) in listed
+    ]
+    terminal.answer(as_json, {"folder": folder, "ledger": ledger.to_json(), "rows": content}, lines)
+
+
+def _places(
+    artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, with_text: bool
+) -> Iterator[tuple[str, str | None]]:
+    """Yield each row's text and place, which is in its source file if that is known."""
+    from pipeline_assets.build.rows.source_listing import find_listing, input_for_source
+    from pipeline_assets.build.rows.source_record import read_record
+    from pipeline_assets.build.rows.source_row import LocalRow, format_place
+    from pipeline_assets.build.run import open_hub
+    from pipeline_assets.corpus.document import Document
+    from pipeline_assets.corpus.formats.jsonl_zst import read_chosen_lines
+
+    shards = {}
+    for row in rows:
+        digest = input_for_source(artifact.manifest, row.source)["digest"]
+        if row.doc_id and digest in lineage:
+            shards[row] = lineage.locate(digest).path(row.file), row.row
+    documents = read_chosen_lines(shards.values(), Document)
+    for row in rows:
+        file, number, place, text = row.file, row.row, f"{row.file} row {row.row:,}", None
+        if (document := documents.get(shards.get(row, (Path(), 0)))) is not None:
+            file, number, text = document.meta.source_file, document.meta.source_row, document.text
+        with contextlib.suppress(InputError):  # an input is missing, or has changed
+            listing = find_listing(lineage, artifact, row.source or artifact.folder.name)
+            listing.file_entry(file)  # raises if the file is a shard
+            place = str(source := listing.row(file, number))
+            if isinstance(source, LocalRow) and number < _MAX_COUNTED_BYTES:
+                line = format_place(source)
+                place += "" if line.startswith("row ") else f", {line}"
+            if with_text and document is None and isinstance(source, LocalRow):
+                text = read_record(source, open_hub(lineage.root, os.environ)).decode(errors="replace")
+        yield place, text
+
+
+def _row_lines(row: "DroppedRow", place: tuple[str, str | None], with_text: bool) -> Iterator[str]:
+    yield "  ".join(filter(None, (row.reason, row.detail.removeprefix(f"{row.reason} "), row.doc_id, place[0])))
+    if with_text:
+        yield f"    {'(only its source has the text)' if place[1] is None else place[1][:_TEXT_CHARACTERS]}"

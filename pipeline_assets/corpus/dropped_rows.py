@@ -1,0 +1,48 @@
+"""Dropped and rejected rows of an artifact of any kind, with their reasons."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pipeline_assets.corpus.decontamination.recipe import CONTAMINATED_FILE, read_contaminated
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, read_decisions
+from pipeline_assets.corpus.document_shards import REJECTS_FILE
+from pipeline_assets.corpus.filters.verdict import DROPPED_FILE, FILTER_STAGE, read_dropped
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.ledger import Reject
+
+
+class DroppedRow(msgspec.Struct, frozen=True):
+    """Input row without output.
+
+    Attributes:
+        detail: Measurement, kept duplicate or evaluation item of a dropped document; detail of a reject.
+        file, row: Place in the input: a shard of the upstream corpus if the row has a `doc_id`, else a source file.
+        source: Source of a document in a corpus of several sources.
+    """
+
+    reason: str
+    detail: str
+    file: str
+    row: int
+    doc_id: str = ""
+    source: str = ""
+
+
+def dropped_rows(artifact: Artifact) -> Iterator[DroppedRow]:
+    """Yield the rows that an artifact lists as dropped, then those listed as rejected."""
+    files = {file.path for file in artifact.manifest.identity.files}
+    is_filtered = artifact.manifest.identity.stage.name == FILTER_STAGE.name
+    for dropped in read_dropped(artifact) if is_filtered else ():
+        yield DroppedRow(dropped.reason, str(dropped), dropped.shard, dropped.row, dropped.doc_id)
+    for entry in read_decisions(artifact) if DECISIONS_FILE in files else ():
+        if entry.decision != "kept":
+            detail = f"of {entry.duplicate_of}, similarity {entry.similarity or 1:.4f}"
+            yield DroppedRow(entry.decision, detail, entry.shard, entry.row, entry.doc_id, entry.source)
+    for line in read_contaminated(artifact) if CONTAMINATED_FILE in files else ():
+        if line.action == "dropped":
+            yield DroppedRow(line.reason, str(line), line.shard, line.row, line.doc_id, line.source)
+    for name in (() if is_filtered else (DROPPED_FILE,)) + (REJECTS_FILE,):
+        for reject in read_structs(artifact.path(name), Reject) if name in files else ():
+            yield DroppedRow(reject.reason, reject.detail, reject.file, reject.row)

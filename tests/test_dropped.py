@@ -1,0 +1,156 @@
+"""`corpusmill dropped`: the rows that an artifact did not keep, by reason, with their places and texts."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_results import Corpusmill, refused
+from document_corpus import numbered
+from nemotron_build import build as build_nemotron
+from nemotron_build import offline, write_nemotron
+from stage_a_build import build, local_source, recipe_of, step
+from stage_a_sources import with_decontamination, with_dedup, write_quiz
+
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.engine import RunSettings
+
+LEAK = "the tide turns at noon and the boats come home to the old stone quay"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with a bad line, two short notes, a copy, a near duplicate and a leaked item."""
+    root = tmp_path_factory.mktemp("dropped")
+    notes = [{"text": numbered(100 * number, 40), "key": f"note-{number}"} for number in range(4)]
+    notes += [{"text": "Short.", "key": "short-0"}, {"text": None, "key": "none"}]
+    notes += [{"text": "Short\n<b>too</b>.", "key": "short-1"}, {"text": f"{numbered(900, 30)} {LEAK}", "key": "leak"}]
+    pages = [{"text": numbered(100, 40), "key": "copy"}, {"text": f"{numbered(200, 40)} end", "key": "near"}]
+    pages.append({"text": numbered(5000, 40), "key": "own"})
+    changes: dict[str, Any] = {"filters": {"length": {"min_words": 3}}, "max_reject_fraction": "0.5"}
+    sources = [local_source(root, name, rows, **changes) for name, rows in (("notes", notes), ("pages", pages))]
+    sections: dict[str, Any] = {}
+    with_dedup(sections)
+    write_quiz(root / "quiz", [LEAK])
+    with_decontamination(sections, str(root / "quiz"))
+    del sections["decontamination"]["cut"]
+    sections["decontamination"]["action"] = "drop"
+    build(recipe_of(*sources, **sections), root)
+    return root
+
+
+def test_counts_by_reason_come_first_then_each_row_with_its_file_and_line(corpusmill: Corpusmill, root: Path) -> None:
+    folder, file = step(root, "filtered", "notes"), root / "sources" / "notes" / "rows.jsonl"
+    at = file.read_bytes().index(b'{"text": "Short\\n')
+
+    result = corpusmill("dropped", folder, "--text")
+
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[:2] == [f"{folder}: 7 in = 5 out + 2 dropped + 0 rejected", "          2 dropped: few_words"]
+    assert lines[2].startswith(f"few_words  1 < 3  short-0  {file}#") and lines[2].endswith(")")
+    assert lines[3:] == [
+        "    Short.",
+        f"few_words  2 < 3  short-1  {file}#{at}, line 7 (byte {at:,})",
+        "    Short⏎<b>too</b>.",
+    ]
+
+
+def test_a_place_can_be_pasted_into_trace(corpusmill: Corpusmill, root: Path) -> None:
+    [row, _] = json.loads(corpusmill("dropped", step(root, "filtered", "notes"), "--json").stdout)["rows"]
+
+    back = corpusmill("trace", "--source", row["place"].partition(",")[0], "--data", root)
+
+    assert "document  short-0\n" in back.stdout and "dropped: few_words 1 < 3" in back.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "rows"),
+    [
+        ("normalized", "notes", [("no_text", "null", "", '{"text": null, "key": "none"}')]),
+        (
+            "deduplicated",
+            "mixed",
+            [
+                ("exact_duplicate", "of note-1, similarity 1.0000", "copy", numbered(100, 40)),
+                ("near_duplicate", "of note-2, similarity 0.9000", "near", f"{numbered(200, 40)} end"),
+            ],
+        ),
+        ("decontaminated", "mixed", [("contaminated", "quiz q-0", "leak", f"{numbered(900, 30)} {LEAK}")]),
+    ],
+)
+def test_every_kind_that_drops_rows_lists_them_with_reason_id_and_text(
+    corpusmill: Corpusmill, root: Path, kind: str, source: str, rows: list[tuple[str, str, str, str]]
+) -> None:
+    listed = json.loads(corpusmill("dropped", step(root, kind, source), "--json", "--text").stdout)["rows"]
+
+    assert [(row["reason"], row["doc_id"], row["text"]) for row in listed] == [
+        (reason, doc_id, text[:300]) for reason, _, doc_id, text in rows
+    ]
+    for row, (_, detail, _, _) in zip(listed, rows, strict=True):
+        assert row["detail"].startswith(detail[: detail.find(".") + 2] if "similarity" in detail else detail)
+        assert Path(row["place"].partition("#")[0]).is_file()
+
+
+def test_reason_and_limit_choose_what_is_listed_and_say_how_many_more(corpusmill: Corpusmill, root: Path) -> None:
+    folder = step(root, "deduplicated", "mixed")
+
+    near = json.loads(corpusmill("dropped", folder, "--reason", "near_duplicate", "--json").stdout)["rows"]
+    first = corpusmill("dropped", folder, "--limit", 1).stdout.splitlines()
+    none = corpusmill("dropped", folder, "--limit", 0).stdout.splitlines()
+
+    assert [row["doc_id"] for row in near] == ["near"]
+    more = "more; --limit sets how many are listed, --reason selects one reason"
+    assert (len(first), first[-1]) == (5, f"and 1 {more}")
+    assert (len(none), none[-1]) == (4, f"and 2 {more}")
+
+
+def test_reasons_without_rows_in_a_file_are_named(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    beer = step(stage_a_root, "normalized", "beer.stackexchange.com")
+
+    lines = corpusmill("dropped", beer).stdout.splitlines()
+
+    assert lines[-1] == "counted, but not listed row by row: low_question_score"
+    assert "         18 dropped: low_question_score" in lines
+
+
+def test_rows_of_conversations_are_listed_too(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    build_nemotron(write_nemotron(tmp_path), root, offline(tmp_path / "cache"), RunSettings())
+    folders = [path.parent for path in sorted(root.glob("nemotron/*/deduplicated/**/manifest.json"))]
+    folder = next(folder for folder in folders if open_artifact(folder).manifest.identity.ledger.dropped)
+
+    answer = json.loads(corpusmill("dropped", folder, "--json").stdout)
+
+    reasons = [row["reason"] for row in answer["rows"]]
+    assert {reason: reasons.count(reason) for reason in reasons} == answer["ledger"]["dropped"]
+    assert all("#" in row["place"] for row in answer["rows"])
+
+
+def test_without_its_input_a_row_has_its_shard_and_no_text(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "stage_a" / "mixed" / "filtered" / "notes"
+    shutil.copytree(step(root, "filtered", "notes"), copy)
+
+    lines = corpusmill("dropped", copy, "--text").stdout.splitlines()
+
+    assert lines[2:4] == [
+        "few_words  1 < 3  short-0  shards/00000.jsonl.zst row 4",
+        "    (only its source has the text)",
+    ]
+
+
+def test_wrong_use_is_one_line_that_says_what_there_is(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
+    folder, kept_all = step(root, "deduplicated", "mixed"), step(root, "normalized", "pages")
+    cases = {
+        (folder, "--reason", "x"): "--reason: no row has the reason 'x'; choose one of exact_duplicate, near_duplicate",
+        (kept_all, "--reason", "x"): "--reason: no row has the reason 'x'; omit it: no row was dropped or rejected",
+        (step(root, "raw", "notes"),): f"{step(root, 'raw', 'notes')}: this artifact counts no rows; "
+        "choose a folder of documents, rows or tokens",
+        (tmp_path,): f"{tmp_path}: nothing is sealed here (no manifest.json); pass the folder of a finished artifact",
+        (tmp_path / "none",): f"{tmp_path / 'none'}: folder not found; pass the folder of a finished artifact",
+        (folder, "--limit", "-1"): "--limit: must be at least 0, got '-1'; see corpusmill dropped --help",
+    }
+
+    for words, line in cases.items():
+        assert refused(corpusmill("dropped", *words)) == line
