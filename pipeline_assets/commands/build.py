@@ -22,7 +22,8 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.commands.options import SetsKeys
 from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
 
@@ -34,6 +35,7 @@ OutDir = Annotated[
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
 # Run settings of commands whose options name the inputs, unless an option or the environment sets them.
 _DEFAULT_SETTINGS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "CORPUSMILL_LOG_EVERY": "300"}
+_MAX_NAMED_FILES = 20
 _GROUPS_BY_SYSTEM = {"stage_a": "stage-a", "parallel_text": "parallel"}  # groups of commands
 Lines = Callable[[Artifact], Iterable[str]]
 R = TypeVar("R", bound=Recipe)
@@ -283,3 +285,27 @@ def _warnings(targets: Iterable[Target], root: Path) -> Iterator[str]:
                 for check in target.results(root, manifest):
                     if not check.passed and not check.is_blocking_failure:
                         yield _check_line(target, check)
+                yield from _unread_files(target, manifest, root)
+
+
+def _unread_files(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
+    """Yield a line for each file of a local source that was rejected as a whole."""
+    recipe = manifest.identity.recipe
+    if recipe.get("kind") != "local" or not manifest.identity.counts.get("ledger", {}).get("rejected"):
+        return
+    from pipeline_assets.corpus.document_shards import REJECTS_FILE
+    from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+    from pipeline_assets.corpus.normalize.sources import LocalSource, parse_source
+    from pipeline_assets.corpus.readers.unreadable import UNREADABLE
+
+    source, _ = parse_source(recipe)
+    assert isinstance(source, LocalSource)
+    named = 0
+    for reject in read_structs(root / target.folder / REJECTS_FILE, Reject):
+        is_whole = source.is_one_document(reject.file) and reject.reason != "empty_text"
+        if reject.reason == UNREADABLE or is_whole:
+            named += 1
+            if named <= _MAX_NAMED_FILES:
+                yield f"{target.name}: {reject.file} was not read: {reject.detail or reject.reason}"
+    if named > _MAX_NAMED_FILES:
+        yield f"{target.name}: {named:,} files were not read; all are in {target.folder / REJECTS_FILE}"

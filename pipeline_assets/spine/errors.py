@@ -86,6 +86,10 @@ def combine_errors(errors: Sequence[InputError]) -> InputError:
     return errors[0]
 
 
+class ChangedFileError(InputError):
+    """File whose bytes are not those that were hashed."""
+
+
 class RetryableError(InputError):
     """Obstacle such as a missing permission: remove it and run the same command again."""
 

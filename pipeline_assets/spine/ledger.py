@@ -14,6 +14,7 @@ from pipeline_assets.spine.errors import InputError
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _DROPPED, _REJECTED = "dropped/", "rejected/"
 _SHOWN = 5
+MAX_FLOOR = Fraction(1, 3)  # of a source, which a floor may lose
 
 
 class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
@@ -122,22 +123,31 @@ def check_rejects(
     where: object,
     format_reject: RejectFormatter = str,
     advice: Callable[[Reject | None], str] = lambda first: "check those rows",
+    floor: int = 0,
 ) -> None:
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
+    Up to `floor` rows may be rejected anyway, if they are at most a third of all and `max_fraction` is not 0.
     `max_fraction` is a decimal string, and `rows` may be a planned number. The message counts `rejects_in_order` by
     reason and shows the first five. The error's fix begins with the `advice` for the first reject.
     """
-    if rejects > Fraction(max_fraction) * rows:
+    limit = Fraction(max_fraction)
+    tolerated = min(Fraction(floor), MAX_FLOOR * rows) if limit else limit
+    if rejects > max(limit * rows, tolerated):
         waiting = iter(rejects_in_order)
         first_reject = next(waiting, None)
         all_rejects = itertools.chain(() if first_reject is None else (first_reject,), waiting)
         reasons, examples = summarize_reasons(all_rejects, format_reject)
         above = f"above `max_reject_fraction` {max_fraction}"
         what = f"{rejects:,} of {rows:,} rows are rejected ({reasons}), {above} (the first: {examples})"
-        enough = next((limit for limit in _LIMITS if rejects <= Fraction(limit) * rows), "1")
+        enough = sufficient_limit(Fraction(rejects, max(rows, 1)))
         accept = f"set `max_reject_fraction` in the recipe to {enough} to accept these rejects"
         raise InputError(what, where, f"{advice(first_reject)}, or {accept}")
+
+
+def sufficient_limit(share: Fraction) -> str:
+    """Return a round `max_reject_fraction` that allows a share of rejects."""
+    return next((limit for limit in _LIMITS if share <= Fraction(limit)), "1")
 
 
 def summarize_reasons(rejects: Iterable[Reject], format_reject: RejectFormatter = str) -> tuple[str, str]:

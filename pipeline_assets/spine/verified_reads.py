@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.errors import ChangedFileError, RetryableError
 from pipeline_assets.spine.files import file_sha256, read_error_text
 
 _THREADS = 4  # hashing releases the interpreter lock
@@ -105,7 +105,8 @@ def check_hashes(reads: Mapping[str, str]) -> None:
     for path, sha256 in reads.items():
         expected = _log.expected.get(path)
         if expected is not None and sha256 != expected.sha256:
-            raise InputError(f"sha256 is {sha256}, {expected.expected_by} {expected.sha256}", path, expected.fix)
+            what = f"sha256 is {sha256}, {expected.expected_by} {expected.sha256}"
+            raise ChangedFileError(what, path, expected.fix)
         _log.verified.add(path)
 
 

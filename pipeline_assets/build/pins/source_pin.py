@@ -27,7 +27,8 @@ def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tup
     if isinstance(source, HubSource):
         return source.rows_content(shard_text_bytes), None
     folder = to_source_folder(source)
-    return {"kind": source.kind, "files": list(folder.patterns)}, folder
+    exclude = {"exclude": list(folder.exclude)} if folder.exclude else {}
+    return {"kind": source.kind, "files": list(folder.patterns), **exclude}, folder
 
 
 def pin_inputs(target: Target, run: Run) -> BuildResult:
@@ -37,7 +38,7 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
     assert isinstance(target.external_inputs, SourceFolder)
     folder, versions = target.external_inputs.resolve_path(run.root), dict[str, Any]()
     if (url := source_url(folder.path)) is not None:
-        versions = fetch_source(url, folder.path, folder.patterns, run.settings)
+        versions = fetch_source(url, folder, run.settings)
     if target.recipe.get("kind") == "stackexchange":
         for file in folder.files():
             if is_archive(file.path):
@@ -62,7 +63,7 @@ def list_inputs(target: Target, run: Run) -> Listing:
     folder = target.external_inputs.resolve_path(run.root)
     if (url := source_url(folder.path)) is None:
         return Listing.from_files(folder.files())
-    objects = list_objects(url, folder.patterns)
+    objects = list_objects(url, folder)
     missing = {f"{url}/{stored.name}": stored.bytes for stored in missing_objects(objects, StagingView(folder.path))}
     return Listing(tuple({"name": stored.name, "bytes": stored.bytes} for stored in objects), missing)
 

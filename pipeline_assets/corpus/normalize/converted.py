@@ -23,6 +23,7 @@ from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.row_map import NO_SUCH_COLUMN, DocumentOrReject
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column_fix
 from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
+from pipeline_assets.corpus.readers.unreadable import LostFiles
 from pipeline_assets.spine.artifact import Artifact, Verdict, copy_manifest
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, run_stage
@@ -32,6 +33,7 @@ from pipeline_assets.spine.stage import Shard, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
 NORMALIZE_STAGE = StageVersion("normalize", 3)
+_FLOOR_ROWS = 5  # a small local source may lose as many
 WITHOUT_VALUES = "columns_without_values"
 _STAGE = "normalize"
 _FOUND = "found/"  # prefix of the counts that receipts have for fields with values
@@ -135,6 +137,7 @@ class ConvertedSource:
         is_expected: Check whether a reject is normal for the source, and does not count against the limit on rejects.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
+        lost_files: Unreadable files, of a source that may lose a few rows or one file; None for other sources.
     """
 
     shards: Mapping[str, Receipt]
@@ -143,6 +146,7 @@ class ConvertedSource:
     is_expected: Callable[[Reject], bool] = lambda reject: False
     uncounted: Mapping[str, int] = dataclasses.field(default_factory=dict)
     reject_formatter: RejectFormatter = format_numbered_reject
+    lost_files: LostFiles | None = None
 
 
 def convert_shards(
@@ -174,7 +178,11 @@ def finish_source(
         return itertools.filterfalse(converted.is_expected, read_rejects(staging, receipts))
 
     bad, rows, format_reject = sum(1 for _ in bad_rows()), counts.get("rows", 0), converted.reject_formatter
-    check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, _reject_fix)
+    floor = 0
+    if converted.lost_files is not None:
+        converted.lost_files.check(max_reject_fraction, staging.target)
+        floor = _FLOOR_ROWS
+    check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, _reject_fix, floor)
     published = finalize_shards(staging, converted.shards, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, where or staging.target, fix)

@@ -7,7 +7,7 @@ import functools
 import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import assert_never
 
@@ -32,6 +32,7 @@ from pipeline_assets.corpus.readers.local import (
     TEXT_COLUMNS,
     LocalRecipe,
     Piece,
+    begins_file,
     check_first_rows,
     piece_rows,
     plan_local,
@@ -39,6 +40,7 @@ from pipeline_assets.corpus.readers.local import (
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
+from pipeline_assets.corpus.readers.unreadable import UNREADABLE, LostFiles, note_unreadable
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.spine.artifact import Artifact, Verdict
@@ -50,6 +52,7 @@ from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.stage import Window, Work, group_by_size, number_shards
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
+_AGAIN = ".readable"  # ending of the names of shards that are converted again, without unreadable files
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
 _TITLE_ONLY = "title_only"
 
@@ -104,11 +107,10 @@ def _unpacked_bytes(piece: Piece) -> int:
     return piece.bytes * (COMPRESSION_RATIO if is_packed else 1)
 
 
-def _convert_pieces(
-    staging: StagingDir, pieces: Iterable[Piece], work: Work[PieceShard], shard_bytes: int, settings: RunSettings
+def _convert_shards(
+    staging: StagingDir, shards: Sequence[PieceShard], work: Work[PieceShard], settings: RunSettings
 ) -> dict[str, Receipt]:
-    """Convert the pieces of a source; return receipts by shard name, in file order."""
-    shards = piece_shards(pieces, shard_bytes)
+    """Convert shards of a source; return receipts by shard name, in file order."""
     sizes = [sum(map(_unpacked_bytes, shard.pieces)) // COMPRESSION_RATIO for shard in shards]
     return convert_shards(staging, work, shards, limit_workers(staging, settings, sizes))
 
@@ -155,18 +157,34 @@ def convert_local(
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
     licences = licences_by_folder(file for file in files if recipe.is_license_file(file.name))
     files = [file for file in files if not recipe.is_license_file(file.name)]
+    unreadable = dict[str, str]()
+    shards = piece_shards(plan_local(files, recipe, shard_bytes, unreadable), shard_bytes)
     work = functools.partial(normalize_local, recipe=recipe, licences=licences, zstd_level=settings.zstd_level)
-    named = _convert_pieces(staging, plan_local(files, recipe, shard_bytes), work, shard_bytes, settings)
+    named = _convert_shards(staging, shards, functools.partial(work, unreadable=dict(unreadable)), settings)
+    notes = [receipt.notes.get(UNREADABLE, {}) for receipt in named.values()]
+    found = {name: why for note in reversed(notes) for name, why in note.items()}  # the first reason of each file
+    if found:  # no row of such a file is kept, in any shard
+        unreadable |= found
+        again = [shard for shard in shards if any(piece.file.name in found for piece in shard.pieces)]
+        renamed = [replace(shard, name=f"{shard.name}{_AGAIN}") for shard in again]
+        readable = _convert_shards(staging, renamed, functools.partial(work, unreadable=unreadable), settings)
+        named |= {name.removesuffix(_AGAIN): receipt for name, receipt in readable.items()}
     counts = total_counts(named.values())
     if columns is not None and not counts.get("documents"):
         check_first_rows(files, columns)
     missing = columns_without_values(columns, counts) if columns else []
     decisions = {WITHOUT_VALUES: missing} if missing else {}
 
-    def is_empty_text_file(reject: Reject) -> bool:
-        return recipe.detect_format(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
+    def is_expected(reject: Reject) -> bool:
+        is_empty = recipe.detect_format(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
+        return is_empty or (reject.reason == UNREADABLE and not recipe.is_one_document(reject.file))
 
-    return ConvertedSource(named, derive_id, decisions, is_empty_text_file, reject_formatter=reject_formatter(files))
+    sizes = {file.name: file.bytes for file in files}
+    lost = {name: unreadable[name] for name in sizes if name in unreadable and not recipe.is_one_document(name)}
+    lost_files = LostFiles(lost, sum(map(sizes.__getitem__, lost)), sum(sizes.values()), len(sizes))
+    return ConvertedSource(
+        named, derive_id, decisions, is_expected, reject_formatter=reject_formatter(files), lost_files=lost_files
+    )
 
 
 def normalize_local(
@@ -176,15 +194,36 @@ def normalize_local(
     recipe: LocalRecipe,
     licences: Mapping[PurePosixPath, LicenceTag],
     zstd_level: int,
+    unreadable: Mapping[str, str],
 ) -> Receipt:
-    """Convert one shard of local files; the count `rows` is the number of rows read."""
+    """Convert one shard of local files; the count `rows` is the number of rows read.
+
+    A file in `unreadable` is one reject, with this reason. Others that turn out to be unreadable are in the receipt's
+    notes; the shard must then be converted again.
+    """
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
+    found = dict[str, str]()
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
-            rows = read_piece(piece, recipe, licences, fields_with_values)
+            rows: Iterable[DocumentOrReject] = _readable_rows(piece, recipe, licences, fields_with_values, found)
+            if (reason := unreadable.get(name := piece.file.name)) is not None:
+                rows = [Reject(name, 0, UNREADABLE, reason)] if begins_file(piece) else []
             writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
         count_column_values(fields_with_values, writer)
-    return writer.receipt()
+    receipt = writer.receipt()
+    return replace(receipt, notes={**receipt.notes, UNREADABLE: found}) if found else receipt
+
+
+def _readable_rows(
+    piece: Piece,
+    recipe: LocalRecipe,
+    licences: Mapping[PurePosixPath, LicenceTag],
+    fields_with_values: set[str],
+    found: dict[str, str],
+) -> Iterator[DocumentOrReject]:
+    """Yield the rows of a piece; if its file is unreadable, note why in `found`."""
+    with note_unreadable(piece.file, found):
+        yield from read_piece(piece, recipe, licences, fields_with_values)
 
 
 def read_piece(
@@ -219,7 +258,7 @@ def convert_wikipedia(
     """Convert wikiextractor's output files; raise InputError if they contain no page."""
     work = functools.partial(normalize_wikipedia_shard, recipe=recipe, zstd_level=settings.zstd_level)
     pieces = (piece for file in files for piece in source_folder.split_byte_ranges(file, shard_bytes))
-    named = _convert_pieces(staging, pieces, work, shard_bytes, settings)
+    named = _convert_shards(staging, piece_shards(pieces, shard_bytes), work, settings)
     if not total_counts(named.values()).get("pages"):
         fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
         raise InputError("the extraction contains no page", staging.target, fix)

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.licence_texts import licence_texts_fingerprint
 from pipeline_assets.corpus.licences import check_tag, licence_table
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns, split_patterns
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, matches_name
-from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, is_excluded, list_files
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
@@ -150,7 +150,7 @@ _KINDS: dict[str, type[HubSource | FileSource]] = {
 def to_source_folder(source: FileSource) -> SourceFolder:
     """Return a source's folder, with patterns for its files and licence files."""
     licences = (f"**/{source.license_files}",) if isinstance(source, LocalSource) and source.license_files else ()
-    return SourceFolder(source_path(source.path), (*source.files, *licences))
+    return SourceFolder(source_path(source.path), (*source.files, *licences), getattr(source, "exclude", ()))
 
 
 def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
@@ -251,6 +251,8 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
                 files += list_files(folder, [pattern])
             except UsageError as error:
                 yield _to_recipe_error((*keys, "files", position), error)
+        excluded = _strings(split_patterns(section.get("exclude")))
+        files = [file for file in files if not is_excluded(file.name, excluded)]
         if licences := "".join(_strings([section.get("license_files")])):
             files = [file for file in files if not matches_name(file.name, licences)]
             try:

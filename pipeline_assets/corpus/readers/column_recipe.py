@@ -31,11 +31,12 @@ def split_patterns(patterns: object) -> object:
     return [line.strip() for line in patterns.splitlines() if line.strip()] if isinstance(patterns, str) else patterns
 
 
-Patterns = Annotated[
+OptionalPatterns = Annotated[
     tuple[str, ...],
-    pydantic.Field(strict=False, min_length=1),
+    pydantic.Field(strict=False),
     pydantic.BeforeValidator(split_patterns, json_schema_input_type=tuple[str, ...] | str),
 ]
+Patterns = Annotated[OptionalPatterns, pydantic.Field(min_length=1)]
 """File patterns, relative to the source's folder (see `list_files`); on a hub, in fnmatch syntax."""
 Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
 

@@ -13,19 +13,26 @@ bzip2, xz). A compressed file is one piece, because reading cannot start in its 
 import fnmatch
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 import pydantic
 
 from pipeline_assets.corpus.readers import source_folder
-from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, Patterns, SourceLabels, column_fix
+from pipeline_assets.corpus.readers.column_recipe import (
+    LicensedColumns,
+    OptionalPatterns,
+    Patterns,
+    SourceLabels,
+    column_fix,
+)
 from pipeline_assets.corpus.readers.columns import Fault, find_column, utf8_fault
 from pipeline_assets.corpus.readers.json_lines import json_rows
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, Format, detect_format
+from pipeline_assets.corpus.readers.unreadable import note_unreadable
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.section import Option, text_rule
 
@@ -37,7 +44,7 @@ TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=No
 
 
 _FILE_NAME_RULE = "write a file name without folders, such as LICENSE or LICENSE*"
-_LATER_KEYS = frozenset({"text_endings", "license_files"})
+_LATER_KEYS = frozenset({"exclude", "text_endings", "license_files"})
 
 
 def _check_text_ending(ending: str) -> str:
@@ -54,6 +61,7 @@ class LocalRecipe(SourceLabels):
     Attributes:
         columns: Columns of JSON lines and Parquet; None if all files are text.
         text_unit: None if no file is text. With `line`, blank lines are not documents.
+        exclude: Patterns of files and folders, relative to the source's folder, that are not read.
         text_endings: Additional endings of text file names, such as `.py`.
         license_files: Pattern of licence file names, such as LICENSE*; with None, no file is one. A licence file is
             not a document. It states the licence of rows that do not state their own, in its folder and in subfolders
@@ -61,6 +69,7 @@ class LocalRecipe(SourceLabels):
     """
 
     files: Patterns = ("**/*",)
+    exclude: OptionalPatterns = ()
     columns: LicensedColumns | None = LicensedColumns()
     text_unit: Annotated[TextUnit | None, Option("Document unit of text files: file, paragraph or line.")] = "file"
     text_endings: Annotated[
@@ -76,6 +85,10 @@ class LocalRecipe(SourceLabels):
         """Return the format of a file by its name; None if unknown."""
         return detect_format(name, self.text_endings)
 
+    def is_one_document(self, name: str) -> bool:
+        """Check whether a file becomes one document, so that it counts as one row."""
+        return self.detect_format(name) == "text" and self.text_unit in (None, "file")
+
     def is_license_file(self, name: str) -> bool:
         """Check whether a file's name matches `license_files`."""
         return self.license_files is not None and matches_name(name, self.license_files)
@@ -86,9 +99,28 @@ def matches_name(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(PurePosixPath(name).name, pattern)
 
 
-def plan_local(files: Sequence[source_folder.SourceFile], recipe: LocalRecipe, shard_bytes: int) -> list[Piece]:
-    """Divide files, where possible, into pieces of about `shard_bytes`, in file order."""
-    return [piece for file in files for piece in _plan_file(file, recipe, shard_bytes)]
+def plan_local(
+    files: Sequence[source_folder.SourceFile],
+    recipe: LocalRecipe,
+    shard_bytes: int,
+    unreadable: MutableMapping[str, str] | None = None,
+) -> list[Piece]:
+    """Divide files, where possible, into pieces of about `shard_bytes`, in file order.
+
+    An unreadable file is one piece, with its reason in `unreadable`; without `unreadable`, raise InputError.
+    """
+    pieces: list[Piece] = []
+    for file in files:
+        planned: Sequence[Piece] = [source_folder.ByteRange(file)]
+        with note_unreadable(file, unreadable):
+            planned = _plan_file(file, recipe, shard_bytes)
+        pieces += planned
+    return pieces
+
+
+def begins_file(piece: Piece) -> bool:
+    """Check whether a piece is the first of its file."""
+    return (piece.first if isinstance(piece, RowGroupRun) else piece.start) == 0
 
 
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
@@ -117,15 +149,16 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
     """Raise UsageError if the first 20 files lack columns.
 
     Each Parquet file must have all columns that are set as single names. If there are JSON lines, one of their first
-    rows, in any of the files, must have the text column.
+    rows, in any of the files, must have the text column. Unreadable files are skipped.
     """
     samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_ROWS]:
-        match detect_format(file.name):
-            case "parquet":
-                row_group_runs(file, columns, 1)
-            case "lines":
-                samples += [(file, row) for row in first_rows(file)]
+        with note_unreadable(file, {}):
+            match detect_format(file.name):
+                case "parquet":
+                    row_group_runs(file, columns, 1)
+                case "lines":
+                    samples += [(file, row) for row in first_rows(file)]
     if samples and not any(find_column(row, columns.text) for _, row in samples):
         file, row = samples[0]
         names = ", ".join(list(row)[:8]) or "none"

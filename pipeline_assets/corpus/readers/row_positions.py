@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipeline_assets.corpus.readers.lines import read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
+from pipeline_assets.corpus.readers.unreadable import UNREADABLE
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.ledger import Reject, RejectFormatter
 
@@ -69,7 +70,13 @@ def format_row(name: str, row: int, file: SourceFile | None) -> str:
 def reject_formatter(files: Iterable[SourceFile]) -> RejectFormatter:
     """Return a function that formats a reject of these files with its position."""
     by_name = {file.name: file for file in files}
-    return lambda reject: reject.describe(format_row(reject.file, reject.row, by_name.get(reject.file)))
+
+    def format_reject(reject: Reject) -> str:
+        if reject.reason == UNREADABLE:
+            return f"{reject.file}: {reject.reason} ({reject.detail})"
+        return reject.describe(format_row(reject.file, reject.row, by_name.get(reject.file)))
+
+    return format_reject
 
 
 def format_numbered_reject(reject: Reject) -> str:

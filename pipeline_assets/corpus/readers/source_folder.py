@@ -1,6 +1,7 @@
 """Source files in local folders, listed by patterns and compared with manifests."""
 
 import contextlib
+import fnmatch
 import glob
 import os
 from abc import ABC, abstractmethod
@@ -72,6 +73,19 @@ def _list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
             raise _no_match_error(root, pattern, bool(matches))
         names |= files
     return [_source_file(root, name) for name in sorted(names)]
+
+
+def is_excluded(name: str, patterns: Sequence[str]) -> bool:
+    """Check whether a pattern matches a file or a folder above it, hidden or not."""
+    return any(_matches_start(PurePosixPath(name).parts, PurePosixPath(pattern).parts) for pattern in patterns)
+
+
+def _matches_start(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return any(_matches_start(names[start:], pattern[1:]) for start in range(len(names)))
+    return bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and _matches_start(names[1:], pattern[1:])
 
 
 def _raise_if_unreadable(folder: Path) -> None:
@@ -187,12 +201,16 @@ class InputFolder(ABC):
 
 @dataclass(frozen=True)
 class SourceFolder(InputFolder):
-    """Folder whose input files match `patterns`, as in `list_files`."""
+    """Folder whose files match `patterns`, see `list_files`, and not `exclude`."""
 
     patterns: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
 
     def file_patterns(self) -> Sequence[str]:
         return self.patterns
+
+    def files(self) -> list[SourceFile]:
+        return [file for file in super().files() if not is_excluded(file.name, self.exclude)]
 
 
 def has_changed_since_seal(manifest: Manifest, folder: Path, name: str) -> bool:
@@ -224,8 +242,9 @@ def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Pa
 
 def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
     """Return the folder and patterns from a manifest; None if one of them is missing."""
-    path, patterns = folder_path(manifest, root), manifest.identity.recipe.get("files")
-    return SourceFolder(path, tuple(patterns)) if path is not None and patterns else None
+    path, recipe = folder_path(manifest, root), manifest.identity.recipe
+    patterns = recipe.get("files")
+    return SourceFolder(path, (*patterns,), (*recipe.get("exclude", ()),)) if path is not None and patterns else None
 
 
 def folder_path(manifest: Manifest, root: Path) -> Path | None:

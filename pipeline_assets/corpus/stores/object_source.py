@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import pydantic
 
 from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.hub_configs import matching_paths
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, is_excluded
 from pipeline_assets.corpus.stores.download import download_all, missing_objects
 from pipeline_assets.corpus.stores.object_store import LIST_AGAIN, ObjectStore, StoredObject
 from pipeline_assets.spine import durable
@@ -53,23 +54,28 @@ def source_url(folder: Path) -> str | None:
     return None if match is None else f"{match[1]}://{match[2]}"
 
 
-def list_objects(url: str, patterns: Sequence[str]) -> list[StoredObject]:
-    """List the objects below a URL whose names match a pattern, sorted by name."""
+def _matching(paths: Iterable[str], source: SourceFolder, url: str) -> list[str]:
+    return sorted(name for name in matching_paths(paths, source.patterns, url) if not is_excluded(name, source.exclude))
+
+
+def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
+    """List the objects below a URL that belong to a source, sorted by name."""
     found = {stored.name: stored for stored in ObjectStore.open(url).list_objects()}
-    names = sorted(matching_paths(found, patterns, url))
+    names = _matching(found, source, url)
     if not names:
-        raise UsageError(f"no object matches {', '.join(patterns)}", url, "correct `files`, or the URL in `path`")
+        what = f"no object matches {', '.join(source.patterns)}"
+        raise UsageError(what, url, "correct `files`, or the URL in `path`")
     return [found[name] for name in names]
 
 
-def fetch_source(url: str, folder: Path, patterns: Sequence[str], settings: RunSettings) -> dict[str, Any]:
+def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[str, Any]:
     """Copy the present versions of matching objects; return their provenance.
 
     Copies of objects that the store no longer has are removed, as they would match the patterns.
     """
-    objects = list_objects(url, patterns)
+    objects, folder = list_objects(url, source), source.path
     copied = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    for name in {*matching_paths(copied, patterns, url)} - {stored.name for stored in objects}:
+    for name in {*_matching(copied, source, url)} - {stored.name for stored in objects}:
         durable.remove(folder / name)
     _copy(url, objects, folder, settings)
     return {VERSIONS: {stored.name: stored.version for stored in objects}}

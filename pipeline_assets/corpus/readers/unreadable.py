@@ -1,0 +1,59 @@
+"""Unreadable files: local files with damaged content or of another format.
+
+Every reader raises InputError for such a file. A changed file, a wrong recipe, a missing permission and a failed disk
+are no faults of the content: they have errors of other classes, or come from an OSError with a number.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.spine.errors import ChangedFileError, InputError, RetryableError, UsageError
+from pipeline_assets.spine.ledger import MAX_FLOOR, sufficient_limit
+
+UNREADABLE = "unreadable_file"
+_SHOWN = 5
+
+
+@contextlib.contextmanager
+def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) -> Iterator[None]:
+    """Note by file name why the block cannot read a file; without `reasons`, raise."""
+    try:
+        yield
+    except InputError as error:
+        is_other_fault = isinstance(error, ChangedFileError | RetryableError | UsageError)
+        if reasons is None or is_other_fault or getattr(error.__context__, "errno", None) is not None:
+            raise
+        reasons.setdefault(file.name, error.what)
+
+
+@dataclass(frozen=True)
+class LostFiles:
+    """Unreadable files whose number of rows is unknown, with the size of their source.
+
+    Attributes:
+        reasons: Reasons by file name.
+        bytes: Size of these files; `source_bytes` and `source_files` are those of all files.
+    """
+
+    reasons: Mapping[str, str]
+    bytes: int
+    source_bytes: int
+    source_files: int
+
+    def check(self, max_fraction: str, where: object) -> None:
+        """Raise InputError if the files have more than `max_fraction` of the bytes.
+
+        One file may be lost anyway, if it is at most a third of the source and `max_fraction` is not 0.
+        """
+        limit, share = Fraction(max_fraction), Fraction(self.bytes, max(self.source_bytes, 1))
+        is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR
+        if share <= limit or (len(self.reasons) == 1 and is_small):
+            return
+        named = "; ".join(f"{name}: {why}" for name, why in list(self.reasons.items())[:_SHOWN])
+        part = f"{len(self.reasons):,} of {self.source_files:,} files cannot be read, {float(share):.1%} of the bytes"
+        what = f"{part}, above `max_reject_fraction` {max_fraction} (the first: {named})"
+        accept = f"set `max_reject_fraction` in the recipe to {sufficient_limit(share)} to lose them"
+        raise InputError(what, where, f"repair these files, list them in `exclude` in the recipe, or {accept}")
