@@ -29,7 +29,7 @@ def real_figures(manifest: Manifest) -> dict[str, float | None]:
         "bytes": sum(file.bytes for file in manifest.storage) if manifest.storage else None,
         **{name: provenance.get(name) for name in ("peak_disk_bytes", "peak_memory_bytes")},
         "fetch_seconds": laps.get("fetch"),
-        **{name: provenance.get(name) for name in ("cpu_seconds", "gpu_seconds")},
+        **{name: provenance.get(name) for name in ("cpu_seconds", "gpu_seconds", "step_seconds")},
         "build_seconds": None if seconds is None else round(seconds - network_seconds, 3),
     }
     return {name: value if isinstance(value, int | float) else None for name, value in figures.items()}

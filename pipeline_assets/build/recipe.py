@@ -102,7 +102,8 @@ class Recipe(RecipeSection):
         name = values.get("name")
         folded = {"name": name.lower()} if isinstance(name, str) and name != name.lower() else {}
         written = {**values, **folded}
-        recipe = validate_section(cls, written, functools.partial(locate_key, path), cls.cross_checks(written, root))
+        locate, problems = functools.partial(locate_key, path), cls.cross_checks(written, root)
+        recipe = validate_section(cls, written, locate, problems, path.parent)
         recipe._written_name = str(name)
         return recipe
 

@@ -17,10 +17,11 @@ from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
 from pipeline_assets.build.systems import Systems
+from pipeline_assets.corpus.filters.own_step import step_files
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, TransientError
-from pipeline_assets.spine.recipe_yaml import RECIPE_FILE
+from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, read_yaml
 from pipeline_assets.spine.temporary_names import temporary_path
 
 Period = Literal["day", "week"]
@@ -88,6 +89,8 @@ def version_for(
     durable.make_folder(folder)
     try:
         durable.write_durably(draft, text.encode())
+        for file in step_files(read_yaml(base)):
+            durable.write_durably(draft.with_name(file), RECIPE_FILE.read_raw(base.with_name(file)))
         for dataset, commit in (pinned | heads).items():
             pin_recipe(draft, dataset, commit, systems)
         durable.rename(draft, path)

@@ -12,9 +12,10 @@ import yaml
 
 from pipeline_assets.build.build_target import raise_if_occupied
 from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.corpus.filters.own_step import step_files
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.recipe_yaml import RECIPE_FILE
+from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, read_yaml
 
 _WRITTEN = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
 _BEGINS = "# Written by corpusmill "
@@ -48,17 +49,23 @@ def write_new_recipe(
 def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     """Copy a recipe file to `recipes/NAME.yaml` in the data root; return that path.
 
+    The files of its own steps are copied, too.
+
     Raises:
-        UsageError: The data root has another recipe of this name, and `replace` is not set.
+        UsageError: The data root has another recipe or file of this name, and `replace` is not set.
     """
     kept = root / "recipes" / f"{name}.yaml"
     if path.absolute() != kept.absolute():
-        text = RECIPE_FILE.read_raw(path)
-        if kept.exists() and RECIPE_FILE.read_raw(kept) != text and not replace:
-            fix = "run that one by its name, rename one of them, or run with --replace"
-            raise UsageError("another recipe exists", kept, fix)
+        copies = {kept: path} | {kept.with_name(file): path.with_name(file) for file in step_files(read_yaml(path))}
+        texts = {target: RECIPE_FILE.read_raw(source) for target, source in copies.items()}
+        for target, text in texts.items():
+            if target.exists() and RECIPE_FILE.read_raw(target) != text and not replace:
+                noun = "recipe" if target == kept else "file of an own step"
+                fix = "run that one by its name, rename one of them, or run with --replace"
+                raise UsageError(f"another {noun} exists", target, fix)
         durable.make_folder(kept.parent)
-        durable.write_durably(kept, text)
+        for target, text in reversed(texts.items()):  # the recipe last
+            durable.write_durably(target, text)
     return kept
 
 

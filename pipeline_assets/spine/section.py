@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, ClassVar, Self, TypeVar
 
 import pydantic
@@ -17,6 +18,7 @@ from pipeline_assets.spine.recipe_errors import format_validation_errors
 UNPINNED = "0" * 40  # revision of a dataset that is not pinned yet
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHARD_TEXT_BYTES = 1 << 26
+FOLDER = "folder"  # validation context: the folder of the recipe file, whose files sections may name
 
 
 def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterValidator:
@@ -146,16 +148,17 @@ def validate_section(
     values: Mapping[str, object],
     locate: Callable[[Sequence[int | str]], object],
     cross_checks: Iterable[RecipeError] = (),
+    folder: Path | None = None,
 ) -> R:
     """Build a section from values; raise UsageError with all errors, sorted by line.
 
     `locate` returns the place of a key, or, if the key is missing, of its section. `cross_checks` are errors about
-    values that contradict each other.
+    values that contradict each other. `folder` is that of the recipe file, if the values are from one.
     """
     errors: list[InputError] = []
     checked = None
     try:
-        checked = section.model_validate(dict(values))
+        checked = section.model_validate(dict(values), context={FOLDER: folder})
     except pydantic.ValidationError as error:
         errors += format_validation_errors(error, section, locate)
     for problem in cross_checks:

@@ -59,7 +59,10 @@ class FilteredRows(DerivedRows):
             lines = [f"rejected: {reject_summary(reject)}", *(f"  {line}" for line in measurements)]
             return Fate(self.artifact, "rejected", reject_summary(reject), details=details, lines=lines)
         changed = [f"  changed: {name} {count:,}" for name, count in verdict.changes.items()]
-        kept = self._kept_fate(part, ["kept", *(f"  {line}" for line in measurements), *changed], details, [part.shard])
+        step = self._rules.python
+        ran = [] if step is None else [f"  python: kept by {step.function} in {step.file}"]
+        lines = ["kept", *(f"  {line}" for line in measurements), *changed, *ran]
+        kept = self._kept_fate(part, lines, details, [part.shard])
         if kept is None:
             what = f"document {part.id!r} is neither kept nor dropped with a reason"
             raise InputError(what, self.artifact.folder, "run `corpusmill verify`, then rebuild the artifact")

@@ -1,5 +1,6 @@
 """Stage `filter`, which splits a corpus into kept and dropped documents."""
 
+import contextlib
 import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,12 +17,13 @@ from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
+from pipeline_assets.corpus.filters.step_process import StepProcess
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs, write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
+from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Task, Window, no_warm_up, run_task
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 REFUSED_LICENCE = "refused_licence"
 REPEATED_WINDOWS = "repeated_windows"
+STEP_SECONDS = "step_seconds"  # note of receipts, and key of the provenance
 _encoder = msgspec.json.Encoder()
 
 
@@ -50,8 +53,8 @@ def filter_shard(
 
     Files: kept documents, a `DroppedLine` per dropped document, and the rejected rows, which crash a worker. Counts:
     `rows` read; kept `documents` and the `bytes` of their texts; `changed` documents; documents `dropped/<reason>`;
-    rows `rejected/<reason>`; and the changes in kept documents: `masked/email`, `masked/ip`, `removed_lines/<reason>`
-    and `removed/<kind>`.
+    rows `rejected/<reason>`; and the changes in kept documents: `masked/email`, `masked/ip`, `removed_lines/<reason>`,
+    `removed/<kind>` and `python/<field>`. The note `STEP_SECONDS` has the time of the recipe's own step.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -61,16 +64,19 @@ def filter_shard(
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
+        contextlib.ExitStack() as stack,
     ):
+        step = None if recipe.python is None else stack.enter_context(contextlib.closing(StepProcess(recipe.python)))
         for lines, poison_rows in document_shards.read_lines(shard, window):
             counts["rows"] += len(lines) + len(poison_rows)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
-            _filter_lines(lines, shard, recipe, refused_licences, repeating, kept, dropped, counts)
+            rejects += _filter_lines(lines, shard, recipe, refused_licences, repeating, kept, dropped, counts, step)
     counts["documents"] = kept.rows
     counts.update(count_rejects(rejects))
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
     kept_file = document_shards.link_if_equal(kept.output(kept_name), shard, folder)
-    return Receipt([kept_file, dropped.output(dropped_name), rejected], dict(counts))
+    notes = {} if step is None else {STEP_SECONDS: step.seconds}
+    return Receipt([kept_file, dropped.output(dropped_name), rejected], dict(counts), notes=notes)
 
 
 def load_filters(recipe: FilterRecipe) -> None:
@@ -93,7 +99,9 @@ def _filter_lines(
     kept: JsonlZstWriter,
     dropped: JsonlZstWriter,
     counts: Counter[str],
-) -> None:
+    step: StepProcess | None,
+) -> list[Reject]:
+    """Filter and write lines; return the rejects of the own step `step`."""
     documents = document_shards.decode_lines(lines, shard, RAW_DECODER)
     reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
@@ -110,24 +118,32 @@ def _filter_lines(
     verdict.apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
     kept_lines: list[bytes] = []
     dropped_lines: list[verdict.DroppedLine] = []
+    rejects: list[Reject] = []
     for (row, line), document, text, candidate in zip(lines, documents, texts, candidates, strict=True):
+        kept_line = line if candidate.text == text else encode_with_text(document, candidate.text.decode())
+        if step is not None and candidate.failure is None:
+            result = step.apply(candidate, kept_line, shard.path, row)
+            if isinstance(result, Reject):
+                rejects.append(result)
+                continue
+            kept_line = result
         if (failure := candidate.failure) is not None:
             measured = failure.reason, failure.value, failure.limit
             dropped_lines.append(verdict.DroppedLine(document.doc_id, *measured, shard.path, row))
             counts[dropped_key(failure.reason)] += 1
             continue
-        is_changed = candidate.text != text
-        kept_lines.append(encode_with_text(document, candidate.text.decode()) if is_changed else line)
+        kept_lines.append(kept_line)
         for name, changes in candidate.changes.items():
             counts[name] += changes
-        counts["changed"] += is_changed
+        counts["changed"] += kept_line is not line
         counts["bytes"] += len(candidate.text)
     kept.write_lines(b"\n".join([*kept_lines, b""]), len(kept_lines))
     dropped.write_lines(_encoder.encode_lines(dropped_lines), len(dropped_lines))
+    return rejects
 
 
 _SEALED_COUNTS = {"rows": "documents", "documents": "documents", "bytes": "text_bytes"}  # by count of `filter_shard`
-_CHANGE_PREFIXES = ("masked/", "removed/", "removed_lines/")
+_CHANGE_PREFIXES = ("masked/", "removed/", "removed_lines/", "python/")
 
 
 def filter_corpus(
@@ -167,6 +183,13 @@ def filter_corpus(
         tasks = [Task.bind(_filter_repeating, shard, rows, **rules) for shard, rows in pairs]
     receipts = list(run("filter", tasks, staging))
     counts = counts if is_linked else total_counts(receipts)
+    timed, step = {}, recipe.python
+    if step is not None:
+        timed = {STEP_SECONDS: round(sum(receipt.notes[STEP_SECONDS] for receipt in receipts), 3)}
+        files, fix = [receipt.files[2] for receipt in receipts], "correct the step"
+        rejects = (reject for file in files for reject in read_structs(staging.path(file.path), Reject))
+        found, limit = sum(file.rows for file in files), step.max_reject_fraction
+        check_rejects(found, counts["rows"], limit, rejects, step.file, advice=lambda first: fix)
     if not counts.get("documents"):
         raise _no_documents_error(counts, corpus.manifest.name)
     gathered = []
@@ -183,6 +206,7 @@ def filter_corpus(
             "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGE_PREFIXES)},
         },
         decisions=decisions,
+        provenance=timed,
     )
 
 

@@ -12,6 +12,7 @@ import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRules
 from pipeline_assets.corpus.filters.language import LanguageRecipe
+from pipeline_assets.corpus.filters.own_step import PythonStep
 from pipeline_assets.spine.section import Decimal, RecipeSection, Share, text_rule
 
 _SHARE_CHARACTERS = 11  # nine decimals: 10**9 times any number of windows fits in 64 bits
@@ -195,10 +196,10 @@ class FilterRecipe(RecipeSection):
 
     Filters measure the text of a document as `wikipedia` leaves it. Only `c4` also measures the text after its own
     changes. `rules` are comparisons that the columns in a document's meta must pass, such as
-    `score >= 3`, see `Meta.columns`.
+    `score >= 3`, see `Meta.columns`. `python` gets each document after all other filters.
     """
 
-    LATER_KEYS = frozenset({"windows", "language"})
+    LATER_KEYS = frozenset({"windows", "language", "python"})
     windows: WindowRecipe | None = None
     rules: ColumnRules = ()
     wikipedia: WikipediaFilterRecipe | None = None
@@ -210,6 +211,7 @@ class FilterRecipe(RecipeSection):
     language: LanguageRecipe | None = None
     c4: C4Recipe | None = None
     masking: MaskingRecipe | None = None
+    python: PythonStep | None = None
 
 
 def keeps_all(recipe: FilterRecipe, refused_licences: Collection[str]) -> bool:

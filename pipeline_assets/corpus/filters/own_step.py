@@ -1,0 +1,146 @@
+"""Recipe section of an own step: a Python function in a file next to the recipe.
+
+The section has the text of the file and the versions of the packages that it imports, so that a manifest alone is
+enough to rebuild the documents. This process parses the file, but never imports it.
+"""
+
+import ast
+import functools
+import hashlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
+
+from pipeline_assets.spine.changed_keys import changed_keys
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.section import FOLDER, RecipeSection, Share, text_rule
+
+_FILE: MetadataFile[object] = MetadataFile("step", 1 << 16, "write the step into a plain file", object)
+_FILE_RULE = "must be the name of a file in the recipe's folder, such as my_filter.py"
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of packages that have a version
+_NAME = re.compile(r"[\w.-]+")
+_packages_by_module = functools.cache(metadata.packages_distributions)
+
+
+class PythonStep(RecipeSection):
+    """Function of a Document that returns a Document, None or a reason to drop it.
+
+    Attributes:
+        seconds: Maximum CPU seconds for one document.
+        memory_mib: Maximum address space of the process.
+        max_reject_fraction: Share of rejected documents above which the build stops.
+        code: Text of the file, read with the recipe.
+        pins: The sha256 of the file, and the versions of Python and of all packages that it needs.
+    """
+
+    file: Annotated[str, text_rule(re.compile(r"[A-Za-z_]\w*\.py").fullmatch, _FILE_RULE)]
+    function: Annotated[str, text_rule(str.isidentifier, "must be the name of a function")]
+    seconds: int = pydantic.Field(10, ge=1, le=3600)
+    memory_mib: int = pydantic.Field(4096, ge=512)
+    max_reject_fraction: Share = "0.001"
+    code: str = ""
+    pins: Mapping[str, str] = pydantic.Field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.code)  # `pins` has no hash
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _read_file(cls, content: Any, info: pydantic.ValidationInfo) -> Any:
+        folder = (info.context or {}).get(FOLDER)
+        if not isinstance(content, Mapping) or (folder is None and "code" in content):  # in a manifest
+            return content
+        if folder is None:
+            raise ValueError("the file of a step is next to its recipe: write this section into a recipe file")
+        if written := content.keys() & {"code", "pins"}:
+            raise ValueError(f"`{min(written)}` is read from the file: remove it")
+        file, function = content.get("file"), content.get("function")
+        if not isinstance(file, str) or Path(file).name != file:
+            return content  # the rule of this key reports it
+        try:
+            code = _FILE.read_raw(folder / file).decode()
+        except FileNotFoundError:
+            raise UsageError(
+                "file not found", folder / file, "write it next to the recipe, or correct `file`"
+            ) from None
+        names = [node.name for node in _parse(code, file).body if isinstance(node, ast.FunctionDef)]
+        if function not in names:
+            what = f"function {function} not found; the functions are {', '.join(names) or 'none'}"
+            raise UsageError(what, folder / file, "correct `function`")
+        return {**content, "code": code, "pins": _pins(code, file)}
+
+    def check_pins(self) -> None:
+        """Raise UsageError if an installed package is not of the pinned version."""
+        changes = changed_keys(self.pins, _pins(self.code, self.file))
+        if changes:
+            what = f"packages changed ({', '.join(f'{name}: {change}' for name, change in changes.items())})"
+            raise UsageError(what, self.file, "install the pinned versions, or run its recipe again with --replace")
+
+
+def step_files(recipe: object) -> Iterator[str]:
+    """Yield the file names of the own steps in a recipe's values."""
+    if isinstance(recipe, Mapping):
+        if isinstance(step := recipe.get("python"), Mapping) and "file" in step:
+            yield Path(str(step["file"])).name
+        recipe = list(recipe.values())
+    for value in recipe if isinstance(recipe, list) else ():
+        yield from step_files(value)
+
+
+def _parse(code: str, file: str) -> ast.Module:
+    try:
+        return ast.parse(code, file)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        place = f"{file}:{getattr(error, 'lineno', None) or 1}"
+        raise UsageError(f"not valid Python ({getattr(error, 'msg', error)})", place, "correct that line") from None
+
+
+def _pins(code: str, file: str) -> dict[str, str]:
+    """Return a file's sha256, and the versions of Python and the needed packages.
+
+    Raise UsageError if it imports a module that is not in an installed package, such as a local file.
+    """
+    python, needed = f"{sys.version_info.major}.{sys.version_info.minor}", list[str]()
+    pins = {file: hashlib.sha256(code.encode()).hexdigest(), "python": python}
+    for node in ast.walk(_parse(code, file)):
+        match node:
+            case ast.Import():
+                modules = [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                modules = [str(node.module) if not node.level else "." * node.level]
+            case _:
+                continue
+        roots = {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
+        needed += [package for root in roots for package in _packages_with(root, f"{file}:{node.lineno}")]
+    while needed:
+        package = _installed(needed.pop())
+        name = "" if package is None else package.metadata["Name"].lower().replace("_", "-")
+        if package is not None and name not in pins:
+            pins[name] = package.version
+            plain = filter(lambda requirement: "extra ==" not in requirement, package.requires or ())
+            needed += [match[0] for match in map(_NAME.match, plain) if match]
+    return pins
+
+
+def _packages_with(module: str, place: str) -> list[str]:
+    """Return the packages that contain a module; UsageError if it is not installed."""
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):  # such as a relative import
+        spec = None
+    places = [] if spec is None else [*(spec.submodule_search_locations or ()), str(spec.origin)]
+    if not any(_INSTALLED & {*Path(origin).parts} for origin in places):
+        what = f"{module or 'a relative import'} is not an installed package"
+        raise UsageError(what, place, "install it, or put its code into this file")
+    return [module] if _installed(module) is not None else _packages_by_module().get(module, [])
+
+
+def _installed(package: str) -> metadata.Distribution | None:
+    return next(iter(metadata.distributions(name=package)), None)

@@ -1,0 +1,173 @@
+"""Process that runs the function of an own step on one document after another.
+
+An audit hook refuses sockets, subprocesses, writes, and files outside the folders of Python. The process has a network
+namespace of its own if the kernel allows that. Both guard against accidents; they are not a sandbox.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import resource
+import signal
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+import msgspec
+
+from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.spine.errors import one_line
+
+DROPPED, FAILED, TOO_SLOW = "own_step", "step_failed", "step_too_slow"  # reason codes
+_FIXED = ("source", "domain", "doc_id", "license_tag", "created_at")
+_FIXED_META = ("source_file", "source_row", "license_evidence")  # by which `trace` finds the source row
+_REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_ADDRESS = re.compile(r"0x[0-9a-f]+")  # differs between processes
+_SHOWN = 200  # characters of a message
+_CLONE_NEWUSER, _CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x10000000, 0x40000000, 1
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_SYSTEM = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/")
+_REFUSED = re.compile(
+    r"(socket|subprocess|shutil|pty|sqlite3)\.|os\.(system|exec|fork|forkpty|posix_spawn|spawn|kill|killpg|remove"
+    r"|rename|rmdir|mkdir|link|symlink|truncate|chmod|chown|utime)$"
+)
+_encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Document)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Outcome of a document, or of loading the step.
+
+    Attributes:
+        reason: Reason code of a dropped or rejected document, or why the step is refused.
+        detail: Detail of a reject, or how to correct a refused step.
+        line: Changed document.
+        changes: Its changed fields.
+    """
+
+    outcome: Literal["kept", "changed", "dropped", "rejected", "refused"]
+    reason: str = ""
+    detail: str = ""
+    line: bytes = b""
+    changes: tuple[str, ...] = ()
+
+
+class _TooSlow(BaseException):
+    """Error if a document takes more CPU seconds than allowed."""
+
+
+class _Step:
+    """Loaded function of a step."""
+
+    def __init__(self, code: str, file: str, function: str, seconds: int) -> None:
+        self._file, self._seconds, module = file, seconds, types.ModuleType("own_step")
+        sys.modules[module.__name__] = module  # dataclasses look their module up
+        exec(compile(code, file, "exec"), vars(module))
+        self._function: Callable[[Document], object] = vars(module)[function]
+
+    def answer(self, line: bytes, is_repeated: bool) -> Answer:
+        """Run the function on an encoded document; if `is_repeated`, twice."""
+        first = self._run(line)
+        if is_repeated and (second := self._run(line)) != first:
+            results = " then ".join(f"{answer.outcome} {answer.reason}".strip() for answer in (first, second))
+            fix = "remove randomness, the time, and values kept between documents"
+            return Answer("refused", f"gives different results for one document ({results})", fix)
+        return first
+
+    def _run(self, line: bytes) -> Answer:
+        document = _decoder.decode(line)
+        try:
+            signal.setitimer(signal.ITIMER_PROF, self._seconds)
+            try:
+                result = self._function(document)
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
+            return _check_result(document, result)
+        except _TooSlow:
+            return Answer("rejected", TOO_SLOW, f"more than {self._seconds} s")
+        except BaseException as error:
+            return Answer("rejected", FAILED, _describe(error, self._file))
+
+
+def _check_result(document: Document, result: object) -> Answer:
+    """Return the answer for a result; raise an error if it is an invalid document."""
+    if result is None or (isinstance(result, str) and _REASON.fullmatch(result)):
+        return Answer("dropped", result or DROPPED)
+    if not isinstance(result, Document) or not isinstance(result.meta, Meta):
+        fix = "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
+        return Answer("refused", f"returned {one_line(ValueError(repr(result)), _SHOWN)}", fix)
+    changed = [name for name in _FIXED if getattr(result, name) != getattr(document, name)]
+    changed += [f"meta.{name}" for name in _FIXED_META if getattr(result.meta, name) != getattr(document.meta, name)]
+    if changed:
+        return Answer("refused", f"changed {', '.join(changed)}", "change only text, and other fields of meta")
+    line = _encoder.encode(result)
+    _decoder.decode(line).meta.columns()
+    if not result.text or "\0" in result.text:
+        raise ValueError("the returned text is empty or contains NUL")
+    changes = tuple(name for name in ("text", "meta") if getattr(result, name) != getattr(document, name))
+    return Answer("changed", line=line, changes=changes) if changes else Answer("kept")
+
+
+def _describe(error: BaseException, file: str) -> str:
+    """Describe an exception by line, type and message, equally in all processes."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    place = f"{file}:{lines[-1]}: " if lines else ""
+    return f"{place}{type(error).__name__}: {_ADDRESS.sub('0x…', one_line(error, _SHOWN))}"
+
+
+def _isolate(parent: int, memory_mib: int) -> None:
+    """Leave the network, end with the parent, limit the memory, add the audit hook."""
+    with contextlib.suppress(AttributeError, OSError):  # other systems than Linux
+        libc = ctypes.CDLL(None)
+        if libc.unshare(_CLONE_NEWNET) != 0:
+            libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(ValueError):  # the limit is lower already
+        resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20,) * 2)
+    python = tuple(os.path.join(folder, "") for folder in {sys.prefix, sys.base_prefix})
+    sys.path[:] = [folder for folder in sys.path if folder.startswith(python) or "-packages" in folder]
+    readable = (*_SYSTEM, *python, *sys.path)
+    sys.dont_write_bytecode = True
+
+    def guard(event: str, arguments: tuple[Any, ...]) -> None:
+        if _REFUSED.match(event):
+            raise PermissionError(f"a step must not use the network, processes or files, got {event}")
+        if event == "open" and not isinstance(arguments[0], int):
+            path, flags = os.path.abspath(os.fsdecode(arguments[0])), arguments[2]
+            if path != os.devnull and (flags & _WRITES or not path.startswith(readable)):
+                raise PermissionError(f"a step must not open files outside the folders of Python, got {path}")
+
+    sys.addaudithook(guard)
+
+
+def _stop(number: int, frame: object) -> None:
+    raise _TooSlow
+
+
+def main() -> None:
+    """Answer the parent's messages until its pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPROF, _stop)
+    descriptor, parent, seconds, memory_mib = map(int, sys.argv[1:5])
+    connection, file, function = Connection(descriptor), *sys.argv[5:]
+    code, step, loaded = connection.recv_bytes().decode(), None, Answer("kept")
+    _isolate(parent, memory_mib)
+    try:
+        step = _Step(code, file, function, seconds)
+    except BaseException as error:
+        loaded = Answer("refused", f"cannot be loaded ({_describe(error, file)})", "correct the file")
+    connection.send_bytes(msgspec.msgpack.encode(loaded))
+    with contextlib.suppress(EOFError, ConnectionError):
+        while step is not None:
+            message = connection.recv_bytes()
+            connection.send_bytes(msgspec.msgpack.encode(step.answer(message[1:], bool(message[0]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Processes of own steps: a fresh interpreter for each shard.
+
+A process per shard makes the results independent of the number of workers. Its hash seed is fixed, since the order of
+sets depends on it.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+
+import msgspec
+
+from pipeline_assets.corpus.document import RAW_DECODER
+from pipeline_assets.corpus.filters.filter import Candidate, Measurement
+from pipeline_assets.corpus.filters.own_step import PythonStep
+from pipeline_assets.corpus.filters.step_child import TOO_SLOW, Answer
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.stage import KILLED_WORKER
+
+_REPEATED, _FIRST = 1000, 100  # one document in a thousand runs twice, and so do the first of each shard
+_LOAD_S, _WALL_SECONDS = 120, 20  # to load the step; for each CPU second that a document may take
+_MAX_KILLS = 16  # more in one shard suggest that the step is broken
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+_FIXED = {"PYTHONHASHSEED": "0", "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1", "TZ": "UTC", "OMP_NUM_THREADS": "1"}
+_COMMAND = (sys.executable, "-m", "pipeline_assets.corpus.filters.step_child")
+
+
+class StepProcess:
+    """Process of an own step, restarted after a document that kills it.
+
+    Attributes:
+        seconds: Time of all documents, including the start of the process.
+    """
+
+    def __init__(self, step: PythonStep) -> None:
+        self.seconds = 0.0
+        self._step, self._documents, self._kills = step, 0, 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    def apply(self, candidate: Candidate, line: bytes, shard: str, row: int) -> bytes | Reject:
+        """Run the step on a document, encoded in `line`; return the line of the result.
+
+        A dropped document fails. A document is rejected if it raises an exception, kills the process twice, or takes
+        too long. InputError is raised if the step cannot be loaded, is not deterministic, or has an invalid result.
+        """
+        started = time.perf_counter()
+        message = bytes([self._documents < _FIRST or self._documents % _REPEATED == 0]) + line
+        self._documents += 1
+        answer = self._request(message) or self._request(message) or Answer("rejected", KILLED_WORKER)
+        self.seconds += time.perf_counter() - started
+        self._kills += answer.reason == KILLED_WORKER
+        if self._kills > _MAX_KILLS:
+            what, fix = f"more than {_MAX_KILLS} documents kill its process", "correct it, or raise `memory_mib`"
+            raise RetryableError(what, self._step.file, fix)
+        match answer.outcome:
+            case "refused":
+                raise self._refused(answer, f", row {row} of {shard}")
+            case "rejected":
+                return Reject(shard, row, answer.reason, answer.detail)
+            case "dropped":
+                candidate.fail(Measurement(answer.reason, f"by {self._step.file}", None, is_failed=True))
+            case "changed":
+                line, candidate.text = answer.line, RAW_DECODER.decode(answer.line).text.encode()
+                candidate.changes |= {f"python/{name}": 1 for name in answer.changes}
+        return line
+
+    def close(self) -> None:
+        """Kill the process."""
+        if self._process is not None and self._connection is not None:
+            self._connection.close()
+            self._process.kill()
+            self._process.wait()
+        self._process = self._connection = None
+
+    def _request(self, message: bytes) -> Answer | None:
+        """Return the answer to a message; None if the process died."""
+        limit = self._step.seconds * _WALL_SECONDS
+        try:
+            connection = self._connection or self._start()
+            connection.send_bytes(message)
+            if connection.poll(limit):
+                return msgspec.msgpack.decode(connection.recv_bytes(), type=Answer)
+        except (EOFError, ConnectionError):
+            self.close()
+            return None
+        self.close()
+        return Answer("rejected", TOO_SLOW, f"more than {self._step.seconds} s")
+
+    def _start(self) -> Connection:
+        step, (self._connection, theirs) = self._step, Pipe()
+        step.check_pins()
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | _FIXED
+        with theirs:
+            limits = map(str, (theirs.fileno(), os.getpid(), step.seconds, step.memory_mib))
+            command, pipes = [*_COMMAND, *limits, step.file, step.function], [theirs.fileno()]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=2, env=environment, pass_fds=pipes
+            )
+        self._connection.send_bytes(step.code.encode())
+        if not self._connection.poll(_LOAD_S):
+            raise InputError(f"loading takes more than {_LOAD_S} seconds", step.file, "make its imports faster")
+        answer = msgspec.msgpack.decode(self._connection.recv_bytes(), type=Answer)
+        if answer.outcome == "refused":
+            raise self._refused(answer)
+        return self._connection
+
+    def _refused(self, answer: Answer, place: str = "") -> InputError:
+        return InputError(f"{self._step.function} {answer.reason}", self._step.file + place, answer.detail)

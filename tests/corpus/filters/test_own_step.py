@@ -1,0 +1,203 @@
+"""Kept, changed, dropped, rejected and refused results of own steps."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own_steps import DECIDES, build_step, kept_rejects, kept_texts, write_step
+from refusals import refusal
+
+from pipeline_assets.corpus.document_shards import document_shards
+from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.ledger import Reject
+
+SHARD = "shards/00000.jsonl.zst"
+Stepped = Callable[..., Artifact]
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    def run(code: str, *texts: str, **python: Any) -> Artifact:
+        python.setdefault("max_reject_fraction", "0.9")
+        return build_step(write_step(tmp_path, code, texts, **python), tmp_path / "data")
+
+    return run
+
+
+def test_a_step_keeps_changes_drops_and_rejects_documents_and_each_is_counted(stepped: Stepped) -> None:
+    found = stepped(DECIDES, "as is", "cut this", "title here", "none here", "bad word", "error here")
+
+    assert kept_texts(found) == ["as is", "this", "title here"]
+    assert list(read_dropped(found)) == [
+        DroppedLine("note-3", "own_step", "by my_filter.py", None, SHARD, 3),
+        DroppedLine("note-4", "too_bad", "by my_filter.py", None, SHARD, 4),
+    ]
+    assert kept_rejects(found) == [
+        Reject(SHARD, 5, "step_failed", "my_filter.py:15: ZeroDivisionError: division by zero")
+    ]
+    assert found.manifest.identity.counts == {
+        "ledger": {"in": 6, "out": 3, "dropped": {"own_step": 1, "too_bad": 1}, "rejected": {"step_failed": 1}},
+        "documents": 3,
+        "text_bytes": 19,
+        "changed_documents": 2,
+        "changes": {"python/text": 1, "python/meta": 1},
+    }
+    assert found.manifest.provenance["step_seconds"] > 0
+
+
+def test_a_step_gets_what_the_other_filters_leave(stepped: Stepped) -> None:
+    code = "def keep(document):\n    return document if 'email@example.com' in document.text else 'no_mask'\n"
+    filters = {"length": {"min_words": 2}, "masking": {"emails": True, "public_ips": False}}
+
+    found = stepped(code, "one", "two words", "write to me@here.org", filters=filters)
+
+    assert kept_texts(found) == ["write to email@example.com"]
+    assert [line.reason for line in read_dropped(found)] == ["few_words", "no_mask"]
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [RunSettings(1), RunSettings(2), RunSettings(2, start_method="spawn")],
+    ids=["one worker", "two workers", "spawned"],
+)
+def test_workers_do_not_change_the_bytes_of_a_step(engine: RunSettings, tmp_path: Path) -> None:
+    code = """
+        from msgspec.structs import replace
+
+        words = {"red", "green", "blue", "black", "white"}
+
+        def keep(document):
+            if "7" in document.text:
+                import os
+                os._exit(9)
+            return replace(document, text=document.text + " ".join(words))
+    """
+    texts = [f"This is note {number} of many. " * 9 for number in range(12)]
+    path = write_step(tmp_path, code, texts, max_reject_fraction="0.5")
+    path.write_text(path.read_text().replace(str(1 << 30), "600"))
+
+    alone = build_step(path, tmp_path / "alone")
+    shared = build_step(path, tmp_path / "shared", engine)
+
+    assert len(document_shards(alone)) > 3
+    assert alone.manifest.identity.counts["ledger"]["rejected"] == {"killed_worker": 1}
+    assert shared.manifest.digest == alone.manifest.digest
+
+
+@pytest.mark.parametrize(
+    ("code", "detail"),
+    [
+        ("import socket\ndef keep(d):\n    socket.socket()\n", "got socket.__new__"),
+        ("import subprocess\ndef keep(d):\n    subprocess.run(['ls'])\n", "got subprocess.Popen"),
+        ("import os\ndef keep(d):\n    os.system('ls')\n", "got os.system"),
+        ("import os\ndef keep(d):\n    os.remove('a')\n", "got os.remove"),
+        ("def keep(d):\n    open('/dev/shm/own-step', 'w')\n", "got /dev/shm/own-step"),
+        (
+            "import os\ndef keep(d):\n    os.open('/dev/shm/own-step', os.O_CREAT | os.O_RDWR)\n",
+            "got /dev/shm/own-step",
+        ),
+        ("def keep(d):\n    open('/home/words.txt')\n", "got /home/words.txt"),
+    ],
+)
+def test_a_step_that_leaves_its_process_is_rejected_with_the_line(code: str, detail: str, stepped: Stepped) -> None:
+    number = len(code.splitlines())
+    code = code.replace("(d):\n", "(d):\n    if 'bad' not in d.text:\n        return d\n")
+
+    found = stepped(code, "bad", "good")
+
+    [reject] = kept_rejects(found)
+    assert reject.reason == "step_failed"
+    assert reject.detail.startswith(f"my_filter.py:{number + 2}: PermissionError: a step must not ")
+    assert reject.detail.endswith(detail)
+    assert not Path("/dev/shm/own-step").exists()
+
+
+@pytest.mark.parametrize(
+    ("act", "reason", "detail"),
+    [
+        ("os._exit(0)", "killed_worker", ""),
+        ("os.abort()", "killed_worker", ""),
+        ("sys.exit(0)", "step_failed", "my_filter.py:5: SystemExit: 0"),
+        ("[0] * 10**9", "step_failed", "my_filter.py:5: MemoryError: "),
+        ("[].pop(0)", "step_failed", "my_filter.py:5: IndexError: pop from empty list"),
+        ("int(object)", "step_failed", None),
+        ("[0 for _ in iter(int, 1)]", "step_too_slow", "more than 1 s"),
+    ],
+)
+def test_a_document_that_ends_or_exhausts_the_process_is_rejected(
+    act: str, reason: str, detail: str | None, stepped: Stepped
+) -> None:
+    code = (
+        f"import os, sys\n\ndef keep(document):\n    if 'bad' in document.text:\n        {act}\n    return document\n"
+    )
+
+    found = stepped(code, "one", "bad", "two", seconds=1, memory_mib=1024)
+
+    assert kept_texts(found) == ["one", "two"]
+    [reject] = kept_rejects(found)
+    assert (reject.row, reject.reason) == (1, reason)
+    assert detail in (None, reject.detail)
+
+
+@pytest.mark.slow
+def test_a_document_that_sleeps_is_rejected_after_twenty_times_its_seconds(stepped: Stepped) -> None:
+    code = "import time\n\ndef keep(d):\n    if 'bad' in d.text:\n        time.sleep(1e6)\n    return d\n"
+
+    found = stepped(code, "one", "bad", seconds=1)
+
+    assert kept_rejects(found)[0].detail == "more than 1 s"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return True", "keep returned True; return the document, None, or a reason of the characters a-z, 0-9 and _,"),
+        ("return 'Too Short'", "keep returned 'Too Short'; return the document, None, or a reason"),
+        (
+            "return replace(document, doc_id='x', source='y')",
+            "keep changed source, doc_id; change only text, and other",
+        ),
+        ("return replace(document, meta=replace(document.meta, source_row=9))", "keep changed meta.source_row; change"),
+        ("return 'odd' if random.random() < 0.5 else document", "keep gives different results for one document ("),
+        ("return str(time.time_ns()).translate(letters)", "keep gives different results for one document (dropped"),
+        (
+            "return 'twice' if document.text in kept or kept.append(document.text) else document",
+            "(kept then dropped twice)",
+        ),
+    ],
+)
+def test_a_step_with_other_results_is_refused_by_name(body: str, message: str, stepped: Stepped) -> None:
+    code = "import random, time\nfrom msgspec.structs import replace\nkept = []\n"
+    code += "letters = {48 + digit: 97 + digit for digit in range(10)}\n"
+    code += f"def keep(document):\n    {body}\n"
+    texts = [f"note {number}" for number in range(40)]
+
+    assert message in refusal(lambda: stepped(code, *texts))
+
+
+@pytest.mark.parametrize(
+    ("changed", "detail"),
+    [
+        ("text=''", "empty or contains NUL"),
+        ("text='a\\0'", "empty or contains NUL"),
+        ("text=5", "Expected `str`, got `int`"),
+    ],
+)
+def test_a_document_with_an_invalid_text_is_rejected(changed: str, detail: str, stepped: Stepped) -> None:
+    code = "from msgspec.structs import replace\ndef keep(d):\n    return d if 'a' in d.text else replace(d, CHANGE)\n"
+
+    found = stepped(code.replace("CHANGE", changed), "a", "b")
+
+    assert detail in kept_rejects(found)[0].detail
+
+
+def test_too_many_rejects_stop_the_build_with_the_line_of_the_first(stepped: Stepped) -> None:
+    message = refusal(lambda: stepped("def keep(d):\n    return d.txt\n", "a", "b", max_reject_fraction="0.1"))
+
+    assert message.startswith(
+        "my_filter.py: 2 of 2 rows are rejected (2 step_failed), above `max_reject_fraction` 0.1 (the first: "
+        "shards/00000.jsonl.zst row 0: step_failed (my_filter.py:2: AttributeError: "
+    )

@@ -1,0 +1,167 @@
+"""Pins of own steps, and the recipes that are refused because of them."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from own_steps import DECIDES, KEEP, build_step, kept_texts, write_step
+from refusals import refusal
+from stage_a_build import INLINE
+
+from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.rows.follow import follow_document
+from pipeline_assets.build.rows.row_stores import RowStores
+from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.systems.registry import SYSTEMS
+from pipeline_assets.systems.stage_a import StageARecipe
+
+
+@pytest.mark.parametrize(
+    ("code", "python", "message"),
+    [
+        (
+            "import helper\n" + KEEP,
+            {},
+            "my_filter.py:1: helper is not an installed package; install it, or put its code",
+        ),
+        (
+            "if 1:\n    from .helper import x\n" + KEEP,
+            {},
+            "my_filter.py:2: a relative import is not an installed package;",
+        ),
+        ("def keep(document)\n    pass\n", {}, "my_filter.py:1: not valid Python (expected ':'); correct that line"),
+        ("def other(document): ...\n", {}, "function keep not found; the functions are other; correct `function`"),
+        (KEEP, {"file": "other.py"}, "other.py: file not found; write it next to the recipe, or correct `file`"),
+        (KEEP, {"file": "../my_filter.py"}, "must be the name of a file in the recipe's folder, such as my_filter.py"),
+        (KEEP, {"file": "/tmp/my_filter.py"}, "must be the name of a file in the recipe's folder"),
+        (KEEP, {"function": "a b"}, "function a b not found; the functions are keep"),
+        (KEEP, {"pins": {}}, "`pins` is read from the file: remove it"),
+        (KEEP, {"seconds": 0}, "must be >= 1, got 0"),
+        ("#" * 70_000, {}, "not a valid step: the file has more than 65,536 bytes"),
+    ],
+)
+def test_a_wrong_step_is_refused_when_its_recipe_is_read(
+    code: str, python: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    path = write_step(tmp_path, code, ["a"], **python)
+
+    assert message in refusal(lambda: StageARecipe.read(path))
+
+
+def test_a_linked_file_is_refused(tmp_path: Path) -> None:
+    path = write_step(tmp_path, KEEP, ["a"])
+    (path.parent / "my_filter.py").rename(tmp_path / "elsewhere.py")
+    (path.parent / "my_filter.py").symlink_to(tmp_path / "elsewhere.py")
+
+    assert "not a valid step: the path is a link" in refusal(lambda: StageARecipe.read(path))
+
+
+def test_a_step_without_a_recipe_file_is_refused() -> None:
+    section = {"python": {"file": "my_filter.py", "function": "keep"}}
+
+    assert refusal(lambda: FilterRecipe.from_mapping(section, "filters.yaml")) == (
+        "filters.yaml: `python`: the file of a step is next to its recipe: write this section into a recipe file; "
+        "correct it"
+    )
+
+
+def test_reading_a_recipe_and_its_states_runs_no_line_of_the_step(tmp_path: Path) -> None:
+    path = write_step(tmp_path, f"open({str(tmp_path / 'ran')!r}, 'w')\n" + KEEP, ["a"])
+
+    recipe = StageARecipe.read(path)
+
+    states = {status.target.role: status.condition for status in artifact_statuses(tmp_path / "data", recipe.targets())}
+    assert states["stage_a/filtered/notes"] == "missing"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_edited_file_makes_its_artifact_stale_with_one_line(tmp_path: Path) -> None:
+    path = write_step(tmp_path, KEEP, ["a"])
+    build_step(path, tmp_path / "data")
+    (path.parent / "my_filter.py").write_text(KEEP + "\n")
+
+    target = StageARecipe.read(path).target("stage_a/filtered", "notes")
+
+    assert target.state(tmp_path / "data") == (
+        "stale",
+        "the recipe changed (`filters.python.pins.my_filter.py`: 110b77cb9935… → bd88bef0d166…)",
+    )
+
+
+@pytest.fixture
+def tiny_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Install a package `tiny-words` of a version, with the module `tiny_words`."""
+    folder = tmp_path / "site-packages"
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(folder), *filter(None, sys.path)]))
+
+    def install(version: str) -> None:
+        info = folder / "tiny_words.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        requires = "Requires-Dist: msgspec>=0.1\nRequires-Dist: regex; extra == 'fast'\n"
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tiny-words\nVersion: {version}\n{requires}")
+        (folder / "tiny_words.py").write_text("def is_odd(text):\n    return len(text) % 2 == 1\n")
+
+    return install
+
+
+def test_an_imported_package_of_another_version_is_reported_and_refused(
+    tiny_package: Callable[[str], None], tmp_path: Path
+) -> None:
+    tiny_package("1.0")
+    code = "import tiny_words\n\ndef keep(d):\n    return 'odd' if tiny_words.is_odd(d.text) else d\n"
+    path = write_step(tmp_path, code, ["a", "bb", "ccc"])
+    built = build_step(path, tmp_path / "data")
+    pinned = StageARecipe.read(path).target("stage_a/filtered", "notes")
+    assert kept_texts(built) == ["bb"]
+    assert built.manifest.identity.recipe["filters"]["python"]["pins"].keys() == {
+        "my_filter.py",
+        "python",
+        "tiny-words",
+        "msgspec",
+    }
+
+    tiny_package("2.0")
+
+    stale = "the recipe changed (`filters.python.pins.tiny-words`: 1.0 → 2.0)"
+    assert StageARecipe.read(path).target("stage_a/filtered", "notes").state(tmp_path / "data") == ("stale", stale)
+    assert stale in refusal(lambda: build_step(path, tmp_path / "data"))
+    run = Run(tmp_path / "other", INLINE)
+    for target in pinned.upstream[0].upstream + pinned.upstream:
+        target.kind.build(target, run)
+    assert refusal(lambda: pinned.kind.build(pinned, run)) == (
+        "my_filter.py: packages changed (tiny-words: 1.0 → 2.0); install the pinned versions, or run its recipe again "
+        "with --replace"
+    )
+
+
+def test_another_data_root_with_the_copied_recipe_and_file_has_the_same_digests(tmp_path: Path) -> None:
+    path = write_step(tmp_path, DECIDES, ["as is", "cut this", "none here"])
+    first = build_step(path, tmp_path / "data")
+    copied = tmp_path / "elsewhere"
+    copied.mkdir()
+    for file in path.parent.iterdir():
+        (copied / file.name).write_bytes(file.read_bytes())
+
+    assert build_step(copied / "mixed.yaml", tmp_path / "other").manifest.digest == first.manifest.digest
+
+
+def test_the_fate_of_a_document_names_the_step(tmp_path: Path) -> None:
+    path = write_step(tmp_path, DECIDES, ["as is", "none here", "error here"], max_reject_fraction="0.5")
+    build_step(path, tmp_path / "data")
+    stores = RowStores(SYSTEMS.kinds, Lineage(tmp_path / "data"))
+    lines = [
+        [*fate.lines]
+        for number in range(3)
+        for row in follow_document(stores, f"note-{number}")
+        for _, fate in row.downstream
+    ]
+
+    assert lines == [
+        ["kept", "  python: kept by keep in my_filter.py"],
+        ["dropped for own_step", "  own_step by my_filter.py"],
+        ["rejected: step_failed (my_filter.py:15: ZeroDivisionError: division by zero)"],
+    ]
