@@ -16,15 +16,15 @@ class Bar(NamedTuple):
     range_text: str
 
 
-def length_bars(lengths: Sequence[int] | Mapping[str, int]) -> list[Bar]:
+def length_bars(lengths: Sequence[int] | Mapping[str, int], unit: str = " tokens") -> list[Bar]:
     """Return a bar for each power of two between shortest and longest length.
 
-    `lengths` lists the count of each bin k, 2**k <= tokens < 2**(k + 1), or maps the text of 2**k to this count.
+    `lengths` lists the count of each bin k, 2**k <= length < 2**(k + 1), or maps the text of 2**k to this count.
     """
     counted = lengths.items() if isinstance(lengths, Mapping) else ((1 << k, count) for k, count in enumerate(lengths))
     counts = {int(power): count for power, count in counted if count}
     powers = [1 << k for k in range(min(counts).bit_length() - 1, max(counts).bit_length())] if counts else []
-    return [Bar(counts.get(power, 0), _label(power), f"of {power:,} to {2 * power - 1:,} tokens") for power in powers]
+    return [Bar(counts.get(power, 0), _label(power), f"of {power:,} to {2 * power - 1:,}{unit}") for power in powers]
 
 
 def _label(number: int) -> str:

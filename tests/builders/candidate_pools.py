@@ -24,8 +24,16 @@ STAGE = StageVersion("made", 1)
 
 def row(number: int, **columns: Any) -> Row:
     empty: Row = dict.fromkeys(SCHEMA.names)
-    said = {"id": f"row-{number}", "split": "low", "text": f"text {number}", "stats_tokens": 10, "stats_tool_calls": 0}
-    return {**empty, **said, "source_file": "low.jsonl", "source_row": number, **columns}
+    said = {"id": f"row-{number}", "dataset": "made/chats", "split": "low", "text": f"text {number}"}
+    return {
+        **empty,
+        **said,
+        "stats_tokens": 10,
+        "stats_tool_calls": 0,
+        "source_file": "low.jsonl",
+        "source_row": number,
+        **columns,
+    }
 
 
 def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.Schema = SCHEMA) -> Artifact:

@@ -10,6 +10,7 @@ Equal rows result in equal bytes. The folder gets its name when it is complete.
 import contextlib
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +27,7 @@ from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.temporary_names import temporary_path
 
@@ -101,5 +102,18 @@ def _card(store: RowStore, split: CardSplit) -> bytes:
     manifest = store.artifact.manifest
     title = manifest.name.partition("/")[2] or manifest.name
     columns = COLUMNS if split.schema.names[: len(SCHEMA)] == SCHEMA.names else {}
-    splits = [split] if split.rows else []
-    return dataset_card(CardContent(title, "this/folder", splits, [], [manifest], columns=columns)).encode()
+    card = CardContent(title, "path/of/this/folder", [split] if split.rows else [], [], [manifest], columns=columns)
+    return dataset_card(replace(card, steps=_earlier_steps(store))).encode()
+
+
+def _earlier_steps(store: RowStore) -> list[Manifest]:
+    """Return the manifests of all artifacts upstream that this data root contains, sources first."""
+    found = dict[str, Manifest]()
+    waiting = [store.artifact.manifest]
+    while waiting:
+        for entry in waiting.pop(0).identity.upstream:
+            upstream = store.lineage.find(entry["digest"])
+            if upstream is not None and upstream.manifest.digest not in found:
+                found[upstream.manifest.digest] = upstream.manifest
+                waiting.append(upstream.manifest)
+    return list(found.values())[::-1]

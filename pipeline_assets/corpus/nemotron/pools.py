@@ -1,6 +1,7 @@
 """Candidate pools: rows of a dataset that are worth scoring, by purpose.
 
     candidates_<purpose>/<split>-00000-of-0000N.parquet   rows of a pool, `schema.SCHEMA`
+    README.md                                             card with a config for each pool, which no digest covers
 
 A row with an accepted licence is in every pool whose conditions it meets, with all its columns. A hash of its id
 selects its file within the split, and rows of a file are sorted by id, so that removing a row changes one file per
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, utf8_column
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
 from pipeline_assets.corpus.licences import tag_or_unknown
+from pipeline_assets.corpus.nemotron.pool_card import write_pool_card
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, matching_rows, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
@@ -79,12 +81,13 @@ def build_pools(
         for bucket in range(buckets[split] if paths else 0)
     ]
     written = [file for receipt in run("pools", tasks, staging) for file in receipt.files]
+    written.sort(key=lambda file: file.path)
     rows: Counter[str] = Counter()
     for file in written:
         rows[pool_purpose(file.path)] += file.rows
     empty = {name: _empty_reason(name, recipe, counts) for name in recipe.rules if not rows[name]}
     return BuildResult(
-        files=sorted(written, key=lambda file: file.path),
+        files=written,
         counts={
             "ledger": Ledger.from_counts(+counts).to_json(),
             "documents": counts["documents"],
@@ -96,6 +99,7 @@ def build_pools(
             "empty": {name: why for name, why in empty.items() if not isinstance(why, str)},
             **({"correctness_gap": gap} if gap else {}),
         },
+        page=functools.partial(write_pool_card, files=written),
     )
 
 

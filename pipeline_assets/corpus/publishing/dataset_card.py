@@ -73,6 +73,7 @@ class CardContent:
     splits: Sequence[CardSplit]  # with rows; may be empty
     sources: Sequence[Source]  # datasets that rows name; may be empty
     manifests: Sequence[Manifest]  # of the artifacts that contain the rows; the card shows the first one's recipe
+    steps: Sequence[Manifest] = ()  # of further artifacts that these were built from, sources first
     agreement: Mapping[str, Any] = field(default_factory=dict)  # YAML keys with the terms that readers agree to
     columns: Mapping[str, str] = field(default_factory=lambda: COLUMNS)  # descriptions by name
     notes: Sequence[str] = ()  # lines about configs
@@ -146,7 +147,8 @@ def dataset_card(card: CardContent) -> str:
         [f"# {escape(card.title)}", "", *_opening_lines(card)],
         *([["## Configs", "", *_config_lines(card, names)]] if card.splits else []),
         ["## Sources and licences", "", *_licence_lines(card)],
-        ["## How it was made", "", *_recipe_lines(card.manifests)],
+        ["## How the rows were built", "", *_recipe_lines(card.manifests)],
+        ["## Rows kept and removed", "", *_ledger_lines([*card.steps, *card.manifests])],
         *([["## Columns", "", *_column_lines(card)]] if card.splits and card.columns else []),
         *([["## Verification", "", *_verification_lines(card.script)]] if card.script else []),
     ]
@@ -196,10 +198,14 @@ def _dataset_info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict
 
 def _opening_lines(card: CardContent) -> list[str]:
     lines = [
-        *(f"{code(manifest.kind)} {code(manifest.name)}, {code(manifest.digest)}." for manifest in card.manifests),
-        f"{code(FILE_NAME)} lists its inputs, its stage version and the fate of every row.",
+        "This dataset was built by corpusmill from pinned sources. It contains:",
+        "",
+        *(f"- {code(m.kind)} {code(m.name)}, {code(m.digest)}" for m in card.manifests),
+        "",
+        f"{code(FILE_NAME)} lists the inputs with their digests, the version of the program, and how many rows were",
+        "kept, dropped and rejected, with the reasons.",
     ]
-    return lines + (["Every row names its source row."] if card.splits else [])
+    return lines + (["Each row names the row of the source dataset that it comes from."] if card.splits else [])
 
 
 def _config_lines(card: CardContent, names: Mapping[str, str]) -> list[str]:
@@ -214,7 +220,7 @@ def _config_lines(card: CardContent, names: Mapping[str, str]) -> list[str]:
     return [
         *markdown_table(["config", "split", *(name.replace("_", " ") for name in columns)], rows),
         "",
-        *(f"{code(split)} of the files is the split {code(names[split])}." for split in renamed),
+        *(f"The split {code(names[split])} consists of the files named {code(split)}." for split in renamed),
         *([""] if renamed else []),
         *card.notes,
         "```python",
@@ -247,7 +253,7 @@ def _licence_lines(card: CardContent) -> list[str]:
     ]
     if more := ranked[_MAX_LICENCES:]:
         rows.append(["", f"{len(more):,} more", sum(count for _, count in more), "", ""])
-    lines += ["Each row has its own licence, as stated by the source; rows of all configs:", ""]
+    lines += ["Each row keeps the licence that its source states. Over all configs, these are:", ""]
     return lines + markdown_table(["source", "licence", "rows", "the hub's identifier", "its text"], rows)
 
 
@@ -275,19 +281,35 @@ def _recipe_lines(manifests: Sequence[Manifest]) -> list[str]:
         for manifest in manifests
         for entry in manifest.identity.upstream
     )
-    lines = [f"By {code(str(first.stage))}, with this recipe:", "", "```json", *recipe.splitlines(), "```"]
-    lines += ["", *markdown_table(["input", "digest"], [*upstream])]
-    ledgers = [manifest.identity.ledger for manifest in manifests if "ledger" in manifest.identity.counts]
-    fates: Counter[tuple[str, str]] = Counter()
-    for fate, reason, count in (entry for ledger in ledgers for entry in ledger.other_outcomes()):
-        fates[fate, reason] += count
-    if ledgers:
-        removed: list[list[str | int]] = [
-            [fate, code(reason or ""), count] for (fate, reason), count in sorted(fates.items()) if count
-        ]
-        lines += ["", f"Of {sum(ledger.rows_in for ledger in ledgers):,} rows that came in, these went:", ""]
-        lines += markdown_table(["they were", "for", "rows"], removed)
-    return lines
+    lines = [f"Stage {code(str(first.stage))} built them with this recipe:", "", "```json", *recipe.splitlines(), "```"]
+    return [*lines, "", *markdown_table(["input", "digest"], [*upstream])]
+
+
+def _ledger_lines(manifests: Sequence[Manifest]) -> list[str]:
+    """List the rows that each step kept and removed, then the settings of all filters."""
+    rows: list[list[str | int]] = []
+    filters: list[str] = []
+    for manifest in manifests:
+        if "ledger" in manifest.identity.counts:
+            ledger = manifest.identity.ledger
+            removed = ", ".join(
+                f"{code(reason or fate)} {count:,}" for fate, reason, count in ledger.other_outcomes() if count
+            )
+            step = [code(manifest.kind), code(manifest.name.partition("/")[2] or manifest.name)]
+            rows.append([*step, ledger.rows_in, ledger.out, removed or "none"])
+        settings = _without_nulls(manifest.identity.recipe.get("filters"))
+        if settings:
+            filters.append(f"- {code(manifest.name)}: {code(json.dumps(settings, ensure_ascii=False))}")
+    lines = markdown_table(["step", "artifact", "rows read", "rows kept", "rows removed or merged, by reason"], rows)
+    return [*lines, "", "Filters and their thresholds:", "", *filters] if filters else lines
+
+
+def _without_nulls(settings: Any) -> Any:
+    """Remove keys without a value from nested settings, and then empty sections of them."""
+    if not isinstance(settings, dict):
+        return settings
+    cleaned = {name: _without_nulls(value) for name, value in settings.items()}
+    return {name: value for name, value in cleaned.items() if value not in (None, [], {})}
 
 
 def _column_lines(card: CardContent) -> list[str]:

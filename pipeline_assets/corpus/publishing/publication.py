@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline_assets.corpus.licences import UNKNOWN, tag_or_unknown
 from pipeline_assets.corpus.markdown import code
+from pipeline_assets.corpus.nemotron.pool_card import SHARED_ROWS
 from pipeline_assets.corpus.nemotron.schema import COLUMNS
 from pipeline_assets.corpus.publishing.dataset_card import (
     CardContent,
@@ -155,10 +156,12 @@ def _with_card(source: Source, hub: HubFiles) -> Source:
 
 def _config_notes(kind: str, splits: Sequence[CardSplit], items: Mapping[str, UploadFile]) -> list[str]:
     if kind != _SUBSETS:
-        return ["A row may be in several pools.", ""] if len(group_by_config(splits)) > 1 else []
-    lines = ["Splits are named after the dataset and the split that their rows are of."]
+        return [SHARED_ROWS, ""] if len(group_by_config(splits)) > 1 else []
+    lines = ["Splits are named after the source dataset and split of their rows."]
     if any(path.startswith(f"{TOKENS}/") for path in items):
         files = ", ".join(code(f"{TOKENS}/CONFIG/{name}") for name in ("tokens.npy", "loss_mask.npy", "rows.parquet"))
-        lines.append(f'The rows of a config as tokens, for `numpy.load(path, mmap_mode="r")`, are in {files}:')
-        lines.append("int32 ids, which of them count in the loss, and where each row begins.")
+        lines.append(
+            f"The same rows as int32 token ids, with a mask of the tokens that count in the loss, are in {files};"
+        )
+        lines.append('read them with `numpy.load(path, mmap_mode="r")`. `rows.parquet` has the position of each row.')
     return [*lines, ""]

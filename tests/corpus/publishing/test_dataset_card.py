@@ -11,11 +11,12 @@ import pytest
 from datasets.info import DatasetInfosDict
 from datasets.utils.metadata import MetadataConfigs
 from nemotron_rows import LOOKUP, called
-from published_splits import card_of, content_of, licences_of, normalise, publish, said, split_of
+from published_splits import IDENTITY, card_of, content_of, licences_of, normalise, publish, said, split_of
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.splits import find_splits
 from pipeline_assets.corpus.publishing.dataset_card import Source, collect_splits, dataset_card
+from pipeline_assets.spine.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "dataset_card.md"
 HOSTILE = 'chats: [x\n---\n# "it\'s" *&!|`<b>\u2028 {%'
@@ -109,7 +110,18 @@ def test_what_has_no_rows_has_no_configs() -> None:
     page = card_of()
 
     assert "configs" not in page and "## Columns" not in page
-    assert "(`not_json`)" not in page and "| rejected | `not_json` | 1 |" in page
+    assert "| `nemotron/normalized_shards` | `chats` | 4 | 3 | `not_json` 1 |" in page
+
+
+def test_steps_before_the_rows_show_what_they_removed_and_their_filters() -> None:
+    recipe = {"filters": {"length": {"min_words": 50, "max_words": None}, "c4": None, "rules": []}}
+    ledger = {"in": 9, "out": 5, "dropped": {"few_words": 4}, "rejected": {}}
+    step = replace(IDENTITY, recipe=recipe, counts={"ledger": ledger})
+
+    page = card_of(split_of(), steps=[Manifest("stage_a/filtered", "made/web", step, [], {})])
+
+    assert page.index("| `stage_a/filtered` | `web` | 9 | 5 | `few_words` 4 |") < page.index("| 4 | 3 | `not_json` 1 |")
+    assert '- `made/web`: `{"length": {"min_words": 50}}`' in page and "c4" not in page
 
 
 def test_the_order_in_which_rows_were_counted_changes_nothing() -> None:

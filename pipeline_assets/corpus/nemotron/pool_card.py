@@ -1,0 +1,25 @@
+"""Dataset cards of pool folders, with which `datasets` loads each pool as a config."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pipeline_assets.corpus.nemotron.inventory import write_text
+from pipeline_assets.corpus.publishing.dataset_card import CardContent, collect_splits, dataset_card
+from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.staging import OutputFile, StagingDir
+
+SHARED_ROWS = "A row may be in several pools."
+
+
+def write_pool_card(staging: StagingDir, manifest: Manifest, files: Sequence[OutputFile]) -> OutputFile:
+    """Write the card of pools, with a config for each pool and a split for each of its splits.
+
+    `manifest` does not list stored files yet; `files` are the Parquet files of all pools.
+    """
+    pools = replace(manifest, storage=[file.stored for file in files])
+    splits, sources = collect_splits([Artifact(staging.folder, pools)])
+    title = manifest.name.rpartition("/")[2]
+    card = CardContent(title, f"path/of/{title}", splits, sources, [pools], notes=[SHARED_ROWS, ""])
+    return write_text(staging, CARD, dataset_card(card))
