@@ -48,6 +48,10 @@ bench: $(BIN)/.dev
 lock: $(BIN)/.dev  # after each change of constraints.txt or of a dependency
 	$(BIN)/python .ci/lock.py
 
+docs: $(BIN)/.dev  # the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
+	@echo "to read it, with search: $(BIN)/python -m http.server --directory site"
+
 tree: $(BIN)/.dev  # after a module was added, renamed or described otherwise
 	$(BIN)/python .ci/tree.py
 
@@ -65,4 +69,4 @@ $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half
 	touch $@ $(BIN)/.demo
 
-.PHONY: demo ui test test-quick hooks test-slow test-real samples proof bench lock tree anew
+.PHONY: demo ui test test-quick hooks test-slow test-real samples proof bench lock docs tree anew

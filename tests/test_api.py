@@ -2,14 +2,19 @@
 
 import subprocess
 import sys
+from collections import Counter
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import corpusmill
 from corpusmill import OpenedArtifact, open_folder, run
+from corpusmill.display import html_table, plot_column
 from pipeline_assets.spine.errors import InputError, UsageError
 
 API = Path(__file__).parents[1] / "pipeline_assets" / "api"
@@ -79,3 +84,59 @@ def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:
         open_folder(tmp_path / "none")
     with pytest.raises(UsageError):
         run("none", tmp_path)
+
+
+def test_a_notebook_shows_an_artifact_and_a_trace_as_tables(demo_root: Path) -> None:
+    train = open_folder(demo_root / V1 / "train")
+
+    table, traced = train._repr_html_(), train.trace(token=9)
+    assert "<th>healing/megatron_split</th>" in table and train.manifest.digest in table
+    assert f"<td>{traced[0].text.source.rows[0]}</td>" in traced._repr_html_()
+
+
+def test_texts_are_escaped_in_tables_and_plots() -> None:
+    hostile = "<script>alert(1)</script>"
+
+    assert "<script>" not in html_table([hostile], [[hostile]])
+    assert "<script>" not in plot_column(hostile, [pa.chunked_array([[hostile]])])._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("values", "title", "bars"),
+    [
+        (["a", "b", "a", None], "x: 3 values, 2 different", [("a", 2), ("b", 1)]),
+        (
+            ["a" * 65, "b", ""],
+            "x: 3 lengths in characters",
+            [("1", 2), *[(str(1 << k), 0) for k in range(1, 6)], ("64", 1)],
+        ),
+        ([1, 2, 3, 4], "x: 4 numbers", [("1", 1), ("2", 2), ("4", 1)]),
+        ([], "x: 0 numbers", []),
+    ],
+)
+def test_a_column_is_plotted_by_its_type(values: list[object], title: str, bars: list[tuple[str, int]]) -> None:
+    plot = plot_column("x", [pa.chunked_array([values])] if values else [])
+
+    assert (plot.title, [(bar.label, bar.amount) for bar in plot.bars]) == (title, bars)
+
+
+def test_fractions_have_twenty_bins_that_count_every_value() -> None:
+    plot = plot_column("nll", [pa.chunked_array([[0.5, None, 1.5]]), pa.chunked_array([[2.5, 1e9]])])
+
+    assert len(plot.bars) == 20 and sum(bar.amount for bar in plot.bars) == 4
+
+
+@given(st.lists(st.integers(0, 1 << 40), min_size=1))
+def test_bins_of_whole_numbers_are_powers_of_two(numbers: list[int]) -> None:
+    counted = Counter(1 << max(number, 1).bit_length() - 1 for number in numbers)
+
+    bars = plot_column("n", [pa.chunked_array([numbers])]).bars
+
+    assert [bar.amount for bar in bars if bar.amount] == [counted[power] for power in sorted(counted)]
+
+
+def test_a_column_that_is_missing_names_those_that_exist(demo_root: Path) -> None:
+    corpus = next(demo_root.glob("corpora/*/*/manifest.json")).parent
+
+    with pytest.raises(UsageError, match=r"no column 'texts'; choose one of: text, source, .*meta\.title"):
+        open_folder(corpus).plot("texts")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from corpusmill.display import Plot, Traces, html_table, plot_column
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.build.rows.trace import TracedRow, trace_id, trace_row, trace_token
+from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
 from pipeline_assets.spine.artifact import open_artifact
@@ -33,6 +34,13 @@ class OpenedArtifact:
         sizes = [f"{counts[name]:,} {name}" for name in ("documents", "tokens") if isinstance(counts.get(name), int)]
         return f"<{self.manifest.kind} {self.folder} {', '.join(sizes)}>"
 
+    def _repr_html_(self) -> str:
+        identity = self.manifest.identity
+        facts = {"folder": self.folder, "digest": self.manifest.digest, "stage": identity.stage}
+        facts |= {name: f"{count:,}" for name, count in identity.counts.items() if isinstance(count, int)}
+        facts |= {"rows": identity.ledger} if "ledger" in identity.counts else {}
+        return html_table([self.manifest.kind, self.manifest.name], [[name, str(fact)] for name, fact in facts.items()])
+
     @cached_property
     def rows(self) -> RowStore:
         """Store that reads the artifact's rows by number or id."""
@@ -49,7 +57,19 @@ class OpenedArtifact:
         """Return all text rows in stored order as one Arrow table in memory."""
         return pa.concat_tables([rows for shard in self.rows.table_shards() for rows in shard.tables()])
 
-    def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> list[TracedRow]:
+    def plot(self, column: str) -> Plot:
+        """Plot a column of the text rows, such as `text` (by length), `source`, `stats_tokens` or a score.
+
+        Columns within a struct have dotted names, such as `meta.title`. Memory holds 8 bytes for each fraction.
+        """
+        shards = self.rows.table_shards()
+        names = [field.name for column in (shards[0].schema if shards else ()) for field in column.flatten()]
+        if column not in names:
+            raise UsageError(f"no column {column!r}", self.folder, f"choose one of: {', '.join(names) or 'none'}")
+        tables = (table.select([column.partition(".")[0]]) for shard in shards for table in shard.tables())
+        return plot_column(column, (table.flatten()[column] for table in tables))
+
+    def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> Traces:
         """Trace one row, document or token to its source rows; pass one of the arguments.
 
         Args:
@@ -65,8 +85,8 @@ class OpenedArtifact:
         if selectors != 1:
             raise UsageError(f"expected one of row, doc_id and token, got {selectors}", self.folder, "pass one of them")
         if token is not None:
-            return [trace_token(self.rows, token)]
-        return trace_id(self.rows, doc_id) if doc_id is not None else trace_row(self.rows, row or 0)
+            return Traces([trace_token(self.rows, token)])
+        return Traces(trace_id(self.rows, doc_id) if doc_id is not None else trace_row(self.rows, row or 0))
 
     def packed(self) -> PackedSet:
         """Open the artifact as a packed set, which reads rows and segments as arrays."""

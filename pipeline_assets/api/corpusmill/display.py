@@ -1,0 +1,107 @@
+"""Display of artifacts, traces and plots in notebooks, as HTML whose texts are escaped."""
+
+import html
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline_assets.build.rows.trace import TracedRow
+from pipeline_assets.corpus.plots import Bar, length_bars, text_plot
+from pipeline_assets.spine.visible import VISIBLE
+
+_MAX_BARS, _MAX_VALUE = 20, 64  # values with more characters are counted by length
+_HEIGHT, _NARROW, _WIDE = 120, 34, 130  # of a bar in pixels; wide bars have room for 20 characters
+
+
+class Traces(list[TracedRow]):
+    """Rows traced to their sources; notebooks show them as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [str(row), traced.text.source.digest, traced.text.source.license_tag, traced.text.excerpt]
+            for traced in self
+            for row in traced.text.source.rows
+        ]
+        return html_table(["source row", "digest of the file", "licence", "text"], rows)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Bars with labels: SVG in a notebook, and a line of block characters elsewhere."""
+
+    title: str
+    bars: Sequence[Bar]
+
+    def __repr__(self) -> str:
+        return f"{self.title}: {text_plot(self.bars) or 'no rows'}"
+
+    def _repr_html_(self) -> str:
+        highest = max((bar.amount for bar in self.bars), default=1)
+        width = _NARROW if all(len(bar.label) <= 5 for bar in self.bars) else _WIDE
+        shapes = "".join(_bar_svg(number * width, width, bar, highest) for number, bar in enumerate(self.bars))
+        size = f"width='{len(self.bars) * width}' height='{_HEIGHT + 28}'"
+        return f"<figure><figcaption>{_escape(self.title)}</figcaption><svg {size} role='img'>{shapes}</svg></figure>"
+
+
+def _bar_svg(x: int, width: int, bar: Bar, highest: int) -> str:
+    height = _HEIGHT * bar.amount / highest
+    title = f"<title>{_escape(f'{bar.amount:,} {bar.range_text}')}</title>"
+    place = f"x='{x}' y='{_HEIGHT + 12 - height:.1f}' width='{width - 4}' height='{height:.1f}'"
+    label = f"<text x='{x}' y='{_HEIGHT + 26}' font-size='11' fill='currentColor'>{_escape(bar.label[:20])}</text>"
+    return f"<rect {place} fill='#4c78a8'>{title}</rect>{label}"
+
+
+def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
+    """Plot the values of a column, which is given in parts and read once.
+
+    Text is counted by value if all texts have at most 64 characters, else by length. Whole numbers have bins of powers
+    of two, other numbers bins of equal width between the 1st and the 99th percentile.
+    """
+    total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
+    powers = np.zeros(64, np.int64)
+    for part in (column.drop_null() for column in columns):
+        total += len(part)
+        if pa.types.is_string(part.type) or pa.types.is_large_string(part.type):
+            lengths = pc.utf8_length(part)
+            powers += _count_powers(lengths)
+            longest = max(longest, pc.max(lengths).as_py() or 0)
+            counted = pc.value_counts(part).to_pylist() if longest <= _MAX_VALUE else []
+            values.update({entry["values"]: entry["counts"] for entry in counted})
+        elif pa.types.is_integer(part.type):
+            powers += _count_powers(part)
+        else:
+            numbers.append(part.cast(pa.float64()).to_numpy())
+    if numbers:
+        joined = np.concatenate(numbers)
+        low, high = np.percentile(joined, [1, 99]) if total else (0.0, 1.0)
+        counts, edges = np.histogram(joined.clip(low, high), _MAX_BARS)
+        bins = zip(counts.tolist(), edges[:-1], edges[1:], strict=True)
+        return Plot(f"{name}: {total:,} numbers", [Bar(n, f"{a:.3g}", f"from {a:.4g} to {b:.4g}") for n, a, b in bins])
+    if values and longest <= _MAX_VALUE:
+        bars = [Bar(count, text, f"of {text}") for text, count in values.most_common(_MAX_BARS)]
+        return Plot(f"{name}: {total:,} values, {len(values):,} different", bars)
+    what = "lengths in characters" if longest else "numbers"
+    return Plot(f"{name}: {total:,} {what}", length_bars({str(1 << k): int(n) for k, n in enumerate(powers)}, ""))
+
+
+def _count_powers(numbers: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Count whole numbers by the exponent of the largest power of two below or at them; 0 counts as 1."""
+    # frexp gives x = m · 2**e with 0.5 <= m < 1, so 2**(e - 1) <= x < 2**e.
+    _, exponents = np.frexp(np.maximum(numbers.to_numpy(), 1).astype(np.float64))
+    return np.bincount(exponents - 1, minlength=64)
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format texts as an HTML table, escaped and with control characters made visible."""
+    lines = ["".join(f"<th>{_escape(name)}</th>" for name in head)] if head else []
+    lines += ["".join(f"<td>{_escape(value)}</td>" for value in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _escape(text: str) -> str:
+    return html.escape(text.translate(VISIBLE))
