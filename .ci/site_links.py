@@ -1,4 +1,4 @@
-"""Links of the documentation site to files outside docs/, which the site does not contain."""
+"""Links of the documentation site to files outside docs/."""
 
 import re
 from typing import Any
@@ -7,5 +7,5 @@ _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]+\)")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace links to files of the repository by their text: a site has no such pages."""
+    """Replace links to files by their text, because the site does not contain them."""
     return _OUTSIDE.sub(r"\1", markdown)

@@ -1,4 +1,4 @@
-"""Display of artifacts, traces and plots in notebooks, as HTML whose texts are escaped."""
+"""HTML of artifacts, traces and plots for notebooks, with escaped texts."""
 
 import html
 from collections import Counter
@@ -90,7 +90,7 @@ def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
 
 
 def _count_powers(numbers: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Count whole numbers by the exponent of the largest power of two below or at them; 0 counts as 1."""
+    """Count whole numbers by their highest bit; 0 counts as 1."""
     # frexp gives x = m · 2**e with 0.5 <= m < 1, so 2**(e - 1) <= x < 2**e.
     _, exponents = np.frexp(np.maximum(numbers.to_numpy(), 1).astype(np.float64))
     return np.bincount(exponents - 1, minlength=64)

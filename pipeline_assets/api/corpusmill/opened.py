@@ -58,9 +58,9 @@ class OpenedArtifact:
         return pa.concat_tables([rows for shard in self.rows.table_shards() for rows in shard.tables()])
 
     def plot(self, column: str) -> Plot:
-        """Plot a column of the text rows, such as `text` (by length), `source`, `stats_tokens` or a score.
+        """Plot a column of the text rows.
 
-        Columns within a struct have dotted names, such as `meta.title`. Memory holds 8 bytes for each fraction.
+        Texts such as `text` are plotted by length, short ones such as `source` by value, and numbers by size. Columns within a struct have dotted names, such as `meta.title`. Memory holds 8 bytes for each fraction.
         """
         shards = self.rows.table_shards()
         names = [field.name for column in (shards[0].schema if shards else ()) for field in column.flatten()]

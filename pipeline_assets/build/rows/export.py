@@ -107,7 +107,7 @@ def _card(store: RowStore, split: CardSplit) -> bytes:
 
 
 def _earlier_steps(store: RowStore) -> list[Manifest]:
-    """Return the manifests of all artifacts upstream that this data root contains, sources first."""
+    """Return the manifests of the artifacts upstream, sources first."""
     found = dict[str, Manifest]()
     waiting = [store.artifact.manifest]
     while waiting:

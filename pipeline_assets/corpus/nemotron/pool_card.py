@@ -1,4 +1,4 @@
-"""Dataset cards of pool folders, with which `datasets` loads each pool as a config."""
+"""Dataset cards of pool folders, which make each pool a config."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ SHARED_ROWS = "A row may be in several pools."
 
 
 def write_pool_card(staging: StagingDir, manifest: Manifest, files: Sequence[OutputFile]) -> OutputFile:
-    """Write the card of pools, with a config for each pool and a split for each of its splits.
+    """Write the card of pools, with a config for each pool.
 
     `manifest` does not list stored files yet; `files` are the Parquet files of all pools.
     """

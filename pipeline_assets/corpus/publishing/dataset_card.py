@@ -305,7 +305,7 @@ def _ledger_lines(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _without_nulls(settings: Any) -> Any:
-    """Remove keys without a value from nested settings, and then empty sections of them."""
+    """Remove keys without a value and empty sections from settings."""
     if not isinstance(settings, dict):
         return settings
     cleaned = {name: _without_nulls(value) for name, value in settings.items()}
