@@ -60,7 +60,8 @@ class OpenedArtifact:
     def plot(self, column: str) -> Plot:
         """Plot a column of the text rows.
 
-        Texts such as `text` are plotted by length, short ones such as `source` by value, and numbers by size. Columns within a struct have dotted names, such as `meta.title`. Memory holds 8 bytes for each fraction.
+        Long texts such as `text` are plotted by length, short ones such as `source` by value, and numbers by size.
+        Columns within a struct have dotted names, such as `meta.title`. Memory holds 8 bytes for each fraction.
         """
         shards = self.rows.table_shards()
         names = [field.name for column in (shards[0].schema if shards else ()) for field in column.flatten()]
