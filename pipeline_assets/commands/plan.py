@@ -7,6 +7,7 @@ import os
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run, open_hub_briefly
 from pipeline_assets.commands import terminal
+from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, SourceEstimate
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe
 
@@ -66,6 +68,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
             }
             for entry in planned.artifacts
         ],
+        "mixture": None if planned.mixture is None else asdict(planned.mixture),
         "room": [vars(room) | {"fits": room.fits} for room in planned.disk_checks],
         "warnings": _warnings(planned),
     }
@@ -81,6 +84,10 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
         by_kind.setdefault(entry.status.target.kind.name, []).append(entry)
     for kind, artifacts in by_kind.items():
         yield from _kind_lines(kind, artifacts)
+    if plan.mixture is not None:
+        yield "mixture, estimated before filters and deduplication"
+        yield from (f"{_INDENT}{_source_line(source)}" for source in plan.mixture.sources)
+        yield f"{_INDENT}about {_about(plan.mixture.possible_rows)} rows are possible"
     if plan.to_build:
         yield "total"
         yield f"{_INDENT}to fetch: {plan.missing_bytes:,} bytes"
@@ -93,9 +100,30 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
     yield from (f"WARNING {warning}" for warning in _warnings(plan))
 
 
+def _source_line(source: SourceEstimate) -> str:
+    times = f" x {source.max_epochs} epochs" if source.max_epochs != "1" else ""
+    needed = "" if source.needed is None else f", {_about(source.needed)} needed"
+    return f"{source.source}: about {_about(source.tokens)} tokens{times}{needed}"
+
+
+def _about(number: int) -> str:
+    """Format a number with two significant digits."""
+    return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def _shortage_warnings(mixture: MixtureEstimate) -> Iterator[str]:
+    rows = mixture.possible_rows
+    fewer = f"request about {_about(rows)} rows, " if rows else ""
+    for source in mixture.sources:
+        if source.missing:
+            short = f"{source.source} falls short by about {_about(source.missing)} tokens"
+            yield f"{short}; {fewer}lower its weight, or raise its max_epochs"
+
+
 def _warnings(plan: RecipePlan) -> list[str]:
     return [
         *limit_warnings(plan),
+        *(_shortage_warnings(plan.mixture) if plan.mixture is not None else ()),
         *(
             f"{room.where}: needs {terminal.format_bytes(room.needed)}, but only {terminal.format_bytes(room.free)} "
             "are free; free some, or set another --data"

@@ -17,11 +17,12 @@ from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS
+from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, estimate_mixture
 from pipeline_assets.corpus.readers.listing import Forecast, input_figures
 from pipeline_assets.corpus.readers.source_formats import COMPRESSED
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.manifest import MANIFEST_FILE, StoredFile
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, StoredFile
 from pipeline_assets.spine.stage import MAX_SHARDS
 from pipeline_assets.spine.usage import folder_bytes, nearest_existing
 
@@ -117,12 +118,14 @@ class RecipePlan:
         fetched_bytes: Bytes that planning fetched: listings and footers.
         missing_bytes: Bytes that the build will fetch.
         disk_checks: Needed and free disk space; empty if everything is built.
+        mixture: Estimate of a packed set to build, with at least one source of known size; else None.
     """
 
     artifacts: Sequence[ArtifactPlan]
     fetched_bytes: int
     missing_bytes: int
     disk_checks: Sequence[CapacityCheck]
+    mixture: MixtureEstimate | None = None
 
     @property
     def to_build(self) -> list[ArtifactPlan]:
@@ -142,7 +145,34 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     fetched, written = sum(missing.values()), sum(plan.bytes_to_write for plan in artifacts)
     is_built = all(status.matches_recipe for status in statuses)
     disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
-    return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks)
+    packed = [status for status in statuses if "pack" in status.target.recipe and not status.matches_recipe]
+    texts = {status.target.folder: status.manifest for status in statuses if status.matches_recipe}
+    mixtures = [_estimate_mixture(status.target, stored, texts) for status in packed]
+    mixture = mixtures[0] if mixtures else None
+    return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture)
+
+
+def _estimate_mixture(
+    packed: Target, stored: Mapping[Path, float], built: Mapping[Path, Manifest | None]
+) -> MixtureEstimate | None:
+    """Estimate a packed set from the exact or stored bytes of its sources' text."""
+    tokens = dict[str, int]()
+    for corpus in source_corpora(packed):
+        manifest = built.get(corpus.folder)
+        text = 0 if manifest is None else manifest.identity.counts.get("text_bytes", 0)
+        if count := round((text * _STORED_SHARE or stored.get(corpus.folder, 0)) * _TOKEN_SHARE / _TOKEN_BYTES):
+            tokens[str(corpus.partition)] = count
+    pack = packed.recipe["pack"]
+    return estimate_mixture(pack, tokens) if tokens.keys() & (pack["weights"] or tokens).keys() else None
+
+
+def source_corpora(target: Target) -> Iterator[Target]:
+    """Yield the corpora of single sources from which a corpus of several is built."""
+    for upstream in target.upstream:
+        if upstream.partition is None:
+            yield from source_corpora(upstream)
+        elif upstream.kind.rows is not None:
+            yield upstream
 
 
 def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], stored: dict[Path, float]) -> ArtifactPlan:

@@ -1,0 +1,61 @@
+"""Estimate of a mixture from the sizes of its sources, before a text is read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from pipeline_assets.spine.section import SourceCaps
+
+
+@dataclass(frozen=True)
+class SourceEstimate:
+    """Estimated tokens of a source in a mixture.
+
+    Attributes:
+        tokens: Tokens of its text, drawn once.
+        max_epochs: Cap on its epochs.
+        needed: Its share of the requested rows; None if the recipe requests no number of rows.
+    """
+
+    source: str
+    tokens: int
+    max_epochs: str
+    needed: int | None
+
+    @property
+    def missing(self) -> int:
+        """Tokens that the source lacks, however often its cap lets it be drawn."""
+        return max(0, (self.needed or 0) - int(Fraction(self.max_epochs) * self.tokens))
+
+
+@dataclass(frozen=True)
+class MixtureEstimate:
+    """Estimates of all sources, and the rows that weights and caps allow with them."""
+
+    sources: tuple[SourceEstimate, ...]
+    possible_rows: int
+
+
+def estimate_mixture(pack: Mapping[str, Any], tokens: Mapping[str, int]) -> MixtureEstimate:
+    """Estimate a mixture, given the content of a `PackRecipe` and each source's tokens.
+
+    Sources without tokens are omitted; at least one with a weight must have some.
+    """
+    caps, seq_len, num_seqs = SourceCaps.from_content(pack["max_epochs"]), pack["seq_len"], pack["num_seqs"]
+    available = {name: caps.cap(name) * count for name, count in tokens.items()}
+    total = sum(available.values(), Fraction())
+    weights = pack["weights"] or {name: str(count / total) for name, count in available.items()}
+    shares = {name: Fraction(weights[name]) for name in tokens if name in weights}
+    budget = min(available[name] / share for name, share in shares.items())
+    requested = None if num_seqs is None else num_seqs * seq_len
+    sources = (
+        SourceEstimate(
+            name,
+            tokens[name],
+            caps.sources.get(name, caps.every_source),
+            None if requested is None else int(share * requested),
+        )
+        for name, share in shares.items()
+    )
+    return MixtureEstimate(tuple(sources), int(budget) // seq_len)
