@@ -39,7 +39,9 @@ class OpenedArtifact:
         facts = {"folder": self.folder, "digest": self.manifest.digest, "stage": identity.stage}
         facts |= {name: f"{count:,}" for name, count in identity.counts.items() if isinstance(count, int)}
         facts |= {"rows": identity.ledger} if "ledger" in identity.counts else {}
-        return html_table([self.manifest.kind, self.manifest.name], [[name, str(fact)] for name, fact in facts.items()])
+        rows = [[name, str(fact)] for name, fact in facts.items()]
+        table: str = html_table([self.manifest.kind, self.manifest.name], rows)
+        return table
 
     @cached_property
     def rows(self) -> RowStore:
