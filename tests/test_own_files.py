@@ -42,7 +42,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "deep").mkdir()
     for number in range(3):
         (folder / "deep" / f"note {number}.md").write_text(text(300 + number))
-    (folder / "scan.pdf").write_bytes(b"%PDF-1.4")
+    (folder / "scan.djvu").write_bytes(b"AT&TFORM\0")
     (folder / "package.json").write_text('{\n  "name": "x"\n}\n')
     return folder
 
@@ -73,7 +73,8 @@ def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column_and_says_w
         f"  corpusmill run mine --data {tmp_path}\n",
     )
     assert made.stderr == (
-        f"not read in {mixed}: .pdf\nnot read in {mixed}: package.json (JSON objects are spread over several lines)\n"
+        f"{mixed}: left out: package.json (one object, such as settings, without a text in a column of a usual name)\n"
+        f"{mixed}: left out: scan.djvu (unknown format)\n"
     )
     written = path.read_text()
     one, other = yaml.safe_load(written)["sources"]
@@ -108,14 +109,15 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
     sections = [section.model_fields["kind"].annotation for section in get_args(FileSource)]
     kinds = {kind for annotation in sections for kind in get_args(annotation)}
     (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "scan.pdf").write_bytes(b"%PDF")
+    (tmp_path / "empty" / "scan.djvu").write_bytes(b"AT&TFORM\0")
 
     refusal = refused(corpusmill("init", "none", "--input", tmp_path / "empty", "--data", tmp_path))
 
     assert KINDS.keys() == kinds, "say in KINDS of corpus/normalize/drafts.py how its files are known and drafted"
     assert refusal.endswith(
-        "no readable files in the folder (not read: .pdf); expected Posts.xml, a site's .7z, output of wikiextractor, "
-        "files that end with .jsonl, .ndjson, .json, .parquet, .txt, .md"
+        "no readable files in the folder (left out: scan.djvu (unknown format)); expected Posts.xml, a site's .7z, "
+        "output of wikiextractor, files that end with .jsonl, .ndjson, .json, .parquet, .csv, .tsv, .txt, .md, .html, "
+        ".htm, .ipynb, .docx, .pdf"
     )
 
 
@@ -128,7 +130,47 @@ def test_init_says_why_it_reads_none_of_the_files(corpusmill: Corpusmill, tmp_pa
     refusal = refused(corpusmill("init", "none", "--input", folder, "--data", tmp_path))
 
     reasons = "cut.jsonl.gz (the gzip stream is truncated), numbers.jsonl (no column contains text)"
-    assert f"{folder}: no readable files in the folder (not read: {reasons}); expected " in refusal
+    assert f"{folder}: no readable files in the folder (left out: {reasons}); expected " in refusal
+
+
+def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+    files: dict[str, bytes] = {
+        "a.txt": b"A text.",
+        "b.txt": b"A text.",
+        "c.csv": b"id,text\n1,A row.\n",
+        "chat.jsonl": json.dumps({"id": "1", "messages": turns}).encode(),
+        "empty.md": b"",
+        "latin.txt": "é".encode("latin-1"),
+        "nested.jsonl": b'{"id": "a name", "doc": {"body": {"text": "Deep."}}}',
+        "one.py": b"1",
+        "table.xlsx": b"PK\x03\x04",
+        "two.py": b"2",
+        "utf16.txt": "A".encode("utf-16"),
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / "link.html").symlink_to("a.txt")
+
+    made = corpusmill("init", "odd", "--input", folder, "--data", tmp_path / "data")
+
+    chat = f"corpusmill nemotron normalize --dataset {folder} --split chat --domain chat_if --out-dir data"
+    assert made.stderr.replace(f"{folder}: ", "").splitlines() == [
+        f"left out: chat.jsonl (conversations in `messages`; read them with: {chat})",
+        "left out: empty.md (empty)",
+        "left out: latin.txt (not UTF-8; convert it, such as: iconv -f WINDOWS-1252 -t UTF-8)",
+        "left out: 2 .py files, such as one.py (unknown format; to read it as text, set `text_endings: [.py]`)",
+        "left out: table.xlsx (convert it: soffice --headless --convert-to csv)",
+        "left out: utf16.txt (UTF-16; convert it: iconv -f UTF-16 -t UTF-8)",
+        "links are followed: link.html",
+        "copies, which `dedup` drops: 2 files, such as b.txt equals a.txt",
+    ]
+    one, other = yaml.safe_load((tmp_path / "data" / "recipes" / "odd.yaml").read_text())["sources"]
+    assert (one["source"], one["files"]) == ("odd", ["**/*.csv", "**/*.html", "**/*.txt"])
+    assert one["exclude"] == ["latin.txt", "utf16.txt"]
+    assert (other["source"], other["columns"]) == ("odd-doc-body-text", {"text": "doc.body.text"})
 
 
 @pytest.mark.parametrize(("name", "given"), [("", "."), ("none", "")])

@@ -173,10 +173,10 @@ def init(
     drafts: list[SectionDraft] = []
     for pattern in dict.fromkeys(input):
         folder, patterns = folder_and_patterns([pattern], "**/*")
-        sections, not_read = draft_sources(SourceFolder(folder, tuple(patterns)), slugify(folder.name) or name)
+        sections, messages = draft_sources(SourceFolder(folder, tuple(patterns)), slugify(folder.name) or name)
         drafts += sections
-        for ending, files in not_read.items():
-            echo(f"not read in {folder}: {ending}" + (f", {files:,} files" if files > 1 else ""), err=True)
+        for message in messages:
+            echo(f"{folder}: {message}", err=True)
     text = (
         _HEAD.format(name=name, folders=", ".join(input) if len(input) < 3 else f"{len(input)} folders")
         + "\n".join(_yaml_lines(drafts))

@@ -10,7 +10,7 @@ from pipeline_assets.build.rows.store import DisplayNames, Part, Source, Upstrea
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.readers.source_formats import detect_format
+from pipeline_assets.corpus.readers.source_formats import WITH_COLUMNS, detect_format
 from pipeline_assets.spine.artifact import Artifact
 
 _THREADS = "stackexchange"
@@ -64,10 +64,11 @@ class SourceRows(DocumentRows):
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Find the Document of a source row, as `RowStore.find_source`.
 
-        In a text file, a row is a line; its Document is the last one that begins at or before this line.
+        In a file of text, a row is a line; its Document is the last one that begins at or before this line.
         """
         endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
-        preceding, has_answers, is_text = None, _has_answers(self.artifact), detect_format(file, endings) == "text"
+        preceding, has_answers = None, _has_answers(self.artifact)
+        is_text = detect_format(file, endings) not in (None, *WITH_COLUMNS)
         for number, (meta,) in enumerate(self.read("meta")):
             if meta.source_file == file:
                 if source_row in _source_rows(meta, has_answers):

@@ -1,16 +1,19 @@
-"""Records of source rows: lines byte for byte, Parquet rows as JSON."""
+"""Records of source rows, byte for byte, or for Parquet as JSON."""
 
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from pipeline_assets.build.rows.source_row import AnySourceRow, LocalRow
 from pipeline_assets.corpus.formats.parquet_rows import read_row
+from pipeline_assets.corpus.readers.csv_rows import csv_table
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.readers.json_values import file_values, is_document_file
 from pipeline_assets.corpus.readers.lines import line_blocks, read_lines
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.readers.source_formats import detect_format
+from pipeline_assets.corpus.readers.source_formats import WITH_COLUMNS, detect_format
 from pipeline_assets.spine.errors import InputError, UsageError
 
 _BLOCK_BYTES = 1 << 22  # bytes per request to a hub for a file of lines
@@ -18,18 +21,18 @@ _PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
 
 
 def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
-    """Return the record of a source row: a line without its newline, or a row as JSON.
+    """Return a row's bytes without its last newline, or a Parquet row as JSON.
 
     From uncompressed JSON lines on a hub, only the blocks with the row are fetched if the address counts bytes. Other
     hub files are fetched whole.
 
     Raises:
-        UsageError: The file is neither JSON lines nor Parquet, or changed after the build read it.
+        UsageError: The file is not JSON, CSV or Parquet, or changed after the build read it.
         InputError: The file or the row does not exist.
     """
     name = row.path.name if isinstance(row, LocalRow) else row.path
-    if detect_format(name) not in ("lines", "parquet"):
-        raise UsageError("file is neither JSON lines nor Parquet", row, "omit --record")
+    if detect_format(name) not in WITH_COLUMNS:
+        raise UsageError("file is not JSON, CSV or Parquet", row, "omit --record")
     if isinstance(row, LocalRow):
         if row.has_changed:
             raise UsageError("file changed after it was read", row, "restore the file")
@@ -48,10 +51,16 @@ def _record_in(file: SourceFile, row: int) -> bytes:
     """Return a Parquet row as JSON by its number, or a line by the bytes before it."""
     if detect_format(file.name) == "parquet":
         return json.dumps(read_row(file.path, row), ensure_ascii=False, default=str).encode()
-    start = row if PurePosixPath(file.name).suffix in _PLAIN else 0
-    record = next((line for place, line in read_lines(line_blocks(file, start), None) if place == row), None)
+    records: Iterator[tuple[int, bytes]]
+    if detect_format(file.name) == "csv":
+        records = ((place, content) for place, content, _ in csv_table(file)[1])
+    elif is_document_file(file):
+        records = file_values(file)
+    else:
+        records = read_lines(line_blocks(file, row if PurePosixPath(file.name).suffix in _PLAIN else 0), None)
+    record = next((content for place, content in records if place == row), None)
     if record is None:
-        raise InputError(f"no line begins at byte {row:,}", file.path, "check that the file is the one that was read")
+        raise InputError(f"no row begins at byte {row:,}", file.path, "check that the file is the one that was read")
     return record.rstrip(b"\r\n")
 
 

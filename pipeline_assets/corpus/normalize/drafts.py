@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from pipeline_assets.corpus.nemotron.splits import split_from_name
+from pipeline_assets.corpus.normalize.left_out import LeftOut, describe, leave_out, links_and_copies, unreadable_reason
+from pipeline_assets.corpus.readers.json_values import is_document_file
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local import SAMPLE_ROWS, first_rows
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder
-from pipeline_assets.corpus.readers.source_formats import FORMATS, detect_format
+from pipeline_assets.corpus.readers.source_formats import FORMATS, WITH_COLUMNS, detect_format
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_host
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
@@ -42,53 +45,49 @@ class SectionDraft:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], Mapping[str, int]]:
+def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], list[str]]:
     """Draft sections for a folder's files; raise UsageError if none can be read.
 
     The first source of local files is called `name`, further ones `<name>-<text column>`. A Stack Exchange source is
     called after its host, a Wikipedia source `wikipedia`.
 
     Returns:
-        The drafts, and the number of files that are not read, by suffix, file name or reason.
+        The drafts, and messages on files that are left out, are copies or are links.
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
-    not_read: Counter[str] = Counter()
+    left_out = LeftOut(list)
     for file in folder.files():
-        base = PurePosixPath(file.name).name
         if any((folder.path / above / FILE_NAME).is_file() for above in PurePosixPath(file.name).parents):
-            not_read["files of sealed artifacts"] += 1
-        elif kind := _source_kind(file):
-            files[kind].append(file)
+            leave_out(file, "part of a sealed artifact", left_out)
         else:
-            not_read[PurePosixPath(file.name).suffix or base] += 1
+            files[_source_kind(file)].append(file)
     drafted: dict[str, Iterable[SectionDraft]] = {
-        "local": [*_draft_local(folder, files["local"], name, not_read)],  # adds to `not_read` before the sites do
-        "stackexchange": _draft_sites(files["stackexchange"], not_read),
+        "local": [*_draft_local(folder, files["local"], name, left_out)],
+        "stackexchange": [*_draft_sites(files["stackexchange"], left_out)],
         "wikipedia": _draft_wikipedia(folder, files["wikipedia"]),
     }
     sections = [draft for kind in KINDS for draft in drafted[kind]]
     if not sections:
-        listed = ", ".join(list(not_read)[:_MAX_NAMED])
-        reasons = f" (not read: {listed})" if not_read else ""
+        reasons = f" (left out: {', '.join(describe(left_out)[:_MAX_NAMED])})" if left_out else ""
         what, fix = f"no readable files in the folder{reasons}", f"expected {', '.join(KINDS.values())}"
         raise UsageError(what, folder.path, fix)
-    return sections, not_read
+    return sections, [*(f"left out: {line}" for line in describe(left_out)), *links_and_copies(files["local"])]
 
 
-def _source_kind(file: SourceFile) -> str | None:
+def _source_kind(file: SourceFile) -> str:
     if file.path.name.lower() == POSTS.lower() or is_archive(file.path):
         return "stackexchange"
     if fnmatch.fnmatchcase(file.path.name, _PAGES):
         return "wikipedia"
-    return "local" if detect_format(file.name) is not None else None
+    return "local"
 
 
-def _draft_sites(posts: Sequence[SourceFile], not_read: Counter[str]) -> Iterator[SectionDraft]:
+def _draft_sites(posts: Sequence[SourceFile], left_out: LeftOut) -> Iterator[SectionDraft]:
     """Draft a section for each Stack Exchange site; prefer a Posts.xml to an archive."""
     by_host: dict[str, SourceFile] = {}
     for file in sorted(posts, key=lambda file: file.path.suffix == ".7z"):
         if by_host.setdefault(site_host(file.path), file) is not file:
-            not_read[f"{file.name} ({by_host[site_host(file.path)].name} belongs to the same site)"] += 1
+            leave_out(file, f"{by_host[site_host(file.path)].name} belongs to the same site", left_out)
     for host, file in sorted(by_host.items()):
         place = {"path": str(file.path.parent), "files": [glob.escape(file.path.name)]}
         yield SectionDraft({"kind": "stackexchange", "source": host, **place, "host": host, "min_answers": 1})
@@ -112,27 +111,32 @@ def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Itera
 
 
 def _draft_local(
-    folder: SourceFolder, files: Sequence[SourceFile], name: str, not_read: Counter[str]
+    folder: SourceFolder, files: Sequence[SourceFile], name: str, left_out: LeftOut
 ) -> Iterator[SectionDraft]:
     """Draft a section for each text column; add plain text files to the first section."""
     by_column: dict[str, list[SourceFile]] = {}
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
+    texts: list[SourceFile] = []
     for file in files:
-        if detect_format(file.name) != "text":
-            try:
+        try:
+            if reason := unreadable_reason(file):
+                leave_out(file, reason, left_out)
+            elif detect_format(file.name) not in WITH_COLUMNS:
+                texts.append(file)
+            else:
                 rows = first_rows(file)
-                column = _text_column(rows)
-            except InputError as error:
-                not_read[f"{file.name} ({error.what})"] += 1
-                continue
-            by_column.setdefault(column, []).append(file)
-            columns.setdefault(column, {}).update(dict.fromkeys(rows[0]))
-    texts = [file for file in files if detect_format(file.name) == "text"]
+                column = _text_column(rows, file)
+                by_column.setdefault(column, []).append(file)
+                columns.setdefault(column, {}).update(dict.fromkeys(rows[0]))
+        except InputError as error:
+            is_missing = isinstance(error, UsageError)
+            leave_out(file, f"{error.what}; {error.fix}" if is_missing else error.what, left_out)
     if texts:
         by_column.setdefault(next(iter(by_column), "text"), []).extend(texts)
     for number, (column, own) in enumerate(by_column.items()):
-        content: dict[str, Any] = {"kind": "local", "source": name if number == 0 else f"{name}-{column.lower()}"}
-        content |= {"path": str(folder.path), "files": _patterns(folder, own, len(own) == len(files) and not not_read)}
+        slug = re.sub(r"[^a-z0-9_]+", "-", column.lower()).strip("-")
+        content: dict[str, Any] = {"kind": "local", "source": name if number == 0 else f"{name}-{slug}"}
+        content |= {"path": str(folder.path), **_selection(folder, own, left_out)}
         notes = {"files": _file_summary(own)}
         if column in columns:
             content["columns"] = {"text": column}
@@ -144,31 +148,64 @@ def _draft_local(
         yield SectionDraft(content, notes)
 
 
-def _text_column(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the text column: one with a usual name, or else the one with most text."""
+def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
+    """Return the text column: one with a usual name, or else with most text.
+
+    In nested objects, it is a path.
+
+    Raise InputError if the rows are conversations, or contain no text.
+    """
     characters: Counter[str] = Counter()
     for row in rows:
-        characters.update({name: len(value) for name, value in row.items() if isinstance(value, str)})
-    usual = next((name for name in _TEXT_NAMES if characters[name]), None)
-    if usual is None and not characters:
-        raise InputError("no column contains text", "the first rows", "name a nested column, such as metadata.text")
-    return usual or characters.most_common(1)[0][0]
+        for path, length in _text_lengths(row):
+            characters[path] += length
+    usual = [path for path in characters if path.rpartition(".")[2] in _TEXT_NAMES]
+    column = min(usual, key=lambda path: (path.count("."), _TEXT_NAMES.index(path.rpartition(".")[2])), default=None)
+    if column not in _TEXT_NAMES and len(rows) == 1 and is_document_file(file):
+        raise InputError("one object, such as settings, without a text in a column of a usual name", file.path, "")
+    if column is not None:
+        return column
+    if turns := next((name for row in rows for name, value in row.items() if _is_conversation(value)), None):
+        command = f"corpusmill nemotron normalize --dataset {file.path.parent} --split {split_from_name(file.name)}"
+        what = f"conversations in `{turns}`; read them with: {command} --domain chat_if --out-dir data"
+        raise InputError(what, file.path, "")
+    if not characters:
+        raise InputError("no column contains text", file.path, "")
+    return characters.most_common(1)[0][0]
 
 
-def _patterns(folder: SourceFolder, own: Sequence[SourceFile], are_all: bool) -> list[str]:
-    """Return patterns that match the files `own` and no others in the folder.
+def _text_lengths(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the path and length of each text, also in nested objects."""
+    for name, value in row.items():
+        if isinstance(value, dict):
+            yield from _text_lengths(value, f"{prefix}{name}.")
+        elif isinstance(value, str) and value:
+            yield prefix + name, len(value)
 
-    If the folder was given with patterns, they are kept if they match no file other than `own` (`are_all`). For a whole
-    folder, each pattern is a suffix, if no other file has these suffixes. Otherwise, the patterns are the file names.
+
+def _is_conversation(value: object) -> bool:
+    """Check whether a value is a list of messages with roles."""
+    return isinstance(value, list) and bool(value) and all(isinstance(turn, dict) and "role" in turn for turn in value)
+
+
+def _selection(folder: SourceFolder, own: Sequence[SourceFile], left_out: LeftOut) -> dict[str, list[str]]:
+    """Return patterns `files`, and `exclude` if necessary, that match only the files `own` in a folder.
+
+    For a whole folder, each pattern is a suffix. If patterns also match files of other sources, or more files to leave
+    out than to read, the patterns are the file names.
     """
-    if folder.patterns != (_ANY,):
-        return list(folder.patterns) if are_all else [glob.escape(file.name) for file in own]
-    bases = [PurePosixPath(file.name).name for file in own]
-    # From the last suffix of a format on, including the suffix of a compression.
-    ends = {base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases}
-    patterns = [f"**/*{end}" for end in sorted(ends)]
-    matched = {file.name for file in SourceFolder(folder.path, tuple(patterns)).files()}
-    return patterns if matched == {file.name for file in own} else [glob.escape(file.name) for file in own]
+    names = {file.name for file in own}
+    patterns = list(folder.patterns)
+    if folder.patterns == (_ANY,):
+        bases = [PurePosixPath(name).name for name in names]
+        # From the last suffix of a format on, including the suffix of a compression.
+        ends = {base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases}
+        patterns = [f"**/*{end}" for end in sorted(ends)]
+    others = {file.name for file in SourceFolder(folder.path, tuple(patterns)).files()} - names
+    if len(others) > len(names) or not others <= set(itertools.chain.from_iterable(left_out.values())):
+        return {"files": [glob.escape(file.name) for file in own]}
+    excluded = [glob.escape(name) for name in sorted(others)]
+    return {"files": patterns} | ({"exclude": excluded} if excluded else {})
 
 
 def _file_summary(files: Sequence[SourceFile]) -> str:

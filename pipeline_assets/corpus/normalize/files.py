@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import assert_never
+from typing import Any, assert_never
 
 from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document
@@ -29,7 +29,6 @@ from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, St
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.local import (
-    TEXT_COLUMNS,
     LocalRecipe,
     Piece,
     begins_file,
@@ -38,9 +37,11 @@ from pipeline_assets.corpus.readers.local import (
     plan_local,
 )
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
+from pipeline_assets.corpus.readers.source_formats import WITH_COLUMNS
 from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.unreadable import UNREADABLE, LostFiles, note_unreadable
+from pipeline_assets.corpus.readers.whole_files import extractor_versions
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.spine.artifact import Artifact, Verdict
@@ -53,6 +54,7 @@ from pipeline_assets.spine.stage import Window, Work, group_by_size, number_shar
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
 _AGAIN = ".readable"  # ending of the names of shards that are converted again, without unreadable files
+EXTRACTORS = "extractors"
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
 _TITLE_ONLY = "title_only"
 
@@ -153,7 +155,10 @@ def convert_local(
     shard_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert JSON lines, Parquet or text; use licence files for rows without a tag."""
+    """Convert local files of any format; use licence files for rows without a tag.
+
+    The decision `extractors` has the versions of packages on which the text of HTML and PDF files depends.
+    """
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
     licences = licences_by_folder(file for file in files if recipe.is_license_file(file.name))
     files = [file for file in files if not recipe.is_license_file(file.name)]
@@ -173,10 +178,13 @@ def convert_local(
     if columns is not None and not counts.get("documents"):
         check_first_rows(files, columns)
     missing = columns_without_values(columns, counts) if columns else []
-    decisions = {WITHOUT_VALUES: missing} if missing else {}
+    extractors = extractor_versions(recipe.detect_format(file.name) for file in files)
+    decisions: dict[str, Any] = {WITHOUT_VALUES: missing} if missing else {}
+    decisions |= {EXTRACTORS: extractors} if extractors else {}
 
     def is_expected(reject: Reject) -> bool:
-        is_empty = recipe.detect_format(reject.file) == "text" and (reject.reason, reject.detail) == ("empty_text", "")
+        is_text = recipe.detect_format(reject.file) not in WITH_COLUMNS
+        is_empty = is_text and (reject.reason, reject.detail) == ("empty_text", "")
         return is_empty or (reject.reason == UNREADABLE and not recipe.is_one_document(reject.file))
 
     sizes = {file.name: file.bytes for file in files}
@@ -238,12 +246,10 @@ def read_piece(
     file, or else of the recipe. Document fields for which a row has a value are added to `fields_with_values`.
     """
     name = piece.file.name
-    columns = TEXT_COLUMNS if recipe.detect_format(name) == "text" else recipe.columns
-    assert columns is not None, "plan_local checks it"
     parents = PurePosixPath(name).parents
     licensed = next((licences[parent] for parent in parents if licences and parent in licences), None)
     derive_id = functools.partial(local_doc_id, recipe.source)
-    document = RowMap(columns, recipe, name, derive_id, licensed, fields_with_values).to_document
+    document = RowMap(recipe.row_columns(name), recipe, name, derive_id, licensed, fields_with_values).to_document
     for position, row in piece_rows(piece, recipe):
         yield row.to_reject(name, position) if isinstance(row, Fault) else document(row, position)
 

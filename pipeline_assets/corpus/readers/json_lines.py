@@ -39,10 +39,11 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
         yield offset, row
 
 
-def parse_row(line: bytes) -> dict[str, Any] | Fault:
+def parse_row(line: bytes, unit: str = "line") -> dict[str, Any] | Fault:
     """Parse a line as a JSON object, or return its fault.
 
-    Reasons of faults: `not_json`, `wrong_type`, `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
+    `unit` names another unit of text in messages. Reasons of faults: `not_json`, `wrong_type`, `invalid_utf8`,
+    `lone_surrogate`, `nested_too_deep`.
     """
     try:
         row = _decode(line)
@@ -55,7 +56,7 @@ def parse_row(line: bytes) -> dict[str, Any] | Fault:
             return utf8_fault(error)
         return _find_lone_surrogate(line) or Fault("not_json", str(error))
     if not isinstance(row, dict):
-        return Fault("wrong_type", f"the line is {type(row).__name__}")
+        return Fault("wrong_type", f"the {unit} is {type(row).__name__}")
     return row if is_nested_within(row, 1 + MAX_NESTING) else NESTED_TOO_DEEP  # 1 for the row itself
 
 

@@ -16,8 +16,8 @@ from pipeline_assets.spine.verified_reads import hash_while_reading
 MAX_LINE_BYTES = 1 << 28
 _NO_LINES_FIX = "convert the file to lines of text, or exclude it"
 _BLOCK_BYTES = 1 << 20
-_UTF8_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+UTF8_MARK = b"\xef\xbb\xbf"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]:
@@ -37,9 +37,9 @@ def lines_with_offsets(blocks: Iterable[bytes], offset: int, where: object) -> I
     The first block begins at byte `offset` of the file. A UTF-8 byte order mark is skipped; UTF-16 raises InputError.
     """
     for block in whole_lines(blocks, where, _NO_LINES_FIX, MAX_LINE_BYTES):
-        if offset == 0 and block.startswith(_UTF16_MARKS):
+        if offset == 0 and block.startswith(UTF16_MARKS):
             raise InputError("the file is UTF-16", where, "convert it: iconv -f UTF-16 -t UTF-8")
-        skipped = len(_UTF8_MARK) if offset == 0 and block.startswith(_UTF8_MARK) else 0
+        skipped = len(UTF8_MARK) if offset == 0 and block.startswith(UTF8_MARK) else 0
         yield offset + skipped, block[skipped:]
         offset += len(block)
 
@@ -69,7 +69,7 @@ def line_before(file: SourceFile, offset: int) -> bytes:
             opened.seek(offset)
             line = opened.read(step) + line
     if offset == 0:
-        line = line.removeprefix(_UTF8_MARK)
+        line = line.removeprefix(UTF8_MARK)
     return line[line[:-1].rfind(b"\n") + 1 :]
 
 

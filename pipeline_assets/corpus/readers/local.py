@@ -1,12 +1,15 @@
-"""Rows of local files (JSON lines, Parquet and text), read in pieces.
+"""Rows of local files, read in pieces.
 
 | name | rows | position of a row (`source_row`) | pieces |
 |---|---|---|---|
 | `.jsonl` `.ndjson` `.json` | lines | byte offset in the uncompressed text | byte ranges, divided at lines |
+| the same, as one array or multi-line objects | its values | byte offset: see `json_values` | the file |
+| `.csv` `.tsv` | rows after the header | byte offset of the first line | the file |
 | `.parquet` | rows | number in the file, from 0 | runs of row groups |
 | `.txt` `.md`, by `text_unit` | the file, paragraphs or lines | 0, or byte offset | the file, or byte ranges |
+| `.html` `.htm` `.ipynb` `.docx` `.pdf` | the file | 0 | the file |
 
-A piece of a text file has the paragraphs or lines that begin in it. Lines and texts may be compressed (zstd, gzip,
+A piece of a text file has the paragraphs or lines that begin in it. All but Parquet may be compressed (zstd, gzip,
 bzip2, xz). A compressed file is one piece, because reading cannot start in its middle.
 """
 
@@ -17,6 +20,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
+import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.readers import source_folder
@@ -27,15 +31,19 @@ from pipeline_assets.corpus.readers.column_recipe import (
     SourceLabels,
     column_fix,
 )
-from pipeline_assets.corpus.readers.columns import Fault, find_column, utf8_fault
-from pipeline_assets.corpus.readers.json_lines import json_rows
+from pipeline_assets.corpus.readers.columns import Fault, check_columns, find_column, utf8_fault
+from pipeline_assets.corpus.readers.csv_rows import csv_table
+from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
+from pipeline_assets.corpus.readers.json_values import file_values, is_document, is_document_file
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, Format, detect_format
+from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, WITH_COLUMNS, Format, detect_format
 from pipeline_assets.corpus.readers.unreadable import note_unreadable
+from pipeline_assets.corpus.readers.whole_files import extractor_versions, whole_file_rows
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.section import Option, text_rule
 
+_HEAD_BYTES = 1 << 12
 SAMPLE_ROWS = 20  # rows per file, and number of files, in a sample of first rows
 Piece = source_folder.ByteRange | RowGroupRun
 TextUnit = Literal["file", "paragraph", "line"]
@@ -50,7 +58,8 @@ _LATER_KEYS = frozenset({"exclude", "text_endings", "license_files"})
 def _check_text_ending(ending: str) -> str:
     if not re.fullmatch(r"(\.[a-z0-9_+-]+)+", ending):
         raise ValueError("write a dot and lower-case letters, such as .py; upper-case file names match too")
-    if ending.endswith((*FORMATS, *COMPRESSED)):
+    known = tuple(suffix for suffix, format_ in FORMATS.items() if format_ in ("lines", "parquet", "text"))
+    if ending.endswith((*known, *COMPRESSED)):
         raise ValueError(f"files that end with {ending} are read already; remove this ending")
     return ending
 
@@ -59,10 +68,10 @@ class LocalRecipe(SourceLabels):
     """Local files of one source, and the conversion of their rows to Documents.
 
     Attributes:
-        columns: Columns of JSON lines and Parquet; None if all files are text.
+        columns: Columns of JSON, CSV and Parquet; None if no file has columns.
         text_unit: None if no file is text. With `line`, blank lines are not documents.
         exclude: Patterns of files and folders, relative to the source's folder, that are not read.
-        text_endings: Additional endings of text file names, such as `.py`.
+        text_endings: Endings of further text files, such as `.py`, or `.html` to keep the tags of pages.
         license_files: Pattern of licence file names, such as LICENSE*; with None, no file is one. A licence file is
             not a document. It states the licence of rows that do not state their own, in its folder and in subfolders
             without a licence file.
@@ -87,7 +96,15 @@ class LocalRecipe(SourceLabels):
 
     def is_one_document(self, name: str) -> bool:
         """Check whether a file becomes one document, so that it counts as one row."""
-        return self.detect_format(name) == "text" and self.text_unit in (None, "file")
+        format_ = self.detect_format(name)
+        return format_ not in WITH_COLUMNS and (format_ != "text" or self.text_unit in (None, "file"))
+
+    def row_columns(self, name: str) -> LicensedColumns:
+        """Return the columns of a file's rows; a text has only `text`."""
+        if self.detect_format(name) not in WITH_COLUMNS:
+            return TEXT_COLUMNS
+        assert self.columns is not None, "plan_local checks it"
+        return self.columns
 
     def is_license_file(self, name: str) -> bool:
         """Check whether a file's name matches `license_files`."""
@@ -125,30 +142,41 @@ def begins_file(piece: Piece) -> bool:
 
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """Yield each row's position, and its row or fault; text becomes `{"text": …}`."""
-    if isinstance(piece, RowGroupRun):
-        return parquet_rows(piece)
-    if recipe.detect_format(piece.file.name) == "lines":
-        return json_rows(piece, lines(piece))
+    format_ = recipe.detect_format(piece.file.name)
+    if format_ in WITH_COLUMNS:
+        return _rows_with_columns(piece)
+    assert isinstance(piece, source_folder.ByteRange), "only Parquet has row groups"
+    if format_ is not None and format_ != "text":
+        return whole_file_rows(piece.file, format_)
     readers = {"file": whole_text, "paragraph": paragraphs, "line": text_lines}
     texts = readers[recipe.text_unit or "file"](piece)
     return ((position, text if isinstance(text, Fault) else {"text": text}) for position, text in texts)
 
 
+def _rows_with_columns(piece: Piece) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    if isinstance(piece, RowGroupRun):
+        return parquet_rows(piece)
+    if detect_format(piece.file.name) == "csv":
+        return ((position, row) for position, _, row in csv_table(piece.file)[1])
+    if piece.stop is None and is_document_file(piece.file):
+        return ((position, parse_row(value, "value")) for position, value in file_values(piece.file))
+    return json_rows(piece, lines(piece))
+
+
 def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
-    """Return the valid rows among the first 20 rows of JSON lines or Parquet."""
+    """Return the valid rows among the first 20 rows of a file with columns."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
     if detect_format(file.name) == "parquet":
         rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, SAMPLE_ROWS))
     else:
-        [piece, *_] = source_folder.split_byte_ranges(file, file.bytes)
-        rows = json_rows(piece, lines(piece))
+        rows = _rows_with_columns(source_folder.ByteRange(file))
     return [row for _, row in itertools.islice(rows, SAMPLE_ROWS) if not isinstance(row, Fault)]
 
 
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
     """Raise UsageError if the first 20 files lack columns.
 
-    Each Parquet file must have all columns that are set as single names. If there are JSON lines, one of their first
+    Each Parquet and CSV file must have all columns that are set as single names. If there is JSON, one of its first
     rows, in any of the files, must have the text column. Unreadable files are skipped.
     """
     samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
@@ -157,6 +185,8 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
             match detect_format(file.name):
                 case "parquet":
                     row_group_runs(file, columns, 1)
+                case "csv":
+                    _check_header(file, columns)
                 case "lines":
                     samples += [(file, row) for row in first_rows(file)]
     if samples and not any(find_column(row, columns.text) for _, row in samples):
@@ -164,6 +194,13 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
         names = ", ".join(list(row)[:8]) or "none"
         what = f"the first rows have no column `{columns.text}`; the first one has {names}"
         raise UsageError(what, file.path, column_fix("text"))
+
+
+def _check_header(file: source_folder.SourceFile, columns: LicensedColumns) -> None:
+    """Raise UsageError if a CSV file lacks a column that is set as a single name."""
+    names, _ = csv_table(file)
+    if names:
+        check_columns(pa.schema([(name, pa.string()) for name in names]), columns, file.path)
 
 
 def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
@@ -178,14 +215,21 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
             raise UsageError("the document unit of text files is not set", file.path, fix)
         is_whole = recipe.text_unit == "file"
         return [source_folder.ByteRange(file)] if is_whole else source_folder.split_byte_ranges(file, shard_bytes)
+    if format_ not in WITH_COLUMNS:
+        extractor_versions([format_])  # raises if a package is missing
+        return [source_folder.ByteRange(file)]
     if recipe.columns is None:
         raise UsageError("the text column is not set", file.path, "set `columns` in the recipe")
     if format_ == "parquet":
         return row_group_runs(file, recipe.columns, shard_bytes)
+    if format_ == "csv":
+        _check_header(file, recipe.columns)
+        return [source_folder.ByteRange(file)]
     with source_folder.open_source(file) as opened:
-        if opened.read(4) == b"PAR1":
-            raise InputError("the file is Parquet", file.path, "rename it to end with .parquet")
-    return source_folder.split_byte_ranges(file, shard_bytes)
+        head = opened.read(_HEAD_BYTES)
+    if head[:4] == b"PAR1":
+        raise InputError("the file is Parquet", file.path, "rename it to end with .parquet")
+    return [source_folder.ByteRange(file)] if is_document(head) else source_folder.split_byte_ranges(file, shard_bytes)
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from pipeline_assets.corpus.readers.lines import read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
+from pipeline_assets.corpus.readers.source_formats import without_compression
 from pipeline_assets.corpus.readers.unreadable import UNREADABLE
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.ledger import Reject, RejectFormatter
 
 _MAX_COUNTED_BYTES = 1 << 32
-_NUMBERED_FORMATS = (".parquet", ".xml", ".7z")  # with numbered rows; all other formats consist of lines
+# Formats with numbered rows; all other formats consist of lines.
+_NUMBERED_FORMATS = (".parquet", ".xml", ".7z", ".docx", ".pdf")
 
 
 def line_number(file: SourceFile, offset: int) -> int | None:
@@ -38,7 +40,7 @@ def line_number(file: SourceFile, offset: int) -> int | None:
 
 def locate_line(file: SourceFile, line: int) -> int:
     """Return the byte offset of a line, given its number; raise UsageError if missing."""
-    if file.name.lower().endswith(_NUMBERED_FORMATS):
+    if without_compression(file.name).endswith(_NUMBERED_FORMATS):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
     offset, remaining = 0, line - 1
     with open_source(file) as opened:
@@ -58,7 +60,7 @@ def format_row(name: str, row: int, file: SourceFile | None) -> str:
 
     The line number is omitted if lines cannot be counted, or without `file`, which may be on another machine.
     """
-    if name.lower().endswith(_NUMBERED_FORMATS):
+    if without_compression(name).endswith(_NUMBERED_FORMATS):
         return f"row {row:,}"
     try:
         line = None if file is None else line_number(file, row)

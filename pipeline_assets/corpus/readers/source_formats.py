@@ -3,25 +3,40 @@
 from collections.abc import Sequence
 from typing import Literal
 
-Format = Literal["lines", "parquet", "text"]
+Format = Literal["lines", "parquet", "csv", "text", "html", "notebook", "docx", "pdf"]
 FORMATS: dict[str, Format] = {
     ".jsonl": "lines",
     ".ndjson": "lines",
     ".json": "lines",
     ".parquet": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
     ".txt": "text",
     ".md": "text",
+    ".html": "html",
+    ".htm": "html",
+    ".ipynb": "notebook",
+    ".docx": "docx",
+    ".pdf": "pdf",
 }
+WITH_COLUMNS = frozenset({"lines", "parquet", "csv"})  # whose rows have columns; all other files hold texts
 COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
+
+
+def without_compression(name: str) -> str:
+    """Return a file's name in lower case, without the suffix of its compression."""
+    name = name.lower()
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    return name
 
 
 def detect_format(name: str, text_endings: Sequence[str] = ()) -> Format | None:
     """Return the format of a file by its name, without compression; None if unknown.
 
-    `text_endings` are endings of further text files, in lower case.
+    `text_endings` are endings of further text files, in lower case, which can be those of a format such as `.html`.
     """
-    name = name.lower()
-    for suffix in COMPRESSED:
-        name = name.removesuffix(suffix)
-    known = next((format_ for suffix, format_ in FORMATS.items() if name.endswith(suffix)), None)
-    return "text" if known is None and name.endswith(tuple(text_endings)) else known
+    name = without_compression(name)
+    if name.endswith(tuple(text_endings)):
+        return "text"
+    return next((format_ for suffix, format_ in FORMATS.items() if name.endswith(suffix)), None)

@@ -61,7 +61,7 @@ def test_an_ending_that_is_not_named_is_a_usage_error_that_says_where_to_name_it
     line = refusal(lambda: normalized("notes", {"a.go": "package a\n"}, **CODE | {"files": ["*"]}), UsageError)
 
     what, _, fix = line.partition("; ")
-    assert what.endswith(".txt, .md, .py, .rs, compressed or not") and "text_endings" in fix
+    assert what.endswith(".docx, .pdf, .py, .rs, compressed or not") and "text_endings" in fix
 
 
 @pytest.mark.parametrize("ending", ["py", ".PY", ".", "*.py", ".json", ".min.json", ".gz", ".py.zst", ".md"])

@@ -221,11 +221,11 @@ NO_COLUMNS = recipe().model_copy(update={"columns": None})
     ("name", "content", "how", "error", "message"),
     [
         (
-            "a.csv",
+            "a.odt",
             b"text\n",
             recipe(),
             UsageError,
-            "the file name must end with .jsonl, .ndjson, .json, .parquet, .txt",
+            "the file name must end with .jsonl, .ndjson, .json, .parquet, .csv, .tsv, .txt",
         ),
         ("a.txt", b"text\n", recipe(), UsageError, "the document unit of text files is not set; set `text_unit`"),
         ("a.jsonl", b"PAR1....PAR1", recipe(), InputError, "the file is Parquet; rename it to end with .parquet"),

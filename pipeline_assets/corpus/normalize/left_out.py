@@ -1,0 +1,76 @@
+"""Files that a draft of a source leaves out, with the reasons."""
+
+import codecs
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
+from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
+from pipeline_assets.corpus.readers.source_formats import detect_format, without_compression
+from pipeline_assets.corpus.readers.whole_files import extractor_versions
+from pipeline_assets.spine.files import file_sha256
+
+_HEAD_BYTES = 1 << 16
+_OFFICE = "convert it: soffice --headless --convert-to"
+_CONVERSIONS = {
+    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE} docx"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE} csv"),
+    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE} pdf"),
+    ".epub": "convert it: pandoc --output FILE.html",
+}
+LeftOut = defaultdict[tuple[str, str], list[str]]
+"""Names of the files that a draft leaves out, by suffix and reason."""
+
+
+def leave_out(file: SourceFile, reason: str, left_out: LeftOut) -> None:
+    left_out[PurePosixPath(without_compression(file.name)).suffix, reason].append(file.name)
+
+
+def describe(left_out: LeftOut) -> list[str]:
+    """Return a line for each suffix and reason."""
+    return [f"{_summary(names, suffix + ' files')} ({reason})" for (suffix, reason), names in left_out.items()]
+
+
+def unreadable_reason(file: SourceFile) -> str | None:
+    """Return why a file cannot be read by its format; None if it seems readable.
+
+    The first 64 KiB are examined. Raise UsageError if the format needs a package that is not installed.
+    """
+    with open_source(file) as opened:
+        head = next(read_blocks(opened, file), b"")[:_HEAD_BYTES] if file.bytes else b""
+    format_, suffix = detect_format(file.name), PurePosixPath(without_compression(file.name)).suffix
+    extractor_versions([format_])
+    if not head:
+        return "empty"
+    encoding = None
+    if format_ not in ("parquet", "html", "docx", "pdf"):
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
+            encoding = "binary" if b"\0" in head else None
+        except UnicodeDecodeError:
+            encoding = "not UTF-8; convert it, such as: iconv -f WINDOWS-1252 -t UTF-8"
+        if head.startswith(UTF16_MARKS):
+            encoding = "UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
+    if format_ is not None:
+        return encoding
+    hint = f"unknown format; to read it as text, set `text_endings: [{suffix}]`" if suffix and not encoding else None
+    return _CONVERSIONS.get(suffix) or hint or "unknown format"
+
+
+def links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
+    """Yield a message on links, and one on files with equal contents."""
+    if links := [file.name for file in files if file.path.is_symlink()]:
+        yield f"links are followed: {_summary(links)}"
+    by_size, originals, copies = defaultdict[int, list[SourceFile]](list), dict[str, str](), list[str]()
+    for file in files:
+        by_size[file.bytes].append(file)
+    for file in (file for same in by_size.values() if len(same) > 1 for file in same):
+        original = originals.setdefault(file_sha256(file.path), file.name)
+        copies += [] if original == file.name else [f"{file.name} equals {original}"]
+    if copies:
+        yield f"copies, which `dedup` drops: {_summary(copies)}"
+
+
+def _summary(names: Sequence[str], noun: str = "files") -> str:
+    return names[0] if len(names) == 1 else f"{len(names):,} {noun.strip()}, such as {names[0]}"

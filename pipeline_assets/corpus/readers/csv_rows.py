@@ -1,0 +1,95 @@
+"""Rows of CSV and TSV files, whose first row names the columns.
+
+Fields may be quoted and contain line breaks. The position of a row is the byte offset of its first line.
+"""
+
+import csv
+import io
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
+from pipeline_assets.corpus.readers.lines import lines
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
+from pipeline_assets.spine.errors import InputError
+
+_MAX_ROW_BYTES = 1 << 26
+_DELIMITERS = ",;\t|"
+_FIX = "write a first line with a unique name for each column"
+Line = tuple[int, bytes]
+Row = tuple[int, bytes, dict[str, Any] | Fault]
+
+
+def csv_table(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
+    """Return the column names of a file, and its rows.
+
+    A row is its position, its bytes, and its values by column name or its fault.
+
+    The delimiter is the comma, semicolon, tab or bar that is most frequent in the first line. Blank lines are skipped.
+    A column without a name is called `column_N`. InputError is raised for a header that cannot be read.
+    """
+    source = (line for line in lines(ByteRange(file)))
+    first = next((line for line in source if line[1].strip()), None)
+    if first is None:
+        return [], iter(())
+    delimiter = max(_DELIMITERS, key=first[1].decode("utf-8", "replace").count)
+    records = _records(itertools.chain([first], source), delimiter)
+    _, _, header = next(records)
+    if isinstance(header, Fault):
+        raise InputError(f"the header cannot be read ({header.reason}: {header.detail})", file.path, _FIX)
+    names = [name.strip() or f"column_{number}" for number, name in enumerate(header, 1)]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"two columns have the name `{repeated}`", file.path, _FIX)
+    return names, ((offset, content, _named(names, fields)) for offset, content, fields in records)
+
+
+def _named(names: list[str], fields: list[str] | Fault) -> dict[str, Any] | Fault:
+    if isinstance(fields, Fault):
+        return fields
+    if len(fields) != len(names):
+        return Fault("wrong_columns", f"fields: {len(fields)}, columns: {len(names)}")
+    return dict(zip(names, fields, strict=True))
+
+
+def _records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int, bytes, list[str] | Fault]]:
+    """Yield the position, bytes, and fields or fault of each row that is not blank.
+
+    A row ends with the first line up to which the number of quotes is even. If it cannot be parsed, only its first line
+    is a fault, and its next line begins a row.
+    """
+    returned = deque[Line]()
+    while first := returned.popleft() if returned else next(source, None):
+        record, quotes = [first], first[1].count(b'"')
+        while quotes % 2 and record[-1][0] - first[0] < _MAX_ROW_BYTES:
+            line = returned.popleft() if returned else next(source, None)
+            if line is None:
+                break
+            record.append(line)
+            quotes += line[1].count(b'"')
+        content = b"".join(line for _, line in record)
+        fields = _fields(content, delimiter)
+        if isinstance(fields, Fault) and len(record) > 1:
+            returned.extendleft(reversed(record[1:]))
+            content = first[1]
+            fields = _fields(content, delimiter)
+        if content.strip():
+            yield first[0], content, fields
+
+
+def _fields(content: bytes, delimiter: str) -> list[str] | Fault:
+    """Parse a row; a row of TSV whose quotes are wrong is split at its tabs.
+
+    Many programs write TSV without quotes.
+    """
+    try:
+        text = content.decode("utf-8")
+        [fields] = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    except UnicodeDecodeError as error:
+        return utf8_fault(error)
+    except (csv.Error, ValueError) as error:
+        reason = str(error) if isinstance(error, csv.Error) else "a quote within an unquoted field"
+        is_line = delimiter == "\t" and "\n" not in text.rstrip("\n")
+        return text.rstrip("\r\n").split("\t") if is_line else Fault("not_csv", reason)
+    return fields

@@ -1,0 +1,57 @@
+"""Text and title of HTML pages, in the layout of `stackexchange/body_text.py`."""
+
+import re
+from typing import Any
+
+from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
+from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
+
+_LEFT_OUT = (
+    "script, style, noscript, template, iframe, object, svg, canvas, nav, footer, aside, button, select, textarea, "
+    "[role=navigation], [role=contentinfo], [hidden]"
+)
+_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_CHARSET_BYTES = 1024  # https://html.spec.whatwg.org: the prescan reads the first 1024 bytes
+_LARGER = {"iso-8859-1": "cp1252", "gb2312": "gb18030", "shift_jis": "cp932", "euc-kr": "cp949"}  # as browsers decode
+# Blocks that `body_text` does not know, and blocks of code, whose language it reads from the class of `pre`.
+_BLOCK = re.compile(r"<(/?)(?:address|article|body|center|details|fig\w+|form|header|main|section|summary)\b")
+_CODE = re.compile(r'<pre[^>]*>\s*<code class="(?:[^"]* )?lang(?:uage)?-([\w+#-]+)[^"]*"[^>]*>')
+
+
+def html_row(content: bytes) -> dict[str, Any] | Fault:
+    """Return the `text` of a page, and its `title` if it has one, or its fault.
+
+    The page is decoded by its byte order mark, by the charset that it names, or as UTF-8.
+    """
+    encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), None)
+    if encoding is None:
+        named = _CHARSET.search(content, 0, _CHARSET_BYTES)
+        label = named[1].decode().lower() if named else "utf-8"
+        encoding = _LARGER.get(label, label)
+    try:
+        return page_row(content.decode(encoding))
+    except LookupError:
+        return Fault("unknown_encoding", encoding)
+    except UnicodeError as error:
+        if encoding.startswith("utf-8") and isinstance(error, UnicodeDecodeError):
+            return utf8_fault(error)
+        return Fault("invalid_encoding", f"the text is not {encoding}")
+
+
+def page_row(page: str) -> dict[str, Any]:
+    """Return the `text` of a page, and its `title` if it has one.
+
+    The text is in the element `main`, or else in the body, without menus, sidebars, footers and controls.
+    """
+    from selectolax.lexbor import LexborHTMLParser
+
+    tree = LexborHTMLParser(page)
+    for element in tree.css(_LEFT_OUT):
+        element.decompose()
+    for paragraph in tree.css("td > p:only-child, th > p:only-child"):
+        paragraph.unwrap()
+    root, title = tree.css_first("main, [role=main]") or tree.body, tree.css_first("head > title")
+    html = _CODE.sub(r'<pre class="lang-\1"><code>', _BLOCK.sub(r"<\1div", (root and root.html) or ""))
+    name = " ".join(title.text().split()) if title else ""
+    return {"text": body_text(html)} | ({"title": name} if name else {})

@@ -1,0 +1,32 @@
+"""Text of a Jupyter notebook: Markdown and code cells in order, without outputs."""
+
+import re
+from typing import Any
+
+from pipeline_assets.corpus.readers.columns import Fault, find_column
+from pipeline_assets.corpus.readers.json_lines import parse_row
+
+_TICKS = re.compile("`{3,}")
+
+
+def notebook_row(content: bytes) -> dict[str, Any] | Fault:
+    """Return the `text` and `language` of a notebook of format 4, or its fault.
+
+    Code is between fences with the language, which are longer than any run of backticks in it.
+    """
+    notebook = parse_row(content, "file")
+    if isinstance(notebook, Fault):
+        return notebook
+    found = (find_column(notebook, f"metadata.{path}") for path in ("language_info.name", "kernelspec.language"))
+    language = next((str(column.value) for column in found if column), "")
+    texts = []
+    try:
+        for cell in notebook["cells"]:
+            text = "".join(cell["source"]).strip("\n")
+            if cell["cell_type"] == "code" and text:
+                fence = "`" * (1 + max(map(len, _TICKS.findall(text)), default=2))
+                text = f"{fence}{language}\n{text}\n{fence}"
+            texts += [text] if cell["cell_type"] != "raw" and text.strip() else []
+    except (KeyError, TypeError):
+        return Fault("not_notebook", "the file has no list of cells with a `source`")
+    return {"text": "\n\n".join(texts)} | ({"language": language} if language else {})

@@ -1,0 +1,73 @@
+"""Files that are one document each: HTML pages, notebooks, DOCX and PDF files."""
+
+import io
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+from typing import Any
+
+from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.html_page import html_row, page_row
+from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, read_blocks
+from pipeline_assets.corpus.readers.notebook import notebook_row
+from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.install_hints import not_installed_error
+
+Reader = Callable[[bytes], dict[str, Any] | Fault]
+
+
+def _docx_row(content: bytes) -> dict[str, Any] | Fault:
+    import mammoth
+
+    skip_image = mammoth.images.img_element(lambda image: {})
+    return page_row(mammoth.convert_to_html(io.BytesIO(content), convert_image=skip_image).value)
+
+
+def _pdf_row(content: bytes) -> dict[str, Any] | Fault:
+    import pypdf
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs each repair of a damaged file
+    reader = pypdf.PdfReader(io.BytesIO(content))
+    if reader.is_encrypted:
+        return Fault("encrypted", "remove the password: qpdf --decrypt IN OUT")
+    pages = [page.extract_text().strip() for page in reader.pages]
+    if pages and not any(pages):
+        return Fault("no_text", "scanned pages; add a text layer: ocrmypdf IN OUT")
+    title = reader.metadata.title if reader.metadata else None
+    return {"text": "\n\n".join(filter(None, pages))} | ({"title": title} if title else {})
+
+
+_READERS: dict[str, Reader] = {"html": html_row, "notebook": notebook_row, "docx": _docx_row, "pdf": _pdf_row}
+_PACKAGES = {"html": ["selectolax"], "docx": ["mammoth", "selectolax"], "pdf": ["pypdf"]}
+
+
+def extractor_versions(formats: Iterable[str | None]) -> dict[str, str]:
+    """Return the version of each package on which the text of these formats depends.
+
+    Raises:
+        UsageError: A package is not installed.
+    """
+    try:
+        names = {name for format_ in formats for name in _PACKAGES.get(format_ or "", ())}
+        return {name: metadata.version(name) for name in sorted(names)}
+    except ImportError as error:
+        raise not_installed_error(error, "office") from None
+
+
+def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    """Yield position 0, and the row of the file or its fault."""
+    content = bytearray()
+    with open_source(file) as opened:
+        for block in read_blocks(opened, file):
+            content += block
+            if len(content) > MAX_LINE_BYTES:
+                what = f"the file is longer than {MAX_LINE_BYTES >> 20} MiB"
+                raise InputError(what, file.path, "divide the file, or exclude it")
+    try:
+        row = _READERS[format_](bytes(content))
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file can raise any exception within a parser
+        row = Fault(f"not_{format_}", type(error).__name__)
+    yield 0, row

@@ -1,0 +1,156 @@
+"""CSV and TSV files → Documents: headers, quotes, line breaks in fields, faults by name, any compression."""
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+from collections.abc import Callable
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from refusals import refusal
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.normalize.files import read_piece
+from pipeline_assets.corpus.readers.csv_rows import csv_table
+from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
+from pipeline_assets.corpus.readers.row_positions import format_row, locate_line
+from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.spine.errors import InputError, UsageError
+
+Source = Callable[..., SourceFile]
+RECIPE = LocalRecipe.model_validate({"source": "table", "domain": "web", "license_tag": "cc0-1.0"})
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+
+
+def read(file: SourceFile, recipe: LocalRecipe = RECIPE) -> list[object]:
+    """Texts of the Documents, and row, reason and detail of the rejects."""
+    rows = (row for piece in plan_local([file], recipe, 10) for row in read_piece(piece, recipe))
+    return [row.text if isinstance(row, Document) else (row.row, row.reason, row.detail) for row in rows]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_the_first_row_names_the_columns_of_a_document(source: Source, suffix: str) -> None:
+    content = b'id,text,license,n\r\nr-1,"One, ""two""\r\nthree.",MIT,5\r\n\r\nr-2,Four.,,6'
+    file = source(COMPRESS[suffix](content), f"a.csv{suffix}")
+
+    first, second = (row for piece in plan_local([file], RECIPE, 10) for row in read_piece(piece, RECIPE))
+
+    assert isinstance(first, Document) and isinstance(second, Document)
+    assert (first.text, first.doc_id, first.license_tag) == ('One, "two"\r\nthree.', "r-1", "mit")
+    assert first.meta.columns() == {"license": "MIT", "n": "5", "source_file": file.name} | {
+        "source_row": 19,
+        "license_evidence": "row: license",
+    }
+    assert (second.text, second.doc_id, second.license_tag, second.meta.source_row) == ("Four.", "r-2", "cc0-1.0", 55)
+
+
+def test_a_bad_row_is_a_reject_and_the_next_line_begins_a_row(source: Source) -> None:
+    lines = [
+        b"text,n\n",
+        b'"an open quote,1\n',
+        b"One.,2\n",
+        b'"Two\nlines.",3\n',
+        b"one field\n",
+        b"three,fie,lds\n",
+        b"\xff,4\n",
+        b" \n",
+        b",5\n",
+        b'"ends open',
+    ]
+
+    assert read(source(b"".join(lines), "a.csv")) == [
+        (7, "not_csv", "unexpected end of data"),
+        "One.",
+        "Two\nlines.",
+        (46, "wrong_columns", "fields: 1, columns: 2"),
+        (56, "wrong_columns", "fields: 3, columns: 2"),
+        (70, "invalid_utf8", "invalid start byte at byte 0"),
+        (76, "empty_text", ""),
+        (79, "not_csv", "unexpected end of data"),
+    ]
+
+
+def test_a_row_that_a_lost_quote_makes_too_long_costs_one_line(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline_assets.corpus.readers.csv_rows._MAX_ROW_BYTES", 1 << 20)
+    rows = [f"text {number}" for number in range(300_000)]
+
+    found = read(source("text\n" + '"lost\n' + "\n".join(rows), "a.csv"))
+
+    assert found == [(5, "not_csv", "unexpected end of data"), *rows]
+
+
+def test_tabs_separate_texts_with_quotes_of_their_own(source: Source) -> None:
+    content = 'text\tid\n"Hello" he said\ta\n"open\tb\n"with\ttab"\tc\n'
+
+    assert read(source(content, "a.tsv")) == ['"Hello" he said', '"open', "with\ttab"]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_the_most_frequent_one_of_the_header(source: Source, delimiter: str) -> None:
+    content = f"\ufeffid{delimiter}text{delimiter}\nx{delimiter}a text{delimiter}z\n"
+
+    names, rows = csv_table(source(content, "a.csv"))
+
+    assert names == ["id", "text", "column_3"]
+    assert [row for _, _, row in rows] == [{"id": "x", "text": "a text", "column_3": "z"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (
+            b"text,text\n",
+            InputError,
+            "two columns have the name `text`; write a first line with a unique name for each",
+        ),
+        (b'"text\n', InputError, "the header cannot be read (not_csv: unexpected end of data); write a first"),
+        (b"body,n\n", UsageError, "column `text` not found; the columns are body, n; set `columns.text` in the"),
+        ("text\n".encode("utf-16"), InputError, "the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
+    ],
+)
+def test_a_header_that_names_no_columns_stops_the_plan(
+    source: Source, content: bytes, error: type[InputError], message: str
+) -> None:
+    file = source(content, "a.csv")
+
+    assert refusal(lambda: plan_local([file], RECIPE, 10), error).startswith(f"{file.path}: {message}")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"text\n"])
+def test_a_file_without_rows_has_none(source: Source, content: bytes) -> None:
+    assert read(source(content, "a.csv")) == []
+
+
+def test_a_row_is_named_by_the_line_where_it_begins(source: Source) -> None:
+    file = source('text\n"One\ntwo"\nThree.\n', "a.csv")
+
+    assert [place for place, _, _ in csv_table(file)[1]] == [locate_line(file, 2), locate_line(file, 4)] == [5, 15]
+    assert format_row("a.csv", 15, file) == "line 4 (byte 15)"
+
+
+fields = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(fields.filter(str.strip), fields), max_size=8), delimiter=st.sampled_from(",;\t|"))
+def test_what_the_csv_module_writes_comes_back(source: Source, rows: list[tuple[str, str]], delimiter: str) -> None:
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink, delimiter=delimiter, quoting=csv.QUOTE_ALL)
+    writer.writerows([("text", "other"), *rows])
+    content = sink.getvalue().encode()
+
+    found = [*csv_table(source(content, "a.csv"))[1]]
+
+    assert [(row["text"], row["other"]) for _, _, row in found if isinstance(row, dict)] == rows
+    assert b"".join(record for _, record, _ in found) == content.split(b"\r\n", 1)[1]
+    assert all(content[place:].startswith(record) for place, record, _ in found)

@@ -1,0 +1,210 @@
+"""HTML pages, notebooks, DOCX and PDF files → one Document each, with title, language and faults by name."""
+
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from importlib import metadata
+
+import pytest
+
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.normalize.files import read_piece
+from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
+from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.corpus.readers.whole_files import extractor_versions
+from pipeline_assets.spine.ledger import Reject
+
+Source = Callable[..., SourceFile]
+LABELS = {"source": "files", "domain": "web", "license_tag": "cc0-1.0"}
+PAGE = """<!doctype html><html><head><title>My &amp;
+ page</title><style>p {}</style></head>
+<body><nav><a href="/">Home</a></nav><header>Of the site</header>
+<section>One <b>bold</b> word.</section><section>a &lt;section&gt;</section>
+<h2>Code</h2><pre><code class="hljs language-python">if x &lt; 1:
+    pass
+</code></pre>
+<ul><li>one<li>two</ul><table><tr><th>a<th>b<tr><td>1<td>2</table><script>var x;</script><footer>Imprint</footer>
+"""
+
+
+def read(source: Source, content: bytes, name: str, **keys: object) -> Document | Reject:
+    """The only row of a file, with `columns` that no whole file has."""
+    recipe = LocalRecipe.model_validate(LABELS | {"columns": {"text": "body"}} | keys)
+    [row] = (row for piece in plan_local([source(content, name)], recipe, 10) for row in read_piece(piece, recipe))
+    return row
+
+
+def text_of(source: Source, content: bytes, name: str) -> str:
+    row = read(source, content, name)
+    assert isinstance(row, Document), row
+    return row.text
+
+
+def fault(source: Source, content: bytes, name: str) -> tuple[int, str, str]:
+    row = read(source, content, name)
+    assert isinstance(row, Reject)
+    return row.row, row.reason, row.detail
+
+
+def test_a_page_becomes_its_text_in_markdown_without_menus_and_keeps_its_title(source: Source) -> None:
+    row = read(source, gzip.compress(PAGE.encode()), "page.html.gz")
+
+    assert isinstance(row, Document)
+    assert row.text == (
+        "Of the site\n\nOne bold word.\n\na <section>\n\n## Code\n\n```python\nif x < 1:\n    pass\n```\n\n"
+        "- one\n- two\na | b\n1 | 2"
+    )
+    assert (row.meta.title, row.meta.source_file, row.meta.source_row) == ("My & page", "page.html.gz", 0)
+
+
+def test_the_main_part_of_a_page_is_its_text(source: Source) -> None:
+    page = b"<body><div>Banner</div><main><p>Text.</p><aside>More</aside></main><div>Comments</div>"
+
+    assert text_of(source, page, "a.htm") == "Text."
+
+
+@pytest.mark.parametrize(
+    ("head", "encoding"),
+    [
+        ("", "utf-8"),
+        ("", "utf-8-sig"),
+        ("", "utf-16"),
+        ("<meta charset=utf-8>", "utf-8"),
+        ("<meta charset='iso-8859-1'>", "cp1252"),
+        ('<meta http-equiv="Content-Type" content="text/html; charset=Shift_JIS">', "cp932"),
+        ("<meta charset=gb2312>", "gb18030"),
+    ],
+)
+def test_a_page_is_decoded_as_it_says(source: Source, head: str, encoding: str) -> None:
+    word = {"cp932": "①日本", "gb18030": "镕基", "cp1252": "“é”"}.get(encoding, "é日本")
+
+    assert text_of(source, f"{head}<p>{word}</p>".encode(encoding), "a.html") == word
+
+
+def test_an_ending_that_is_named_as_text_keeps_the_tags(source: Source) -> None:
+    row = read(source, b"<p>One.</p>", "a.html", text_endings=[".html"])
+
+    assert isinstance(row, Document) and row.text == "<p>One.</p>"
+
+
+def cell(kind: str, text: object) -> dict[str, object]:
+    return {"cell_type": kind, "source": text, "outputs": [{"text": "left out"}]}
+
+
+def test_a_notebook_becomes_its_cells_in_order_without_outputs(source: Source) -> None:
+    cells = [
+        cell("markdown", ["# Head\n", "Words."]),
+        cell("code", "x = '''\n```\n'''"),
+        cell("raw", "left out"),
+        cell("code", []),
+        cell("code", "y"),
+    ]
+    content = json.dumps({"cells": cells, "metadata": {"kernelspec": {"language": "julia"}}, "nbformat": 4}).encode()
+
+    row = read(source, content, "a.ipynb")
+
+    assert isinstance(row, Document)
+    assert row.text == "# Head\nWords.\n\n````julia\nx = '''\n```\n'''\n````\n\n```julia\ny\n```"
+    assert row.meta.language == "julia"
+
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+RELATION = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+BODY = f"""<w:document {W}><w:body>
+<w:p><w:pPr><w:pStyle w:val="Heading2"/></w:pPr><w:r><w:t>Head</w:t></w:r></w:p>
+<w:p><w:r><w:t>One</w:t><w:br/><w:t>&lt;word&gt;</w:t></w:r><w:del><w:r><w:delText>x</w:delText></w:r></w:del></w:p>
+<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr>
+<w:tr><w:tc><w:p><w:r><w:t>1</w:t></w:r></w:p></w:tc><w:tc><w:p/></w:tc></w:tr></w:tbl>
+</w:body></w:document>"""
+STYLE = '<w:style w:type="paragraph" w:styleId="Heading2"><w:name w:val="heading 2"/></w:style>'
+
+
+def docx(body: str = BODY) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        relations = "http://schemas.openxmlformats.org/package/2006/relationships"
+        target = f'<Relationship Id="r" Type="{RELATION}" Target="word/document.xml"/>'
+        archive.writestr("_rels/.rels", f'<Relationships xmlns="{relations}">{target}</Relationships>')
+        archive.writestr("word/document.xml", body)
+        archive.writestr("word/styles.xml", f"<w:styles {W}>{STYLE}</w:styles>")
+    return sink.getvalue()
+
+
+def test_a_docx_file_becomes_its_headings_paragraphs_and_tables(source: Source) -> None:
+    assert text_of(source, docx(), "a.docx") == "## Head\n\nOne\n<word>\n\na | b\n1 |"
+
+
+def pdf(*pages: str, more: str = "") -> bytes:
+    """A PDF file whose pages show one line of text each."""
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Count {len(pages)} /Kids [KIDS] >>"]
+    objects += ["<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>", "<< /Title (My paper) >>"]
+    kids = []
+    for text in pages:
+        stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET" if text else ""
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+        resources = f"/Resources << /Font << /F1 3 0 R >> >> /Contents {len(objects)} 0 R"
+        objects.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] {resources} >>")
+        kids.append(f"{len(objects)} 0 R")
+    objects[1] = objects[1].replace("KIDS", " ".join(kids))
+    content, offsets = "%PDF-1.4\n", []
+    for number, item in enumerate(objects, 1):
+        offsets.append(len(content))
+        content += f"{number} 0 obj\n{item}\nendobj\n"
+    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
+    trailer = f"<< /Size {len(offsets) + 1} /Root 1 0 R /Info 4 0 R {more} >>"
+    start = len(content)
+    content += f"xref\n0 {len(offsets) + 1}\n0000000000 65535 f \n{table}"
+    return f"{content}trailer\n{trailer}\nstartxref\n{start}\n%%EOF\n".encode()
+
+
+def test_a_pdf_file_becomes_the_text_of_its_pages(source: Source) -> None:
+    row = read(source, pdf("First page.", "", "Third page."), "a.pdf")
+
+    assert isinstance(row, Document)
+    assert (row.text, row.meta.title) == ("First page.\n\nThird page.", "My paper")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason", "detail"),
+    [
+        ("a.html", b"", "empty_text", ""),
+        ("a.html", b"<p>\xff", "invalid_utf8", "invalid start byte at byte 3"),
+        ("a.html", b"<meta charset=utf-8>\xff", "invalid_utf8", "invalid start byte at byte 20"),
+        ("a.html", b"<meta charset=shift_jis>\x81", "invalid_encoding", "the text is not cp932"),
+        ("a.html", b"<meta charset=klingon>a", "unknown_encoding", "klingon"),
+        ("a.html", b"<meta charset=rot13>a", "unknown_encoding", "rot13"),
+        ("a.ipynb", b"[]", "wrong_type", "the file is list"),
+        ("a.ipynb", b'{"cells": [', "not_json", "Input data was truncated"),
+        ("a.ipynb", b'{"cells": [{"source": 5, "cell_type": "code"}]}', "not_notebook", "the file has no list of"),
+        ("a.ipynb", b'{"name": "x"}', "not_notebook", "the file has no list of cells with a `source`"),
+        ("a.docx", b"\xd0\xcf\x11\xe0", "not_docx", "BadZipFile"),
+        ("a.docx", docx("<a"), "not_docx", "ExpatError"),
+        ("a.pdf", b"%PDF-1.4", "not_pdf", "PdfStreamError"),
+        ("a.pdf", pdf(""), "no_text", "scanned pages; add a text layer: ocrmypdf IN OUT"),
+        (
+            "a.pdf",
+            pdf("x", more="/Encrypt << /Filter /Standard /V 1 /R 2 /O (00000000000000000000000000000000) "
+                "/U (00000000000000000000000000000000) /P -4 >> /ID [<00> <00>]"),
+            "encrypted",
+            "remove the password: qpdf --decrypt IN OUT",
+        ),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_of_its_format_is_a_reject(
+    source: Source, name: str, content: bytes, reason: str, detail: str
+) -> None:
+    row, found, why = fault(source, content, name)
+
+    assert (row, found) == (0, reason)
+    assert why.startswith(detail)
+
+
+def test_versions_of_extractors_are_known_by_format() -> None:
+    assert extractor_versions(["html", "pdf", "csv", "docx", None]) == {
+        "mammoth": metadata.version("mammoth"),
+        "pypdf": metadata.version("pypdf"),
+        "selectolax": metadata.version("selectolax"),
+    }
+    assert extractor_versions(["lines", "text", "notebook"]) == {}
