@@ -56,6 +56,7 @@ def build_image(extra_packages: Sequence[str]) -> modal.Image:
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         modal.Image.debian_slim(python_version=python)
+        .apt_install("gcc", "libc6-dev")  # Triton compiles the launchers of its kernels
         .add_local_file(shipped_path("constraints.txt"), _CONSTRAINTS, copy=True)
         .uv_pip_install(*PACKAGES, *extra_packages, extra_options=f"--constraint {_CONSTRAINTS}")
         .add_local_python_source("pipeline_assets", ignore=["**/*.pyc"])  # with data files, such as the vocabulary

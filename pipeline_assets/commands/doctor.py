@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pipeline_assets.build.run import ENGINE, MEMORY_MIB, SETTINGS, WORKERS, Run, open_hub
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.scoring.recipe import detect_device
+from pipeline_assets.corpus.scoring.recipe import can_start_cuda
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, one_line
@@ -246,7 +246,7 @@ def _modal(root: Path) -> str:
 def _gpu(root: Path) -> str:
     if importlib.util.find_spec("torch") is None:
         return "not used: torch is not installed"
-    if detect_device() == "cuda":
+    if can_start_cuda():
         return "models score on a GPU"
     if _NVIDIA.exists():
         what = "torch finds no GPU, although this machine has a driver"

@@ -56,7 +56,7 @@ class _Provenance(TypedDict, total=False):
     text_bytes_encoded: Count
     tokens_encoded: Count
     run_settings: dict[str, Any]
-    libraries: dict[str, str]
+    libraries: dict[str, str | None]  # None for a library that is not installed
 
 
 class KindParts(TypedDict):

@@ -6,7 +6,9 @@ loading, a few rows of random ids are scored by `nll.score_rows`, and the scores
 own logits, one row at a time.
 """
 
+import functools
 import importlib.util
+import inspect
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -172,16 +174,22 @@ def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> L
     rows = [generator.integers(0, vocabulary_size, length, dtype=np.int32) for length in _RANDOM_LENGTHS]
     expected = [_reference_nll(model.network, row) for row in rows]
     tolerance, natural = _TOLERANCE[model.head.weight.dtype], str(model.facts["attention"])
+    if recipe.device == "cuda" and not recipe.spreads:  # spread modules have hooks in their `forward`
+        _fuse_norms(model.network)
     if recipe.attention is None and _can_be_packed(model.network):
         kernel = "varlen_attn" if recipe.device == "cuda" else "scaled_dot_product_attention"
         packed = replace(model, is_packed=True, facts={**model.facts, "attention": f"{ROW_ATTENTION} ({kernel})"})
-        if _scores_match(packed, rows, expected, tolerance):
+        means = _mean_nll(packed, rows)
+        # Equal scores are no proof in bfloat16: what a state space model carries over into the next row can be less
+        # than the tolerance. So another first row must leave the scores of the others as they are.
+        others = _mean_nll(packed, [rows[0][::-1], *rows[1:]])[1:]
+        if _match(means, expected, tolerance) and _match(others, means[1:], tolerance / 10):
             return packed
         model.network.set_attn_implementation(natural)
     if recipe.device == "cuda" and natural == "eager" and _has_module("Attention", model.network):
         fix = "install flash-attn and set `attention` to flash_attention_2, or use another model"
         raise InputError("attention would fall back to eager, which is slow and needs a lot of memory", folder, fix)
-    if not _scores_match(model, rows, expected, tolerance):
+    if not _match(_mean_nll(model, rows), expected, tolerance):
         what = "the model's logits are not the product of its last hidden states and its LM head: scores would be wrong"
         raise InputError(what, folder, "use another model")
     return model
@@ -203,18 +211,34 @@ def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
     return float(torch.nn.functional.cross_entropy(logits, ids[1:].to(logits.device)))
 
 
-def _scores_match(
-    model: LanguageModel, rows: Sequence[NDArray[np.int32]], expected: Sequence[float], tolerance: float
-) -> bool:
+def _mean_nll(model: LanguageModel, rows: Sequence[NDArray[np.int32]]) -> list[float]:
+    """Return the mean NLL of each row in one batch; none if attention fails."""
     token_rows = [TokenRow(row, np.arange(len(row)) > 0) for row in rows]
-    tokens = max(_RANDOM_LENGTHS) * len(rows)
     try:
-        scores = score_rows(model, token_rows, tokens).rows
+        scores = score_rows(model, token_rows, max(_RANDOM_LENGTHS) * len(rows)).rows
     except (ImportError, TypeError, ValueError):  # the model passes arguments that the attention does not support
-        return False
-    means = [(score.nll_sum or 0) / (len(row) - 1) for score, row in zip(scores, rows, strict=True)]
+        return []
+    return [(score.nll_sum or 0) / (len(row) - 1) for score, row in zip(scores, rows, strict=True)]
+
+
+def _match(found: Sequence[float], expected: Sequence[float], tolerance: float) -> bool:
     # A weight that is NaN is an error of the rows that use it, not of the model: equal_nan.
-    return bool(np.allclose(means, expected, rtol=0, atol=tolerance, equal_nan=True))
+    return len(found) == len(expected) and np.allclose(found, expected, rtol=0, atol=tolerance, equal_nan=True)
+
+
+def _fuse_norms(network: Any) -> None:
+    """Compute RMS norms by one kernel instead of the eight of `transformers`."""
+    for module in network.modules():
+        weight: Any = getattr(module, "weight", None)
+        eps = getattr(module, "variance_epsilon", None)
+        is_norm = type(module).__name__.endswith("RMSNorm") and weight is not None and eps is not None
+        if is_norm and len(inspect.signature(module.forward).parameters) == 1:  # others have a gate
+            norm = functools.partial(
+                torch.nn.functional.rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps
+            )
+            sample = torch.linspace(-3, 3, weight.numel(), device=weight.device).to(weight.dtype)
+            if torch.allclose(module(sample), norm(sample), rtol=2**-6):  # others add 1 to the weight
+                module.forward = norm
 
 
 @contextmanager

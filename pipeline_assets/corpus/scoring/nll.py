@@ -7,7 +7,9 @@ block (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax")
 or into `BUFFER_BYTES` of a GPU. A row's sum is float64.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
+from pipeline_assets.spine.errors import one_line
 
 PADDING = 0.05  # maximum share of padding in a batch
 _HAS_FLOAT32_SUMS = hasattr(torch.ops.aten.mm, "dtype")  # mm has out_dtype since torch 2.10
@@ -216,16 +219,38 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
 
 def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, entries: int) -> torch.Tensor:
     """Compute -log p = log Σ exp(logit) - target logit, in blocks of `entries` ids."""
-    largest = hidden.new_full((len(targets),), torch.finfo(torch.float32).min, dtype=torch.float32)
-    total = torch.zeros_like(largest)  # Σ exp(logit - largest) over the blocks so far
-    target_logit = torch.zeros_like(largest)
+    sums = hidden.new_zeros((3, len(targets)), dtype=torch.float32)  # as in `_fold_logits`
+    sums[0] = torch.finfo(torch.float32).min
+    fold = _gpu_fold() if hidden.is_cuda else _fold_logits
     for first in range(0, len(head.weight), entries):
-        logits = head.logits(hidden, first, first + entries)
-        # Copy the logit of each target whose id is in this block; the clamp keeps the other indices valid.
-        is_in_block = (targets >= first) & (targets < first + entries)
-        column = (targets - first).clamp(0, logits.shape[1] - 1)[:, None]
-        target_logit = torch.where(is_in_block, logits.gather(1, column)[:, 0], target_logit)
-        # Rescale the sum to the new maximum, then add this block.
-        former, largest = largest, torch.maximum(largest, logits.amax(1))
-        total = total * torch.exp(former - largest) + logits.sub_(largest[:, None]).exp_().sum(1)
-    return largest + total.log() - target_logit
+        fold(head.logits(hidden, first, first + entries), targets - first, sums)
+    return sums[0] + sums[1].log() - sums[2]
+
+
+def _fold_logits(logits: torch.Tensor, columns: torch.Tensor, sums: torch.Tensor) -> None:
+    """Add a block of logits, which it overwrites, to the sums of its positions.
+
+    `sums` has the shape (3, positions): the largest logit so far, Σ exp(logit - largest) and the target's logit.
+    `columns` are the targets' columns in the block, negative or beyond it if they are in another one.
+    """
+    # Copy the logit of each target in this block; the clamp keeps the other indices valid.
+    valid = columns.clamp(0, logits.shape[1] - 1)
+    sums[2] = torch.where(valid == columns, logits.gather(1, valid[:, None])[:, 0], sums[2])
+    # Rescale the sum to the new maximum, then add this block.
+    largest = torch.maximum(sums[0], logits.amax(1))
+    sums[1] = sums[1] * torch.exp(sums[0] - largest) + logits.sub_(largest[:, None]).exp_().sum(1)
+    sums[0] = largest
+
+
+@functools.cache
+def _gpu_fold() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
+    """Return the kernel that folds logits, or slower code if it cannot be compiled."""
+    try:
+        from pipeline_assets.corpus.scoring.head_kernel import fold_logits
+
+        logits, sums = torch.zeros(1, 1, device="cuda"), torch.zeros(3, 1, device="cuda")
+        fold_logits(logits, logits[0].long(), sums)
+    except Exception as error:  # Triton or a C compiler is missing; each error has a class of its own
+        logging.getLogger(__name__).warning("LM head runs without its GPU kernel: %s", one_line(error, 200))
+        return _fold_logits
+    return fold_logits

@@ -66,9 +66,17 @@ class ScoringRecipe(RecipeSection):
 
 
 def detect_device() -> Device:
-    """Return `cuda` if PyTorch can use a GPU of this machine, else `cpu`."""
+    """Return `cuda` if this machine has a GPU for PyTorch, else `cpu`."""
     try:
         import torch
     except ImportError as error:
         raise not_installed_error(error, "scoring") from None
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    # Not `can_start_cuda`: processes that are forked after it cannot use CUDA.
+    return "cuda" if torch.cuda.device_count() else "cpu"
+
+
+def can_start_cuda() -> bool:
+    """Check whether PyTorch can use a GPU, by starting CUDA in this process."""
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,5 +1,7 @@
 """Attention within packed rows, as an attention function of `transformers`."""
 
+import functools
+import inspect
 import itertools
 from typing import Any
 
@@ -61,8 +63,7 @@ def _attend_on_gpu(
         return_aux=AuxRequest(lse=True) if sinks is not None else None,
         scale=scaling,
         window_size=(window - 1 if window else -1, 0),
-        enable_gqa=key.shape[1] != query.shape[1],
-        num_splits=1,  # otherwise the other rows of a batch change bits of a row's attention
+        **_newer_options(),
     )
     if sinks is None:
         return torch.as_tensor(output)
@@ -70,6 +71,16 @@ def _attend_on_gpu(
     out, log_sum = output
     log_sum = log_sum if log_sum.shape == out.shape[:2] else log_sum.T  # (heads, tokens) or (tokens, heads)
     return torch.as_tensor(out * torch.sigmoid(log_sum - sinks.float())[:, :, None]).to(query.dtype)
+
+
+@functools.cache
+def _newer_options() -> dict[str, Any]:
+    """Return options that torch 2.11 lacks, whose `varlen_attn` always acts so."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    # If the keys of a row were split, the other rows of its batch would change bits of its attention.
+    options = {"enable_gqa": True, "num_splits": 1}
+    return options if options.keys() <= inspect.signature(varlen_attn).parameters.keys() else {}
 
 
 def _attend_on_cpu(

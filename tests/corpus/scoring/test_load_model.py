@@ -17,7 +17,7 @@ import transformers
 from plain_scorer import reference_model, reference_nll
 from refusals import refusal
 from safetensors.torch import load_file, save_file
-from tiny_models import WORDS, change_config, save_model
+from tiny_models import MODELS, WORDS, change_config, save_model
 
 from pipeline_assets.corpus.scoring import load_model as loading
 from pipeline_assets.corpus.scoring.load_model import check_quantisation, load_model
@@ -59,7 +59,7 @@ DYNAMIC = {"rope_parameters": ROPE, "max_position_embeddings": 32}
     ("name", "settings", "changes", "said"),
     [
         ("Llama", {}, {"intermediate_size": 32}, ["model cannot be loaded"]),  # its weights are of another shape
-        ("GptOss", {}, QUANTISED, ["mxfp4 weights would become bfloat16", "kernels", "triton"]),
+        ("GptOss", {}, QUANTISED, ["mxfp4 weights would become bfloat16", "kernels"]),
         ("Llama", DYNAMIC, {}, ["would depend on the order of rows"]),
     ],
 )
@@ -120,6 +120,31 @@ def test_on_a_gpu_no_attention_falls_back_to_the_slow_one(saved: Saved) -> None:
 
     with pytest.raises(InputError, match="would fall back to eager"):
         loading._check_model(model, saved("Gemma2"), ScoringRecipe(device="cuda"))
+
+
+def test_rows_that_a_state_carries_over_are_not_packed_however_near_the_scores(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bfloat16 packed rows of the tiny Mamba differ from single ones by less than the tolerance."""
+    monkeypatch.setitem(loading._TOLERANCE, torch.float32, 0.1)
+
+    assert not load_model(saved("Mamba"), CPU).is_packed
+    assert load_model(saved("Llama"), CPU).is_packed
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_norms_in_one_kernel_keep_the_logits(name: str, saved: Saved) -> None:
+    network = transformers.AutoModelForCausalLM.from_pretrained(saved(name)).eval()
+    ids = torch.arange(60)[None]
+    asked = network(input_ids=ids, use_cache=False).logits
+    former = [module.forward for module in network.modules()]
+
+    loading._fuse_norms(network)
+
+    fused = sum(before != module.forward for before, module in zip(former, network.modules(), strict=True))
+    assert fused == {"Qwen3Moe": 9, "GPT2": 0, "Gemma2": 0, "Mamba": 3}.get(name, 5)
+    assert torch.allclose(network(input_ids=ids, use_cache=False).logits, asked, atol=1e-4)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -1,0 +1,38 @@
+"""GPU kernel of the LM head that reads each logit once."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_LANES = 2048  # logits of a row that are read together
+
+
+def fold_logits(logits: Tensor, columns: Tensor, sums: Tensor) -> None:
+    """Add a block of logits to the sums of its positions, as `nll._fold_logits` does."""
+    with torch.cuda.device(logits.device):  # Triton runs on the current GPU; spread weights are on several
+        _fold_row[(len(logits),)](logits, *logits.shape, columns, sums, _LANES, num_warps=8)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _fold_row(logits, positions, ids, columns, sums, LANES: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
+    position = tl.program_id(0)
+    row = logits + position.to(tl.int64) * ids
+    # Each lane has a maximum and a sum of its own, so lanes are reduced only once, after the last logit.
+    largest = tl.full((LANES,), -3.4028234663852886e38, tl.float32)
+    total = tl.zeros((LANES,), tl.float32)
+    for first in range(0, ids, LANES):
+        column = first + tl.arange(0, LANES)
+        logit = tl.load(row + column, mask=column < ids, other=float("-inf"))
+        former, largest = largest, tl.maximum(largest, logit)  # ignores NaN, which makes the sum NaN
+        total = total * tl.exp(former - largest) + tl.exp(logit - largest)
+    # `sums` has three rows: largest logits, sums, logits of targets. Rescale both sums to the new maximum and add them.
+    before = tl.load(sums + position)
+    after = tl.maximum(before, tl.max(largest, 0))
+    block = tl.sum(total * tl.exp(largest - after), 0)
+    tl.store(sums + position, after)
+    place = sums + positions + position
+    tl.store(place, tl.load(place) * tl.exp(before - after) + block)
+    target = tl.load(columns + position)
+    if (target >= 0) & (target < ids):
+        tl.store(place + positions, tl.load(row + target))
