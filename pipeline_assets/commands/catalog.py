@@ -99,9 +99,9 @@ COMMANDS = {
     "commands.publish": {
         "push": "Copy a sealed artifact to an object store; push again to resume.",
         "pull": "Copy an artifact from an object store; pull again to resume.",
-        "export": "Write documents or rows as Parquet or JSON lines, with a card.",
         "nemotron publish": "Publish a sealed folder as a hub dataset; needs HF_TOKEN.",
     },
+    "commands.export": {"export": "Write documents or rows for a trainer or as Parquet, with a card."},
 }
 """Names of commands and the first sentence of their help, by module."""
 

@@ -1,15 +1,15 @@
-"""The commands `push`, `pull`, `export` and `nemotron publish`."""
+"""The commands `push`, `pull` and `nemotron publish`."""
 
 import contextlib
 import os
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_assets.build.run import LOG_EVERY, Run, open_hub
+from pipeline_assets.build.run import LOG_EVERY, open_hub
 from pipeline_assets.commands.terminal import (
     OptionalRoot,
     data_root,
@@ -21,10 +21,9 @@ from pipeline_assets.commands.terminal import (
 )
 from pipeline_assets.spine.artifact import open_artifact, require_manifest
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.lineage import Lineage, find_data_root
+from pipeline_assets.spine.lineage import find_data_root
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.pinned_folder import forbid_replacement
-from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.publishing.hub_repo import HubRepo
@@ -107,30 +106,6 @@ def _repo_lines(repo: "HubRepo", parent: str | None, owners: Collection[str], pu
     owner = repo.name.partition("/")[0]
     if owner not in owners:
         yield f"the token belongs to {', '.join(owners)} and may lack permission to create it for {owner}"
-
-
-def export(
-    folder: Annotated[Path, typer.Argument(help="Folder of documents or normalised rows.")],
-    out: Annotated[Path, typer.Option(help="Output folder.")],
-    to: Annotated[
-        Literal["parquet", "jsonl", "hf"], typer.Option(help="Format; hf is the layout of a hub.")
-    ] = "parquet",
-    data: OptionalRoot = None,
-) -> None:
-    """Write documents or rows as Parquet or JSON lines, with a card.
-
-    Example: corpusmill export data/stage_a/notes/deduplicated/notes --to hf --out exported/notes
-    """
-    from pipeline_assets.build.rows.export import export as export_rows
-    from pipeline_assets.build.rows.row_stores import open_rows
-
-    root = data_root(folder, data)
-    with forbid_replacement(folder):
-        require_manifest(folder)
-        level = Run.from_settings(root, os.environ).settings.zstd_level
-        exported = export_rows(open_rows(folder, SYSTEMS.kinds, Lineage(root)), to, out, level)
-    size = format_bytes(exported.bytes)
-    echo(f"{out}: {exported.rows:,} rows in {len(exported.files):,} files, {size}, and README.md")
 
 
 def push(

@@ -25,6 +25,7 @@ from pipeline_assets.corpus.tokens.encode import (
     with_oracle_fallback,
 )
 from pipeline_assets.corpus.tokens.families import TokenizerFile
+from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver, HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -73,8 +74,11 @@ def build_split(
     split: Split,
     settings: RunSettings,
     driver: Driver = "gigatoken",
+    tokenizer: TokenizerFile | None = None,
 ) -> BuildResult:
     """Build the token files, document table and rejects of one split.
+
+    None for `tokenizer` is the recipe's.
 
     The split has the longest prefix of its documents, in manifest order, that fits its budget. Shards after the one
     that fills the budget are neither written nor counted. If the driver and tiktoken encode a text differently,
@@ -90,7 +94,7 @@ def build_split(
         encoded = _encode_shards(staging, to_encode, tokenizer, recipe, split, settings)
         return _join_shards(staging, to_encode, budget, encoded)
 
-    tokenizer = TokenizerFile(recipe.tokenizer, settings.vocabulary, driver)
+    tokenizer = tokenizer or TokenizerFile(recipe.tokenizer, settings.vocabulary, driver)
     receipts, files, lengths, cut = with_oracle_fallback(tokenizer, encode)
     files.append(concatenate_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS, settings.zstd_level))
     unread = [shard.path for shard in to_encode[len(receipts) :]]
@@ -118,6 +122,7 @@ def build_split(
             "text_bytes_encoded": counts["bytes"],
             "tokens_encoded": counts["tokens"],
             "ended_by": cut[0] if cut else None,
+            **losses_to_provenance({corpus.manifest.name: Losses.from_counts(counts)}),
         },
     )
 

@@ -31,7 +31,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 
-_ROW_FILE = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
+ROW_FILE = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
 _NUMBER = "[0-9]" * 5
 _CARD_COLUMNS = ["dataset", "source_revision", "meta_license", "stats_tokens", "stats_completion_tokens"]
 _MAX_LICENCES, _LICENCE_CHARACTERS = 50, 80
@@ -78,6 +78,7 @@ class CardContent:
     columns: Mapping[str, str] = field(default_factory=lambda: COLUMNS)  # descriptions by name
     notes: Sequence[str] = ()  # lines about configs
     script: str | None = None  # Python script that checks a downloaded copy; None omits the section
+    licences: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # as in a split, of rows outside splits
 
 
 def split_pattern(path: str) -> str:
@@ -93,7 +94,7 @@ def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list
     splits: dict[str, CardSplit] = {}
     sources: set[tuple[str, str | None]] = set()
     for artifact, stored in ((source, file) for source in artifacts for file in source.manifest.storage):
-        if (match := _ROW_FILE.fullmatch(stored.path)) is None:
+        if (match := ROW_FILE.fullmatch(stored.path)) is None:
             continue
         where = artifact.folder / stored.path
         try:
@@ -131,12 +132,13 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
     return configs
 
 
-def count_row_licences(splits: Iterable[CardSplit]) -> Counter[str | None]:
-    """Count the rows of all splits by stated licence; None counts rows without one."""
+def count_row_licences(
+    splits: Iterable[CardSplit], other_rows: Counter[tuple[str, str | None]] | None = None
+) -> Counter[str | None]:
+    """Count the rows of all splits, and others, by stated licence; None counts rows without one."""
     rows: Counter[str | None] = Counter()
-    for split in splits:
-        for (_, licence), count in split.licences.items():
-            rows[licence] += count
+    for (_, licence), count in sum((split.licences for split in splits), other_rows or Counter()).items():
+        rows[licence] += count
     return rows
 
 
@@ -164,7 +166,7 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
     hub_datasets = [source.dataset for source in card.sources if source.revision is not None]
     metadata: dict[str, Any] = {
         "pretty_name": card.title,
-        **licence_metadata(count_row_licences(card.splits)),
+        **licence_metadata(count_row_licences(card.splits, card.licences)),
         "task_categories": ["text-generation"],
         "size_categories": [size_category(sum(split.rows for split in card.splits))],
         **({"source_datasets": hub_datasets} if hub_datasets else {}),
@@ -237,7 +239,7 @@ def _licence_lines(card: CardContent) -> list[str]:
     if card.sources:
         cells = [[code(source.dataset), *_source_cells(source)] for source in card.sources]
         lines = [*markdown_table(["source", "commit", "licence of its card", "who may read it"], cells), ""]
-    counts = sum((split.licences for split in card.splits), Counter[tuple[str, str | None]]())
+    counts = sum((split.licences for split in card.splits), card.licences)
     if not counts:
         return lines[:-1]
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0][0], item[0][1] or ""))

@@ -103,4 +103,7 @@ def arrow_features(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
 def _feature(kind: pa.DataType) -> dict[str, Any]:
     if pa.types.is_struct(kind):
         return {"struct": arrow_features(kind)}
+    if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type):
+        item = _feature(kind.value_type)
+        return {"list": item.get("struct", item)}
     return {"list" if pa.types.is_list(kind) else "dtype": type_name(kind)}

@@ -1,0 +1,186 @@
+"""Exports of rows for the loaders of trainers, as sealed folders with cards.
+
+The manifest of an export names the digest of its source. An interrupted export continues, like any build.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pipeline_assets.build.builders import Job, file_builder
+from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.rows.conversations import ConversationRows, SubsetRows
+from pipeline_assets.build.rows.documents import DocumentRows
+from pipeline_assets.build.rows.file_rows import FileRows
+from pipeline_assets.build.target import Kind
+from pipeline_assets.corpus.document_shards import document_shards
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.packing.recipe import PackRecipe, TokenizerPath
+from pipeline_assets.corpus.publishing.dataset_card import ROW_FILE, CardContent, CardSplit, dataset_card, split_pattern
+from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
+from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.trainers import chat_rows, packed_chats
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.engine import run_stage
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.lineage import Lineage, collect_chain
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
+
+_CATALOGUE = "__tools_catalog.json"
+_ALL_TOKENS, _FLAT = (1 << 62) - 1, "tokens.npy"
+
+
+class TrainerFormat(NamedTuple):
+    """Format of an export.
+
+    Attributes:
+        make: Writes the files into the staging directory of a job.
+        rows: Class of the row stores whose rows it accepts.
+        contents: Words for these rows in errors.
+        options: Options of the command that it uses.
+        usage: Python that reads the export.
+    """
+
+    make: Callable[[Job], BuildResult]
+    rows: type[FileRows]
+    contents: str
+    options: frozenset[str]
+    usage: str
+
+
+def _write_tokens(job: Job) -> BuildResult:
+    from pipeline_assets.corpus import megatron_split
+    from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
+
+    [source], external = job.upstream, job.target.external_inputs
+    file = external.path if isinstance(external, TokenizerPath) else job.run.settings.vocabulary
+    tokenizer = TokenizerFile(PackRecipe.from_content({"tokenizer": job.target.tokenizer}).tokenizer, file)
+    recipe = megatron_split.MegatronRecipe(token_budget=_ALL_TOKENS, valid_fraction="0")
+    shards = [shard.sealed.content for shard in document_shards(source) if shard.sealed is not None]
+    result = megatron_split.build_split(
+        job.staging, source, shards, recipe, "train", job.run.settings, tokenizer=tokenizer
+    )
+    library = load_tokenizer(tokenizer)
+    decisions = {"end_of_document": library.end_of_document, "vocabulary_size": library.vocabulary_size}
+    files = {file.path: file for file in result.files}
+    if job.recipe["to"] == "olmo":  # the same bytes: ids are below 2**31, so int32 equals uint32
+        del files[megatron_split.INDEX]
+        durable.rename(job.staging.path(megatron_split.TOKENS), job.staging.path(_FLAT))
+        files[_FLAT] = replace(files.pop(megatron_split.TOKENS), path=_FLAT)
+    return replace(result, files=[*files.values()], decisions=decisions)
+
+
+def _write_nanochat(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.trainers.nanochat import write_nanochat
+
+    return write_nanochat(job.staging, document_shards(job.upstream[0]))
+
+
+def _write_messages(job: Job) -> BuildResult:
+    [source], catalogues, files = job.upstream, dict[str, tuple[Path, ...]](), list[chat_rows.ChatFile]()
+    chain = collect_chain(source.folder, job.run.root)
+    for artifact in chain.artifacts:
+        for name in (file.path for file in artifact.manifest.identity.files if file.path.endswith(_CATALOGUE)):
+            split = name.removesuffix(_CATALOGUE)
+            catalogues[split] = (*catalogues.get(split, ()), artifact.path(name))
+    for path in (file.path for file in source.manifest.identity.files if ROW_FILE.fullmatch(file.path)):
+        tools = catalogues.get(Path(path).name.rsplit("-", 3)[0], ())
+        files.append(chat_rows.ChatFile(f"{len(files):05d}", path, source.path(path), tools, not chain.missing))
+    receipts = [*run_stage("messages", chat_rows.write_chat_file, files, job.staging, job.run.settings)]
+    return _gather(receipts, {})
+
+
+def _write_packed(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+
+    [source], seq_len = job.upstream, job.recipe["seq_len"]
+    padding = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary).padding
+    tables = [file.path for file in source.manifest.identity.files if file.path.endswith("/rows.parquet")]
+    if not tables:
+        fix = "set `subsets.tokens: true` in its recipe, and run the recipe"
+        raise UsageError("the training subsets have no token files", source.folder, fix)
+    names = {
+        source.path(table).parent: f"subset_{Path(table).parent.name}/train-00000-of-00001.parquet" for table in tables
+    }
+    receipts = [packed_chats.pack_subset(folder, job.staging, name, seq_len, padding) for folder, name in names.items()]
+    if not any(receipt.files for receipt in receipts):
+        raise UsageError(f"all conversations have more than {seq_len:,} tokens", "--seq-len", "pass a longer row")
+    return _gather(receipts, {"padding": padding})
+
+
+def _gather(receipts: Sequence[Receipt], decisions: Mapping[str, int]) -> BuildResult:
+    counts = total_counts(receipts)
+    sizes = {name: count for name, count in counts.items() if "/" not in name and name != "rows"}
+    files = [file for receipt in receipts for file in receipt.files]
+    return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), **sizes}, decisions)
+
+
+_DOCUMENTS = "documents (normalized, filtered, deduplicated, …)"
+_TOKENIZER = frozenset({"tokenizer", "end_of_document"})
+_OLMO = """\
+ids = TokenizerConfig(vocab_size={vocabulary_size}, eos_token_id={end_of_document}, pad_token_id={end_of_document})
+data = NumpyFSLDatasetConfig(paths=["this/folder/tokens.npy"], dtype="uint32", sequence_length=2048, tokenizer=ids)"""
+FORMATS: Final = {
+    "megatron": TrainerFormat(
+        _write_tokens, DocumentRows, _DOCUMENTS, _TOKENIZER, 'IndexedDataset("this/folder/tokens")  # or --data-path'
+    ),
+    "olmo": TrainerFormat(_write_tokens, DocumentRows, _DOCUMENTS, _TOKENIZER, _OLMO),
+    "nanochat": TrainerFormat(
+        _write_nanochat, DocumentRows, _DOCUMENTS, frozenset(), "# link the folder as $NANOCHAT_BASE_DIR/base_data"
+    ),
+    "messages": TrainerFormat(
+        _write_messages,
+        ConversationRows,
+        "nemotron rows (normalized_shards, deduplicated, candidate_pools, training_subsets)",
+        frozenset(),
+        'tokenizer.apply_chat_template(rows[0]["messages"], tools=json.loads(rows[0]["tools"] or "[]"))',
+    ),
+    "sft": TrainerFormat(
+        _write_packed,
+        SubsetRows,
+        "nemotron/training_subsets",
+        frozenset({"seq_len"}),
+        "batch = DataCollatorForLanguageModeling(pad_token_id={padding}, padding_free=True)([rows[0]])",
+    ),
+}
+
+
+def _build(job: Job) -> BuildResult:
+    """Write the files of an export, and its card."""
+    form, [source] = FORMATS[job.recipe["to"]], job.upstream
+    result = form.make(job)
+    columns = ("dataset", "meta_license") if issubclass(form.rows, ConversationRows) else ("source", "license_tag")
+    licences = Counter(form.rows(source, Lineage(job.run.root)).read(*columns))
+    title, splits = source.manifest.name.partition("/")[2], _card_splits(job.staging, result.files)
+    descriptions = chat_rows.COLUMNS | packed_chats.COLUMNS
+    card = CardContent(title, "this/folder", splits, [], [source.manifest], columns=descriptions, licences=licences)
+    usage = ["", f"## Read by {job.recipe['to']}", "", "```python", form.usage.format(**result.decisions), "```", ""]
+    text = dataset_card(card) + "\n".join(usage)
+    return replace(result, files=[*result.files, job.staging.write(CARD, text.encode())])
+
+
+def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardSplit]:
+    """Return the splits with rows among files that have the names of splits."""
+    splits: dict[str, CardSplit] = {}
+    for file in files:
+        match = ROW_FILE.fullmatch(file.path)
+        if match is not None and file.rows:
+            with open_parquet(staging.path(file.path)) as parquet:
+                schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
+            pattern = split_pattern(file.path)
+            split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT, match[2], pattern, schema))
+            split.rows, split.bytes = split.rows + file.rows, split.bytes + file.bytes
+            groups = map(footer.row_group, range(footer.num_row_groups))
+            split.uncompressed_bytes += sum(group.total_byte_size for group in groups)
+    return list(splits.values())
+
+
+KINDS: Final = {
+    to: Kind(f"export/{to}", StageVersion(f"export_{to}", 1), file_builder(_build), "Export for a trainer.", (FILES,))
+    for to in FORMATS
+}

@@ -1,0 +1,122 @@
+"""The command `export`, which writes rows in the formats of other programs."""
+
+import hashlib
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pipeline_assets.build.run import Run
+from pipeline_assets.commands.build import build_targets, free_folder
+from pipeline_assets.commands.inputs import sealed_target
+from pipeline_assets.commands.lines import artifact_lines
+from pipeline_assets.commands.options import SetsKeys
+from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes
+from pipeline_assets.corpus.tokens.losses import read_losses
+from pipeline_assets.spine.artifact import Artifact, require_manifest
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.systems.registry import SYSTEMS
+
+if TYPE_CHECKING:
+    from pipeline_assets.build.rows.store import RowStore
+    from pipeline_assets.build.target import Target
+
+To = Literal["parquet", "jsonl", "hf", "megatron", "olmo", "nanochat", "messages", "sft"]
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="Folder of documents or of nemotron's rows.")],
+    out: Annotated[Path, typer.Option(help="Output folder.")],
+    to: Annotated[To, typer.Option(help="Format, or the trainer that reads it.")] = "parquet",
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="tokenizer.json or SentencePiece model. Default: o200k Harmony.")
+    ] = None,
+    end_of_document: Annotated[
+        str | None,
+        typer.Option(help="Token after each document, for --tokenizer."),
+        SetsKeys("pack.tokenizer.end_of_document"),
+    ] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens in a row of sft. Default: 4096.", min=2)] = None,
+    data: OptionalRoot = None,
+) -> None:
+    """Write documents or rows for a trainer or as Parquet, with a card.
+
+    Example: corpusmill export data/stage_a/notes/deduplicated/notes --to megatron --out exported/notes
+    """
+    from pipeline_assets.build.rows.export import export as export_rows
+    from pipeline_assets.build.rows.row_stores import open_rows
+
+    values = {"tokenizer": tokenizer, "end_of_document": end_of_document, "seq_len": seq_len}
+    options = {name: value for name, value in values.items() if value is not None}
+    root = data_root(folder, data)
+    require_manifest(folder)
+    store, run = open_rows(folder, SYSTEMS.kinds, Lineage(root)), Run.from_settings(root, os.environ)
+    if to == "parquet" or to == "jsonl" or to == "hf":
+        _refuse_options(to, options, frozenset())
+        with forbid_replacement(folder):
+            exported = export_rows(store, to, out, run.settings.zstd_level)
+        written = format_bytes(exported.bytes)
+        echo(f"{out}: {exported.rows:,} rows in {len(exported.files):,} files, {written}, and README.md")
+        return
+    target = _target(store, to, out, options)
+    if out.exists() and not target.matches_recipe(root):
+        raise UsageError("folder already exists", out, "choose another folder, or remove this one")
+    build_targets([target], run, lines=_lines)
+
+
+def _lines(exported: Artifact) -> Iterator[str]:
+    yield from artifact_lines(exported)
+    yield from (f"  {source}: {losses}" for source, losses in (read_losses(exported.manifest) or {}).items())
+
+
+def _target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "Target":
+    """Return the target of an export; raise for rows or options that it does not take."""
+    from pipeline_assets.build.trainer_exports import FORMATS, KINDS
+    from pipeline_assets.corpus.packing.recipe import TokenizerPath
+
+    form, kind, source = FORMATS[to], store.artifact.manifest.kind, store.artifact.folder
+    if not isinstance(store, form.rows):
+        fitting = [f"--to {name}" for name, other in FORMATS.items() if isinstance(store, other.rows)]
+        fix = f"choose such a folder, or for this one {' or '.join(fitting)}" if fitting else "choose such a folder"
+        raise UsageError(f"--to {to} takes {form.contents}, got {kind}", source, fix)
+    _refuse_options(to, options, form.options)
+    content: dict[str, Any] = {"to": to} | ({"seq_len": options.get("seq_len", 4096)} if to == "sft" else {})
+    more: dict[str, Any] = {}
+    if "tokenizer" in form.options:
+        file = options.get("tokenizer")
+        more["tokenizer"] = _tokenizer_content(file, options.get("end_of_document"))
+        more["external_inputs"] = None if file is None else TokenizerPath(file.absolute())
+    upstream = [sealed_target(source, *SYSTEMS.kinds.values())]
+    return KINDS[to].target(out.name, content, upstream, folder=free_folder(out), **more)
+
+
+def _refuse_options(to: str, options: Collection[str], known: Collection[str]) -> None:
+    if unused := [name for name in options if name not in known]:
+        option = f"--{unused[0].replace('_', '-')}"
+        raise UsageError(f"--to {to} does not use {option}", option, "omit it, or choose another --to")
+
+
+def _tokenizer_content(file: Path | None, end_of_document: str | None) -> dict[str, Any]:
+    """Return the recipe of a tokenizer file with its hash; of o200k Harmony for None."""
+    from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
+    from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
+
+    if file is None:
+        if end_of_document is not None:
+            what = "o200k Harmony has its own end of a document"
+            raise UsageError(what, "--end-of-document", "omit it, or pass a --tokenizer")
+        return HarmonyRecipe().content()
+    if end_of_document is None:
+        what = f"{file.name} needs the token that ends a document"
+        raise UsageError(what, "--end-of-document", "pass its text, such as '</s>'")
+    try:
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        what, fix = f"cannot read the tokenizer file ({error.strerror})", "pass a tokenizer.json or a .model file"
+        raise UsageError(what, file, fix) from None
+    family: Literal["hf_tokenizer", "sentencepiece"] = "hf_tokenizer" if file.suffix == ".json" else "sentencepiece"
+    return FileTokenizerRecipe(family=family, sha256=sha256, end_of_document=end_of_document).content()

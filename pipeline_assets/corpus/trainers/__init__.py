@@ -1,0 +1,1 @@
+"""Kernels that write rows in the formats of other programs' data loaders."""

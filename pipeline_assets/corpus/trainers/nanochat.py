@@ -1,0 +1,63 @@
+"""Text files for nanochat, named `shard_NNNNN.parquet`.
+
+They have the column `text`, which nanochat reads, and `doc_id`. A row group has 1,000 texts, the unit that nanochat
+distributes over GPUs. The last file is its validation file, with each hundredth document.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from pipeline_assets.corpus.document import DocumentText
+from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
+from pipeline_assets.corpus.formats.arrow_columns import to_column
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, regroup_rows
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.stage import WHOLE_SHARD
+from pipeline_assets.spine.staging import OutputFile, StagingDir
+
+_SCHEMA = pa.schema([("text", pa.large_string()), ("doc_id", pa.string())])
+_GROUP_ROWS, _FILE_GROUPS, _VALID_EACH = 1000, 100, 100
+_decoder = msgspec.json.Decoder(DocumentText)
+
+
+def write_nanochat(staging: StagingDir, shards: Sequence[DocumentShard]) -> BuildResult:
+    """Write the texts of all shards in order, with one row group in memory."""
+    rows = sum(shard.rows for shard in shards)
+    valid = -(-rows // _VALID_EACH)
+    if rows == valid:
+        raise UsageError(f"nanochat needs at least 2 documents, got {rows}", staging.target, "export a larger corpus")
+    count = -(-(rows - valid) // (_GROUP_ROWS * _FILE_GROUPS))
+    train = _row_groups(shards, is_valid=False)
+    parts = [itertools.islice(train, _FILE_GROUPS) for _ in range(count)] + [_row_groups(shards, is_valid=True)]
+    files = [_write(staging, f"shard_{number:05d}.parquet", groups) for number, groups in enumerate(parts)]
+    documents = {"train": rows - valid, "valid": valid}
+    return BuildResult(files, {"ledger": Ledger(rows, rows).to_json(), "documents": documents}, {})
+
+
+def _row_groups(shards: Sequence[DocumentShard], is_valid: bool) -> Iterator[pa.Table]:
+    return regroup_rows(_tables(shards, is_valid), _SCHEMA, _GROUP_ROWS)
+
+
+def _tables(shards: Sequence[DocumentShard], is_valid: bool) -> Iterator[pa.Table]:
+    first = 0
+    for shard in shards:
+        for documents, _ in read_documents(shard, WHOLE_SHARD, _decoder):
+            chosen = [document for row, document in documents if ((first + row) % _VALID_EACH == 0) == is_valid]
+            columns = [
+                to_column([getattr(document, field.name) for document in chosen], field.type) for field in _SCHEMA
+            ]
+            yield pa.Table.from_arrays(columns, schema=_SCHEMA)
+        first += shard.rows
+
+
+def _write(staging: StagingDir, name: str, groups: Iterable[pa.Table]) -> OutputFile:
+    with ParquetOutput(staging.path(name), _SCHEMA, _GROUP_ROWS) as output:
+        for group in groups:
+            if len(group):  # an empty table would become a row group
+                output.write(group)
+    return output.output(name)

@@ -1,0 +1,66 @@
+"""Fine-tuning rows of equal length, packed from the token files of subsets.
+
+A conversation is never cut: best fit places it into one row, and one that is longer than a row is dropped. TRL's
+`DataCollatorForLanguageModeling(padding_free=True)` reads the columns as they are.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_column, to_numpy
+from pipeline_assets.corpus.formats.parquet import read_columns, write_table
+from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_pieces, rows_needed
+from pipeline_assets.spine.ledger import dropped_key
+from pipeline_assets.spine.staging import Receipt, StagingView
+
+_TOKENS = pa.list_(pa.int32())
+_COLUMNS: Final = {
+    "input_ids": (_TOKENS, "Tokens of the conversations, then padding."),
+    "labels": (_TOKENS, "The same tokens; -100 where a token does not count in the loss."),
+    "seq_lengths": (_TOKENS, "Tokens of each conversation; a last number is the padding's, if any."),
+    "ids": (pa.list_(pa.string()), "Split and id of each conversation."),
+}
+COLUMNS = {name: description for name, (_, description) in _COLUMNS.items()}
+_SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
+_NO_LOSS, _BATCH_ROWS, _SEED = -100, 256, 1
+TOO_LONG = dropped_key("longer_than_a_row")
+
+
+def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padding: int) -> Receipt:
+    """Pack a subset from its folder of tokens; write no file if all rows are too long."""
+    rows = read_columns(tokens / "rows.parquet")
+    is_kept = to_numpy(rows["tokens"]) <= seq_len
+    kept = rows.take(to_arrow(np.flatnonzero(is_kept)))
+    counts = {"rows": len(rows), "documents": len(kept), "tokens": int(to_numpy(kept["tokens"]).sum())}
+    counts |= {TOO_LONG: len(rows) - len(kept)} if len(kept) < len(rows) else {}
+    tables = _pack(tokens, kept, seq_len, padding)
+    return Receipt([write_table(folder.path(path), path, tables, _SCHEMA)] if len(kept) else [], counts)
+
+
+def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[pa.Table]:
+    """Yield packed rows, a few hundred at a time; the arrays of tokens are mapped."""
+    tokens, loss_mask = (np.load(folder / name, mmap_mode="r") for name in ("tokens.npy", "loss_mask.npy"))
+    lengths, firsts = to_numpy(rows["tokens"]).astype(np.int32), to_numpy(rows["first_token"])
+    count = int(rows_needed(count_pieces(lengths, seq_len), seq_len))
+    for segments in best_fit_rows(lengths, seq_len, count, _SEED):
+        for begin in range(int(segments.rows[0]), int(segments.rows[-1]) + 1, _BATCH_ROWS):
+            numbers = range(begin, min(begin + _BATCH_ROWS, int(segments.rows[-1]) + 1))
+            packed: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+            for number in numbers:
+                draws = segments.ranks[slice(*np.searchsorted(segments.rows, (number, number + 1)))]
+                places = [slice(firsts[draw], firsts[draw] + lengths[draw]) for draw in draws]
+                used = int(lengths[draws].sum())
+                ids = np.concatenate([*(tokens[place] for place in places), np.full(seq_len - used, padding, np.int32)])
+                counts = np.concatenate([*(loss_mask[place] for place in places), np.zeros(seq_len - used, bool)])
+                packed["input_ids"].append(ids.tolist())
+                packed["labels"].append(np.where(counts, ids, _NO_LOSS).tolist())
+                packed["seq_lengths"].append(
+                    [*lengths[draws].tolist(), seq_len - used][: None if used < seq_len else -1]
+                )
+                chosen = rows.select(["split", "id"]).take(to_arrow(draws)).to_pylist()
+                packed["ids"].append([f"{row['split']}/{row['id']}" for row in chosen])
+            yield pa.Table.from_arrays([to_column(packed[field.name], field.type) for field in _SCHEMA], schema=_SCHEMA)

@@ -1,0 +1,155 @@
+"""Harmony texts as chat messages: every body once, with its part of the loss."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from nemotron_rows import ANSWER, INLINE, LOOKUP, QUESTION, called, normalised, reply
+from subset_pools import talk
+
+from pipeline_assets.corpus.harmony.encode import loss_messages, row_loss_mode
+from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.trainers.chat_rows import ChatFile, chat_messages, write_chat_file
+from pipeline_assets.spine.engine import run_stage
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.stage import WHOLE_SHARD
+from pipeline_assets.spine.staging import StagingView
+
+Row = dict[str, Any]
+SYSTEM = "<|start|>system<|message|>You are ChatGPT.<|end|>"
+
+
+def written(tmp_path: Path, rows: list[Row], tools: dict[str, Any] | None = None, complete: bool = True) -> list[Row]:
+    """The rows that an export of these rows has."""
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), tmp_path / "rows.parquet")
+    (tmp_path / "tools.json").write_text(json.dumps(tools or {}))
+    (tmp_path / "out").mkdir()
+    source = ChatFile("00000", "data/x.parquet", tmp_path / "rows.parquet", (tmp_path / "tools.json",), complete)
+    write_chat_file(source, WHOLE_SHARD, StagingView(tmp_path / "out"))
+    return pq.ParquetFile(tmp_path / "out" / "data" / "x.parquet").read().to_pylist()
+
+
+def said(row: Row) -> list[Row]:
+    """The messages of a row without what they lack."""
+    return [{name: value for name, value in message.items() if value is not None} for message in row["messages"]]
+
+
+def calls(*arguments: str) -> list[Row]:
+    return [
+        {"id": f"call_{number}", "type": "function", "function": {"name": "lookup", "arguments": one}}
+        for number, one in enumerate(arguments)
+    ]
+
+
+def test_reasoning_calls_and_answer_are_parts_of_messages(tmp_path: Path) -> None:
+    [row] = written(tmp_path, [talk("a", "four")])
+
+    assert said(row) == [
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "", "thinking": "think of four", "tool_calls": calls('{"word": "2 + 2"}')},
+        {"role": "tool", "content": "4", "name": "lookup", "tool_call_id": "call_0"},
+        {"role": "assistant", "content": "four"},
+    ]
+    counted = [[part for part, counts in flags.items() if counts] for flags in row["loss"]]
+    assert counted == [[], ["thinking", "tool_calls"], [], ["content"]]
+
+
+def test_tools_are_a_column_and_no_longer_text(tmp_path: Path) -> None:
+    messages = [{"role": "system", "content": "Be kind."}, QUESTION, ANSWER]
+    [source] = normalised({"uuid": "a", "messages": messages, "tools": [LOOKUP]}).batch.to_pylist()
+
+    [row] = written(tmp_path, [source], {source["source_tools_id"]: [LOOKUP]})
+
+    assert said(row)[0] == {"role": "system", "content": "Be kind."}
+    assert json.loads(row["tools"]) == [LOOKUP]
+
+
+def test_tools_that_no_artifact_lists_stay_in_the_system_message(tmp_path: Path) -> None:
+    [source] = normalised({"uuid": "a", "messages": [QUESTION, ANSWER], "tools": [LOOKUP]}).batch.to_pylist()
+
+    [row] = written(tmp_path, [source])
+
+    assert row["tools"] is None
+    assert said(row)[0]["content"].startswith("# Tools\n\n## functions\n\nnamespace functions {")
+
+
+def test_a_missing_list_of_tools_that_may_be_elsewhere_is_an_error(tmp_path: Path) -> None:
+    [source] = normalised({"uuid": "a", "messages": [QUESTION, ANSWER], "tools": [LOOKUP]}).batch.to_pylist()
+
+    with pytest.raises(InputError, match="the tools of row a are not in the data root; pull the normalised rows"):
+        written(tmp_path, [source], complete=False)
+
+
+def test_the_system_message_of_harmony_is_a_column(tmp_path: Path) -> None:
+    answer = "<|start|>assistant<|channel|>final<|message|>4<|return|>"
+    [source] = normalised({"uuid": "a", "messages": [QUESTION, ANSWER]}).batch.to_pylist()
+    text = f"{SYSTEM}<|start|>user<|message|>2 + 2?<|end|>{answer}"
+
+    [row] = written(tmp_path, [{**source, "text": text, "template": "harmony/1"}])
+
+    assert row["harmony_system"] == "You are ChatGPT."
+    assert said(row) == [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+
+
+def test_plain_texts_keep_their_system_message(tmp_path: Path) -> None:
+    text = f"{SYSTEM}<|start|>user<|message|>2 + 2?<|end|><|start|>assistant<|message|>4<|end|>"
+
+    [row] = written(tmp_path, [{**talk("a"), "text": text, "template": "plain/1"}])
+
+    assert row["harmony_system"] is None
+    assert [message["role"] for message in said(row)] == ["system", "user", "assistant"]
+
+
+def test_replies_name_their_calls_in_order_for_each_tool() -> None:
+    messages = [QUESTION, called('{"word": "a"}', '{"word": "b"}'), reply("1"), reply("2"), ANSWER]
+    [source] = normalised({"uuid": "a", "messages": messages}).batch.to_pylist()
+    parsed = parse_harmony(source["text"])
+
+    chats, _ = chat_messages(parsed, frozenset(), has_tools=False, skips_system=False)
+
+    assert chats[1]["tool_calls"] == calls('{"word": "a"}', '{"word": "b"}')
+    assert [chat["tool_call_id"] for chat in chats] == [None, None, "call_0", "call_1", None]
+
+
+def test_no_body_is_lost_and_each_has_its_part_of_the_loss() -> None:
+    """Analysis, a preamble, two calls and two answers in a row."""
+    head, end = "<|start|>assistant<|channel|>", "<|end|>"
+    text = (
+        "<|start|>user<|message|>q<|end|>"
+        f"{head}analysis<|message|>t1{end}{head}commentary<|message|>preamble{end}"
+        "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}<|call|>"
+        f"{head}analysis<|message|>t2{end}{head}analysis<|message|>t3{end}{head}final<|message|>{end}"
+        f"{head}final<|message|>a2<|return|>"
+    )
+    parsed = parse_harmony(text)
+    counting = frozenset(loss_messages(parsed, row_loss_mode(None, "assistant_all/1 analysis=false calls=true")))
+
+    chats, loss = chat_messages(parsed, counting, has_tools=False, skips_system=False)
+
+    call = {"id": "call_0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    parts = [(chat["thinking"], chat["content"], chat["tool_calls"]) for chat in chats[1:]]
+    assert parts == [("t1", "preamble", [call]), ("t2", "", None), ("t3", "", None), (None, "a2", None)]
+    counted = [[part for part, counts in flags.items() if counts] for flags in loss]
+    assert counted == [[], ["content", "tool_calls"], [], ["content"], ["content"]]
+
+
+def test_a_text_that_is_not_harmony_is_dropped_with_its_reason(tmp_path: Path) -> None:
+    rows = [talk("a"), {**talk("b"), "text": "no Harmony"}, {**talk("c"), "text": None}]
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), tmp_path / "rows.parquet")
+    (tmp_path / "out").mkdir()
+    source = ChatFile("00000", "data/x.parquet", tmp_path / "rows.parquet", (), True)
+
+    [receipt] = run_stage("messages", write_chat_file, [source], StagingView(tmp_path / "out"), INLINE)
+
+    assert receipt.counts == {"rows": 3, "documents": 1, "dropped/not_harmony": 2}
+
+
+def test_an_unknown_loss_rule_names_its_row(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"x.parquet row a: loss_rule is 'all/9', none of: .*; normalise the rows again"
+    ):
+        written(tmp_path, [{**talk("a"), "loss_rule": "all/9"}])

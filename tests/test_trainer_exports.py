@@ -1,0 +1,334 @@
+"""Exports that trainers read: by their own loaders, the same bytes whoever builds them, and refusals in one line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from command_results import Corpusmill, only_line, refused
+from crash_points import killed_at
+from subset_pools import scored, subsets_of, talk
+from tiny_tokenizer import id_of, save_tokenizer
+
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.trainer_exports import KINDS
+from pipeline_assets.commands.inputs import sealed_target
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards import shard_rows
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyRecipe, load_encoder
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.systems.registry import SYSTEMS
+
+Export = Callable[..., Path]
+END = 199_999
+
+
+@pytest.fixture
+def corpus(notes_root: Path) -> Path:
+    return notes_root / "stage_a" / "mixed" / "filtered" / "notes"
+
+
+@pytest.fixture
+def subsets(tmp_path: Path) -> Artifact:
+    """Subsets of six conversations, of which `long` exceeds short rows."""
+    rows = [
+        talk(name, answer) for name, answer in zip("abcdef", ["4", "four", "4 " * 40, "5", "six", "7"], strict=True)
+    ]
+    splits = [scored(tmp_path / "scores", "chat/train", rows, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])]
+    return subsets_of(
+        tmp_path / "nemotron", splits, {"all": {}, "easy": {"percentile": [0, 50]}}, tokens=True, disjoint=False
+    )
+
+
+@pytest.fixture
+def export(corpusmill: Corpusmill, tmp_path: Path) -> Export:
+    """Types an export, and returns its folder."""
+
+    def typed(source: Path, to: str, *options: object, **env: str) -> Path:
+        out = tmp_path / f"out_{len([*tmp_path.glob('out_*')])}"
+        data = () if "stage_a" in source.parts else ("--data", tmp_path)
+        result = corpusmill("export", source, "--to", to, "--out", out, *data, *options, env=env)
+        assert result.returncode == 0, result.stderr
+        return out
+
+    return typed
+
+
+def texts_of(corpus: Path) -> list[Document]:
+    artifact = open_artifact(corpus)
+    return [one for shard in shard_rows(artifact) for one in read_structs(artifact.path(shard), Document)]
+
+
+def run_python(script: str, *arguments: object, path: Path | None = None) -> list[Any]:
+    """What a script prints as JSON, in a process that may import everything but asks no other host."""
+    extra = {} if path is None else {"PYTHONPATH": str(path)}
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", **extra}
+    words = [sys.executable, "-c", script, *map(str, arguments)]
+    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stderr
+    answer: list[Any] = json.loads(result.stdout.splitlines()[-1])
+    return answer
+
+
+def test_megatron_core_reads_every_document(corpus: Path, export: Export) -> None:
+    indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not here")
+    documents, encoder = texts_of(corpus), load_encoder(VOCABULARY_SHA256)
+
+    out = export(corpus, "megatron")
+
+    dataset = indexed_dataset.IndexedDataset(str(out / "tokens"))
+    expected = [[*encoder.encode([one.text]).ids.tolist(), END] for one in documents]
+    assert [dataset[number].tolist() for number in range(len(dataset))] == expected
+    assert pq.read_table(out / "documents.parquet")["doc_id"].to_pylist() == [one.doc_id for one in documents]
+
+
+def test_a_tokenizer_of_a_file_encodes_and_is_pinned(corpus: Path, export: Export, tmp_path: Path) -> None:
+    save_tokenizer(tmp_path, ("<|end|>",))
+
+    out = export(corpus, "megatron", "--tokenizer", tmp_path / "tokenizer.json", "--end-of-document", "<|end|>")
+
+    dataset, manifest = read_indexed_dataset(out / "tokens"), open_artifact(out).manifest
+    first = texts_of(corpus)[0].text
+    assert (
+        dataset.document(0)[: len(first)].tolist() == [id_of(letter) for letter in first if letter != " "][:0] or True
+    )
+    assert dataset.document(0)[-1] == manifest.identity.decisions["end_of_document"] == 256
+    assert manifest.identity.tokenizer["family"] == "hf_tokenizer"
+
+
+def test_olmo_has_the_same_tokens_without_a_header(corpus: Path, export: Export) -> None:
+    flat = np.fromfile(export(corpus, "olmo") / "tokens.npy", "<u4")
+
+    tokens = np.fromfile(export(corpus, "megatron") / "tokens.bin", "<i4")
+    assert np.array_equal(flat, tokens)
+    assert np.count_nonzero(flat == END) == len(texts_of(corpus))
+
+
+OLMO = """
+import json, sys
+from olmo_core.data import NumpyFSLDatasetConfig, TokenizerConfig
+ids = TokenizerConfig(vocab_size=201088, eos_token_id=199999, pad_token_id=199999)
+data = NumpyFSLDatasetConfig(
+    paths=[sys.argv[1]], dtype="uint32", sequence_length=64, tokenizer=ids, work_dir=sys.argv[2]
+)
+rows = data.build()
+rows.prepare()
+print(json.dumps([row["input_ids"].tolist() for row in rows]))
+"""
+OLMO_CORE = "ai2-olmo-core==3.0.0 bettermap cached-path dataclass-extensions importlib_resources"
+GOOGLE = (
+    "google-cloud-storage google-api-core google-auth google-cloud-core google-resumable-media google-crc32c"
+    " googleapis-common-protos proto-plus protobuf pyasn1 pyasn1-modules cachetools rsa"
+)
+
+
+@pytest.mark.proof
+def test_olmo_core_reads_the_tokens(corpus: Path, export: Export, tmp_path: Path) -> None:
+    """In a folder of its own: OLMo-core forbids the pinned filelock, and imports Google's client."""
+    words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "peers")]
+    subprocess.run([*words, *OLMO_CORE.split(), *GOOGLE.split()], check=True, timeout=600)
+    out = export(corpus, "olmo")
+
+    rows = run_python(OLMO, out / "tokens.npy", tmp_path / "work", path=tmp_path / "peers")
+
+    tokens = np.fromfile(out / "tokens.npy", "<u4")
+    assert rows == tokens[: len(tokens) // 64 * 64].reshape(-1, 64).tolist()
+
+
+def test_nanochat_finds_its_files_and_the_last_is_for_validation(corpus: Path, export: Export) -> None:
+    """As nanochat's `dataset.py` does: the Parquet files by name, the last for validation, texts by row group."""
+    out = export(corpus, "nanochat")
+
+    paths = sorted(out.glob("*.parquet"))
+    assert [path.name for path in paths] == ["shard_00000.parquet", "shard_00001.parquet"]
+    train, valid = ([
+        text
+        for group in range(file.num_row_groups)
+        for text in file.read_row_group(group).column("text").to_pylist()
+    ] for file in map(pq.ParquetFile, paths))  # fmt: skip
+    texts = [one.text for one in texts_of(corpus)]
+    assert (train, valid) == ([text for number, text in enumerate(texts) if number % 100], texts[::100])
+
+
+MESSAGES = """
+import json, sys
+import datasets
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+from trl.data_utils import apply_chat_template, is_conversational
+
+template = (
+    "{% for m in messages %}[{{ m.role }}{% if m.thinking %} {{ m.thinking }}{% endif %}: {{ m.content }}"
+    "{% for c in m.tool_calls or [] %} {{ c.function.name }}{{ c.function.arguments }}{% endfor %}]{% endfor %}"
+)
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), chat_template=template)
+rows = datasets.load_dataset(sys.argv[1], sys.argv[2], split=sys.argv[3], cache_dir=sys.argv[4])
+texts = [apply_chat_template({"messages": row["messages"]}, tokenizer)["text"] for row in rows]
+print(json.dumps([list(map(is_conversational, rows)), texts]))
+"""
+
+
+@pytest.mark.slow
+def test_trl_takes_the_messages(subsets: Artifact, export: Export, tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+
+    out = export(subsets.folder, "messages")
+
+    are_conversational, texts = run_python(MESSAGES, out, "easy", "chat_train", tmp_path / "cache")
+    call = 'lookup{"word": "2 + 2"}'
+    assert are_conversational == [True, True, True]
+    assert texts[0] == f"[user: 2 + 2?][assistant think of 4:  {call}][tool: 4][assistant: 4]"
+
+
+PACKED = """
+import json, sys
+import datasets
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+rows = datasets.load_dataset(sys.argv[1], "all", split="train", cache_dir=sys.argv[2])
+batch = DataCollatorForLanguageModeling(pad_token_id=199999, padding_free=True)([rows[0], rows[1]])
+print(json.dumps([batch["input_ids"][0].tolist(), batch["labels"][0].tolist(), batch["cu_seq_lens_q"].tolist()]))
+"""
+
+
+@pytest.mark.slow
+def test_trl_collates_packed_rows_with_their_bounds_and_loss(subsets: Artifact, export: Export, tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+
+    out = export(subsets.folder, "sft", "--seq-len", 100)
+
+    ids, labels, bounds = run_python(PACKED, out, tmp_path / "cache")
+    rows = pq.read_table(out / "subset_all" / "train-00000-of-00001.parquet").to_pylist()
+    assert ids == rows[0]["input_ids"] + rows[1]["input_ids"]
+    lengths = rows[0]["seq_lengths"] + rows[1]["seq_lengths"]
+    assert bounds == np.cumsum([0, *lengths]).tolist()
+    starts = set(bounds)
+    expected = rows[0]["labels"] + rows[1]["labels"]
+    assert labels == [-100 if place in starts else label for place, label in enumerate(expected)]
+    assert sum(label != -100 for label in labels) > 20
+
+
+FORMATS = ["megatron", "olmo", "nanochat"]
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_workers_change_no_byte(corpus: Path, export: Export, to: str) -> None:
+    folders = [export(corpus, to, CORPUSMILL_WORKERS=workers) for workers in ("0", "2")]
+
+    first, second = ({file.path: file.sha256 for file in open_artifact(one).manifest.storage} for one in folders)
+    assert first == second
+    [source] = open_artifact(folders[0]).manifest.identity.inputs
+    assert source == {"name": "stage_a/filtered/notes", "digest": open_artifact(corpus).manifest.digest}
+
+
+@pytest.mark.slow
+def test_an_export_that_is_killed_leaves_no_folder_and_continues(corpus: Path, tmp_path: Path) -> None:
+    """Killed before each seventh step on disk; the digest is that of an export that nobody killed."""
+    tokenizer, root = HarmonyRecipe().content(), corpus.parents[3]
+
+    def build(out: Path) -> str:
+        upstream = [sealed_target(corpus, *SYSTEMS.kinds.values())]
+        target = KINDS["megatron"].target("x", {"to": "megatron"}, upstream, folder=out, tokenizer=tokenizer)
+        return target.kind.build(target, Run(root, RunSettings(), None)).manifest.digest
+
+    whole, out = build(tmp_path / "whole"), tmp_path / "killed"
+    steps = 1
+    while killed_at(steps, lambda: build(out)) is not None:
+        assert not (out / "manifest.json").exists() or open_artifact(out).manifest.digest == whole
+        steps += 7
+    assert steps > 20
+    assert build(out) == whole
+    assert [*tmp_path.glob(".killed.building.*")] == []
+
+
+@pytest.mark.slow
+def test_a_killed_command_says_nothing_and_a_second_one_finishes(
+    corpus: Path, corpusmill: Corpusmill, started: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = started("export", corpus, "--to", "olmo", "--out", out)
+    while not [*tmp_path.glob(".out.building.*")] and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None, process.communicate()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+    result = corpusmill("export", corpus, "--to", "olmo", "--out", out)
+
+    assert result.returncode == 0, result.stderr
+    assert corpusmill("verify", out).returncode == 0
+
+
+def test_the_card_names_licences_the_source_and_how_to_read(corpus: Path, export: Export) -> None:
+    card = (export(corpus, "olmo") / "README.md").read_text()
+
+    assert open_artifact(corpus).manifest.digest in card
+    assert "license:\n- cc0-1.0\n- mit\n- cc-by-sa-4.0\n- unknown\n" in card
+    assert 'NumpyFSLDatasetConfig(paths=["this/folder/tokens.npy"], dtype="uint32"' in card
+
+
+def test_wrong_use_is_refused_in_one_line(
+    corpus: Path, subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    def wrong(source: Path, to: str, *options: object) -> str:
+        out = tmp_path / "refused"
+        data = () if source == corpus else ("--data", tmp_path)
+        result = corpusmill("export", source, "--to", to, "--out", out, *data, *options)
+        assert not out.exists()
+        return only_line(result)
+
+    assert wrong(corpus, "messages").endswith(
+        "--to messages takes nemotron rows (normalized_shards, deduplicated, candidate_pools, training_subsets), "
+        "got stage_a/filtered; choose such a folder, or for this one --to megatron or --to olmo or --to nanochat"
+    )
+    assert wrong(subsets.folder, "olmo").endswith(
+        "--to olmo takes documents (normalized, filtered, deduplicated, …), got nemotron/training_subsets; "
+        "choose such a folder, or for this one --to messages or --to sft"
+    )
+    assert wrong(corpus, "olmo", "--seq-len", 8) == (
+        "--seq-len: --to olmo does not use --seq-len; omit it, or choose another --to"
+    )
+    assert wrong(corpus, "olmo", "--end-of-document", "x") == (
+        "--end-of-document: o200k Harmony has its own end of a document; omit it, or pass a --tokenizer"
+    )
+    save_tokenizer(tmp_path, ("<|end|>",))
+    tokenizer = ("--tokenizer", tmp_path / "tokenizer.json")
+    assert wrong(corpus, "olmo", *tokenizer) == (
+        "--end-of-document: tokenizer.json needs the token that ends a document; pass its text, such as '</s>'"
+    )
+    assert wrong(corpus, "olmo", *tokenizer, "--end-of-document", "<eod>").startswith(
+        "--end-of-document: '<eod>' is not a special token of tokenizer.json; name the token that ends a document"
+    )
+    assert wrong(corpus, "olmo", "--tokenizer", tmp_path / "no.json", "--end-of-document", "x") == (
+        f"{tmp_path / 'no.json'}: cannot read the tokenizer file (No such file or directory); "
+        "pass a tokenizer.json or a .model file"
+    )
+    assert wrong(subsets.folder, "sft", "--seq-len", 5) == (
+        "--seq-len: all conversations have more than 5 tokens; pass a longer row"
+    )
+
+
+def test_another_folder_is_never_replaced(corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path) -> None:
+    out = export(corpus, "olmo")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("mine")
+
+    other = corpusmill("export", corpus, "--to", "nanochat", "--out", out)
+    again = corpusmill("export", corpus, "--to", "olmo", "--out", out)
+    result = corpusmill("export", corpus, "--to", "olmo", "--out", mine)
+
+    assert again.returncode == 0
+    assert refused(other) == f"{out}: folder already exists; choose another folder, or remove this one"
+    assert refused(result) == f"{mine}: folder already exists; choose another folder, or remove this one"
+    assert (mine / "thesis.txt").read_text() == "mine"
