@@ -9,7 +9,6 @@ are in their manifests.
 """
 
 import functools
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,8 +19,8 @@ from pipeline_assets.corpus.decontamination.recipe import summarize_decontaminat
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.doc_ids import find_first_repeat
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, document_shards
-from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
+from pipeline_assets.corpus.document_shards import document_shards
+from pipeline_assets.corpus.evidence import Example, count_funnel, draw_examples, draw_near_duplicates
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
 from pipeline_assets.corpus.packing.summary import summarize_packed
@@ -36,7 +35,6 @@ from pipeline_assets.corpus.profile import (
     sum_all,
     sum_by,
 )
-from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.report_sizes import describe_estimates, kept_sizes, profile_size, read_packed_tokens
 from pipeline_assets.corpus.token_sample import Sampling
 from pipeline_assets.corpus.tokens.encode import load_tables
@@ -46,32 +44,15 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Ledger, Reject
+from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.stage import WarmUp, no_warm_up
 from pipeline_assets.spine.staging import Receipt, StagingDir
 
-REPORT_STAGE = StageVersion("report", 10)
+REPORT_STAGE = StageVersion("report", 11)
 ATTRIBUTION = "ATTRIBUTION"
 _REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
-_EXAMPLES = 3  # first rows of each reason and source
-_EXAMPLE_CHARACTERS = 400
-
-
-@dataclass(frozen=True)
-class Example:
-    """Example of a dropped document or rejected row.
-
-    Attributes:
-        doc_id: Id of the document, or file and position of the row.
-        measured: Measurement of the filter that dropped the document, or detail of the row's reject.
-        text: Start of the document's text; empty for a row.
-    """
-
-    doc_id: str
-    measured: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -117,6 +98,9 @@ def write_corpus_report(
     }
     attribution = attribution_text(licences, tags)
     report = build_report(profile, ledgers, licences, attribution)
+    per_source = {step: [getattr(steps, step) for steps in sources] for step in ("normalized", "filtered")}
+    joint_steps = {"deduplicated": [deduplicated], "decontaminated": [decontaminated], "packed": [packed]}
+    report["funnel"] = count_funnel({**per_source, **joint_steps})
     joint = [corpus for corpus in (deduplicated, decontaminated) if corpus is not None]
     packed_tokens = read_packed_tokens(packed, joint[-1:] or [steps.corpus for steps in sources], tokenizer)
     has_scaled = False
@@ -127,7 +111,10 @@ def write_corpus_report(
     if deduplicated is not None:
         counts = deduplicated.manifest.identity.counts
         duplicates = {name: counts[name] for name in ("by_source", "comparisons")}
-        report["duplicates"] = duplicates | {"groups": read_groups(deduplicated)}
+        report["duplicates"] = duplicates | {
+            "groups": read_groups(deduplicated),
+            "near": draw_near_duplicates(deduplicated, {steps.source: steps.corpus for steps in sources}),
+        }
         tokens = exact if decontaminated is None else {}
         report["steps"]["without duplicates"] = {"documents": counts["documents"], **tokens}
     if decontaminated is not None:
@@ -193,10 +180,10 @@ def _documents(corpus: Artifact, shard: str) -> Iterator[Document]:
 
 def _ledgers(steps: SourceSteps) -> Iterator[dict[str, Any]]:
     normalized, filtered = steps.normalized, steps.filtered
-    yield total_ledger(steps.source, "normalized", normalized.manifest.identity.ledger, _reject_examples(normalized))
-    if filtered is not None:
-        examples = _dropped_examples(filtered, normalized)
-        yield total_ledger(steps.source, "filtered", filtered.manifest.identity.ledger, examples)
+    for step, artifact in (("normalized", normalized), ("filtered", filtered)):
+        if artifact is not None:
+            examples = draw_examples(artifact, normalized)
+            yield total_ledger(steps.source, step, artifact.manifest.identity.ledger, examples)
 
 
 def total_ledger(source: str, step: str, ledger: Ledger, examples: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
@@ -210,42 +197,6 @@ def total_ledger(source: str, step: str, ledger: Ledger, examples: Mapping[str, 
         "rejected": ledger.rejected,
         "examples": examples,
         "merged": ledger.merged,
-    }
-
-
-def _reject_examples(normalized: Artifact) -> dict[str, list[Example]]:
-    by_reason: dict[str, list[Example]] = {}
-    reasons = len(normalized.manifest.identity.ledger.rejected)
-    is_hub = normalized.manifest.identity.recipe.get("kind") == "hub"
-    for reject in read_structs(normalized.path(REJECTS_FILE), Reject):
-        examples = by_reason.setdefault(reject.reason, [])
-        if len(examples) < _EXAMPLES:
-            place = f"row {reject.row:,}" if is_hub else format_row(reject.file, reject.row, None)
-            examples.append(Example(f"{reject.file} {place}", reject.detail, ""))
-            if len(by_reason) == reasons and all(len(examples) == _EXAMPLES for examples in by_reason.values()):
-                break
-    return by_reason
-
-
-def _dropped_examples(filtered: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
-    """Return the first `_EXAMPLES` dropped documents of each reason."""
-    chosen: dict[str, list[DroppedLine]] = {}
-    for line in read_dropped(filtered):
-        examples = chosen.setdefault(line.reason, [])
-        if len(examples) < _EXAMPLES:
-            examples.append(line)
-    rows_by_shard: dict[str, set[int]] = {}
-    for line in (line for lines in chosen.values() for line in lines):
-        rows_by_shard.setdefault(line.shard, set()).add(line.row)
-    texts = {
-        (shard, row): document.text[:_EXAMPLE_CHARACTERS]
-        for shard, rows in rows_by_shard.items()
-        for row, document in enumerate(itertools.islice(_documents(normalized, shard), max(rows) + 1))
-        if row in rows
-    }
-    return {
-        reason: [Example(line.doc_id, str(line), texts[line.shard, line.row]) for line in lines]
-        for reason, lines in sorted(chosen.items())
     }
 
 

@@ -23,7 +23,8 @@ from stage_a_sources import recipe_content, with_decontamination, with_dedup, wi
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.corpus.corpus_report import Example, build_report, preview_report, total_ledger
+from pipeline_assets.corpus.corpus_report import build_report, preview_report, total_ledger
+from pipeline_assets.corpus.evidence import Example
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.pages import render_report
 from pipeline_assets.corpus.profile import Counts, Group, Profile
@@ -113,19 +114,23 @@ def test_the_ledgers_of_a_source_add_up_over_its_steps(built: Built) -> None:
 def test_it_shows_examples_of_what_was_rejected_and_dropped_and_why(report: Artifact) -> None:
     normalized, filtered, *_ = numbers(report)["ledgers"]
 
-    assert normalized["examples"] == {"no_text": [{"doc_id": "rows.jsonl byte 121", "measured": "null", "text": ""}]}
-    assert filtered["examples"] == {
-        "few_words": [
-            {"doc_id": "l-1", "measured": "few_words 1 < 3", "text": "Short."},
-            {"doc_id": "l-4", "measured": "few_words 1 < 3", "text": "Too."},
-        ],
-        "refused_licence": [
-            {
-                "doc_id": "l-5",
-                "measured": "refused_licence proprietary",
-                "text": "Nothing is kept of this one here.",
-            }
-        ],
+    rejected = {"doc_id": "", "measured": "null", "text": "", "place": "rows.jsonl byte 121"}
+    assert normalized["examples"] == {"no_text": [rejected]}
+    by_id = {one["doc_id"]: one for examples in filtered["examples"].values() for one in examples}
+    assert {reason: len(examples) for reason, examples in filtered["examples"].items()} == {
+        "few_words": 2,
+        "refused_licence": 1,
+    }
+    few = {"measured": "few_words 1 < 3"}
+    assert by_id == {
+        "l-1": {"doc_id": "l-1", **few, "text": "Short.", "place": "rows.jsonl byte 88"},
+        "l-4": {"doc_id": "l-4", **few, "text": "Too.", "place": "rows.jsonl byte 233"},
+        "l-5": {
+            "doc_id": "l-5",
+            "measured": "refused_licence proprietary",
+            "text": "Nothing is kept of this one here.",
+            "place": "rows.jsonl byte 264",
+        },
     }
 
 
@@ -136,7 +141,8 @@ def test_it_shows_three_examples_of_a_reason_and_the_beginning_of_their_texts(bu
     artifacts = built({"letters": rows + kept})
 
     _, filtered = numbers(artifacts["stage_a/report"])["ledgers"]
-    assert [one["doc_id"] for one in filtered["examples"]["few_words"]] == ["0", "1", "2"]
+    ids = [one["doc_id"] for one in filtered["examples"]["few_words"]]
+    assert len({*ids}) == 3 and {*ids} < {*"012345678"} and ids != ["0", "1", "2"], "drawn, not the first"
     assert [len(one["text"]) for one in filtered["examples"]["few_words"]] == [400, 400, 400]
 
 
@@ -395,7 +401,7 @@ LEDGER = total_ledger(
     "fineweb",
     "filtered",
     Ledger(1500, 1200, {"ascii_ratio": 290}, {"no_text": 10}),
-    {"ascii_ratio": [Example("id<1>", "0.43 < 0.8", "<script>alert('x')</script> & more")]},
+    {"ascii_ratio": [Example("id<1>", "0.43 < 0.8", "<script>alert('x')</script> & more", "a.jsonl row 7")]},
 )
 
 
@@ -479,7 +485,7 @@ def test_what_comes_from_the_corpus_is_shown_and_not_run(page: str) -> None:
 
 def test_whatever_texts_say_the_page_has_the_same_tags() -> None:
     def tags_of(text: str) -> list[tuple[str, dict[str, str | None]]]:
-        ledger = total_ledger(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text)]})
+        ledger = total_ledger(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text, text)]})
         tags = Tags()
         tags.feed(page_of(text, {Group(text, text, text): counts(1, 9, bin3=1)}, [ledger], text))
         return tags.seen

@@ -2,14 +2,14 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks, read_structs
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
@@ -82,6 +82,16 @@ def read_groups(deduplicated: Artifact) -> tuple[Group, ...]:
 def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
     """Yield the decision on each document, in the order of the corpus."""
     yield from read_structs(deduplicated.path(DECISIONS_FILE), Decision)
+
+
+def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
+    """Yield the decisions with one of these values of a key, without decoding others."""
+    wanted = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
+    pattern = re.compile(b"|".join(re.escape(b'"%s":%s,' % (key.encode(), value)) for key, value in wanted))
+    for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)) if wanted else ():
+        for match in pattern.finditer(block):
+            line = block[block.rfind(b"\n", 0, match.start()) + 1 : block.find(b"\n", match.end())]
+            yield msgspec.json.decode(line, type=Decision)
 
 
 def input_digests(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
@@ -162,11 +172,18 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
     return read_line(source.path(member.decision.shard), member.decision.row, Document)
 
 
-def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
-    """Yield the differences of two texts, compared by their normalized words.
+class Passage(NamedTuple):
+    """Passage of two texts as written in each; if `is_equal`, its normalized words are the same."""
 
-    A difference is a passage as written: `[-removed-]`, `{+added+}`, `[-removed-]{+added+}`. Each difference is shown
-    with up to `context` equal words of the new text on each side.
+    old: str
+    new: str
+    is_equal: bool
+
+
+def compare_words(old: str, new: str, context: int) -> Iterator[Passage]:
+    """Yield the passages of two texts, compared by their normalized words.
+
+    Each difference has up to `context` equal words on each side; a count stands for further ones.
     """
     before, after = (list(_WORD.finditer(text)) for text in (old, new))
     # Lower each character as `words.normalize` does.
@@ -175,10 +192,16 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
     for kind, a, a_stop, b, b_stop in opcodes:
         if kind == "equal":
             head, tail = context * (b > 0 or a > 0), context * (b_stop < len(after) or a_stop < len(before))
-            yield from _shorten(new, after, b, b_stop, head, tail)
+            sides = _shorten(old, before, a, a_stop, head, tail), _shorten(new, after, b, b_stop, head, tail)
+            yield from (Passage(*pieces, True) for pieces in zip(*sides, strict=True))
         else:
-            removed, added = _original_text(old, before, a, a_stop), _original_text(new, after, b, b_stop)
-            yield f"[-{removed}-]" * bool(removed) + f"{{+{added}+}}" * bool(added)
+            yield Passage(_original_text(old, before, a, a_stop), _original_text(new, after, b, b_stop), False)
+
+
+def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
+    """Yield passages as text: equal ones as in `new`, and differences as `[-old-]{+new+}`."""
+    for removed, added, is_equal in compare_words(old, new, context):
+        yield added if is_equal else f"[-{removed}-]" * bool(removed) + f"{{+{added}+}}" * bool(added)
 
 
 def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:

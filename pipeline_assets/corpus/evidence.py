@@ -1,0 +1,138 @@
+"""Evidence in a report: drawn samples of dropped rows and of near duplicates.
+
+Samples are drawn by hashes of their places, with a seed. All samples of an artifact come from the first rows of the
+shards with the lowest hashes, so that few shards are read, and not to their ends, unless a reason is rare.
+"""
+
+import bisect
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pipeline_assets.corpus.dedup.decision import Passage, compare_words, find_decisions
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.dropped_rows import DroppedRow, dropped_rows
+from pipeline_assets.corpus.formats.jsonl_zst import read_chosen_lines
+from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.spine.artifact import Artifact
+
+SEED = 0
+_EXAMPLES, _PAIRS = 3, 5  # of each reason and source; of near duplicates
+_EXAMPLE_CHARACTERS = 400
+_STRIPE_ROWS = 4096  # a sample of rows in a stripe of a shard is preferred to rows further down
+_COMPARED, _BEFORE = 3_000, 300  # characters of each compared text, and those before the first difference
+_CONTEXT_WORDS = 12
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Example:
+    """Example of a dropped document or rejected row.
+
+    Attributes:
+        doc_id: Id of the document; empty for a row.
+        measured: Measurement of the filter that dropped the document, or detail of the row's reject.
+        text: Start of the document's text; empty for a row.
+        place: File and position of the row in the source.
+    """
+
+    doc_id: str
+    measured: str
+    text: str
+    place: str
+
+
+def draw(rows: Iterable[tuple[str, str, int, T]], count: int) -> dict[str, list[T]]:
+    """Draw up to `count` items of each reason from rows of (reason, file, row, item)."""
+    drawn: dict[str, list[tuple[tuple[bytes, int, bytes], T]]] = {}
+    for reason, file, row, item in rows:
+        order = _hash(file), row // _STRIPE_ROWS, _hash(f"{file}\0{row}")
+        lowest = drawn.setdefault(reason, [])
+        if len(lowest) < count or order < lowest[-1][0]:
+            bisect.insort(lowest, (order, item), key=lambda entry: entry[0])
+            del lowest[count:]
+    return {reason: [item for _, item in lowest] for reason, lowest in sorted(drawn.items())}
+
+
+@functools.lru_cache(maxsize=1024)  # rows of a file follow each other
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(f"{SEED}\0{text}".encode()).digest()
+
+
+def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
+    """Draw examples of the dropped and rejected rows of a source's artifact, by reason."""
+    drawn = draw(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _EXAMPLES)
+    places = [(normalized.path(row.file), row.row) for rows in drawn.values() for row in rows if row.doc_id]
+    documents, is_hub = read_chosen_lines(places, Document), normalized.manifest.identity.recipe.get("kind") == "hub"
+
+    def example(row: DroppedRow) -> Example:
+        file, number, text, has_numbers = row.file, row.row, "", is_hub or artifact is not normalized
+        if row.doc_id:
+            found = documents[normalized.path(file), number]
+            file, number, text, has_numbers = found.meta.source_file, found.meta.source_row, found.text, is_hub
+        place = f"row {number:,}" if has_numbers else format_row(file, number, None)
+        return Example(row.doc_id, row.detail, text[:_EXAMPLE_CHARACTERS], f"{file} {place}")
+
+    return {reason: [example(row) for row in rows] for reason, rows in drawn.items()}
+
+
+def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]) -> list[dict[str, Any]]:
+    """Draw near duplicates with the documents that were kept, passage by passage.
+
+    `sources` are the deduplicated artifacts. Duplicates of documents in signature stores, which have no text, are
+    left out.
+    """
+    near = (entry for entry in find_decisions(deduplicated, decision=["near_duplicate"]) if not entry.seen_in)
+    drawn = draw((("", f"{entry.source}/{entry.shard}", entry.row, entry) for entry in near), _PAIRS).get("", [])
+    kept_ids = {entry.duplicate_of or "" for entry in drawn}
+    kept = {entry.doc_id: entry for entry in find_decisions(deduplicated, doc_id=kept_ids)}
+    pairs = [(kept[entry.duplicate_of or ""], entry) for entry in drawn]
+    places = {entry: (sources[entry.source].path(entry.shard), entry.row) for pair in pairs for entry in pair}
+    documents = read_chosen_lines(places.values(), Document)
+    return [
+        {
+            "kept": {"doc_id": old.doc_id, "source": old.source},
+            "dropped": {"doc_id": new.doc_id, "source": new.source},
+            "similarity": new.similarity,
+            "passages": [
+                {"kept": passage.old, "dropped": passage.new, "is_equal": passage.is_equal}
+                for passage in _compare(documents[places[old]].text, documents[places[new]].text)
+            ],
+        }
+        for old, new in pairs
+    ]
+
+
+def _compare(old: str, new: str) -> list[Passage]:
+    """Compare two texts from shortly before their first difference on."""
+    first = next((place for place, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    start = max(first - _BEFORE, 0)
+    stop, omitted = start + _COMPARED, Passage("…", "…", True)
+    passages = list(compare_words(old[start:stop], new[start:stop], _CONTEXT_WORDS))
+    is_cut = max(len(old), len(new)) > stop
+    if is_cut and not passages[-1].is_equal:  # the texts end at different words
+        passages.pop()
+    return [omitted] * (start > 0) + passages + [omitted] * is_cut
+
+
+def count_funnel(steps: Mapping[str, Sequence[Artifact | None]]) -> list[dict[str, Any]]:
+    """Count the rows after each step, and those lost in it by reason.
+
+    `steps` has the artifacts of each step; a step without artifacts is left out.
+    """
+    funnel: list[dict[str, Any]] = []
+    for step, artifacts in steps.items():
+        ledgers = [artifact.manifest.identity.ledger for artifact in artifacts if artifact is not None]
+        lost = Counter[str]()
+        for fate, reason, count in (outcome for ledger in ledgers for outcome in ledger.other_outcomes()):
+            lost[reason or fate] += count
+        if not funnel:
+            funnel.append(
+                {"stage": "rows of the sources", "lost": {}, "rows": sum(ledger.rows_in for ledger in ledgers)}
+            )
+        if ledgers:
+            funnel.append({"stage": step, "lost": dict(lost), "rows": funnel[-1]["rows"] - lost.total()})
+    return funnel
