@@ -1,10 +1,16 @@
 """Kept, changed, dropped, rejected and refused results of own steps."""
 
+import os
+import subprocess
+import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from own_steps import DECIDES, build_step, kept_rejects, kept_texts, write_step
 from refusals import refusal
 
@@ -115,6 +121,19 @@ def test_a_step_that_leaves_its_process_is_rejected_with_the_line(code: str, det
     assert not Path("/dev/shm/own-step").exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self/ns/net").exists(), reason="the system has no network namespaces")
+def test_a_step_has_no_network_of_the_machine(stepped: Stepped) -> None:
+    if (
+        subprocess.run(["unshare", "--net", "true"]).returncode
+        and subprocess.run(["unshare", "-Un", "true"]).returncode
+    ):
+        pytest.skip("the kernel allows no network namespace")
+    ours = os.readlink("/proc/self/ns/net")
+    code = f"import os\n\ndef keep(d):\n    return 'shared' if os.readlink('/proc/self/ns/net') == {ours!r} else d\n"
+
+    assert kept_texts(stepped(code, "one")) == ["one"]
+
+
 @pytest.mark.parametrize(
     ("act", "reason", "detail"),
     [
@@ -184,9 +203,12 @@ def test_a_step_with_other_results_is_refused_by_name(body: str, message: str, s
         ("text=''", "empty or contains NUL"),
         ("text='a\\0'", "empty or contains NUL"),
         ("text=5", "Expected `str`, got `int`"),
+        ("text='\\ud800'", "UnicodeEncodeError"),
+        ("meta=replace(d.meta, extra='x')", "JSON is malformed"),
+        ("meta=replace(d.meta, extra='[]')", "Expected `object`"),
     ],
 )
-def test_a_document_with_an_invalid_text_is_rejected(changed: str, detail: str, stepped: Stepped) -> None:
+def test_an_invalid_document_is_rejected(changed: str, detail: str, stepped: Stepped) -> None:
     code = "from msgspec.structs import replace\ndef keep(d):\n    return d if 'a' in d.text else replace(d, CHANGE)\n"
 
     found = stepped(code.replace("CHANGE", changed), "a", "b")
@@ -201,3 +223,28 @@ def test_too_many_rejects_stop_the_build_with_the_line_of_the_first(stepped: Ste
         "my_filter.py: 2 of 2 rows are rejected (2 step_failed), above `max_reject_fraction` 0.1 (the first: "
         "shards/00000.jsonl.zst row 0: step_failed (my_filter.py:2: AttributeError: "
     )
+
+
+FATES = {
+    "kept": ("out", None),
+    "cut it": ("out", None),
+    "none": ("dropped", "own_step"),
+    "bad": ("dropped", "too_bad"),
+    "error": ("rejected", "step_failed"),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(FATES)), min_size=1, max_size=40), st.integers(1, 2000))
+@settings(max_examples=10, deadline=None)
+def test_every_document_has_one_fate_in_shards_of_any_size(words: list[str], shard_text_bytes: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        path = write_step(root, DECIDES, ["kept", *words], max_reject_fraction="1")
+        path.write_text(path.read_text().replace(str(1 << 30), str(shard_text_bytes)))
+
+        ledger = build_step(path, root / "data").manifest.identity.ledger
+
+    expected = Counter(FATES[word] for word in ["kept", *words])
+    assert ledger.rows_in == len(words) + 1
+    assert ledger.out == expected.pop(("out", None))
+    assert ledger.dropped | ledger.rejected == {reason: count for (_, reason), count in expected.items()}

@@ -2,19 +2,26 @@
 
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import yaml
+from corpus_fixtures import Publish
 from own_steps import DECIDES, KEEP, build_step, kept_texts, write_step
 from refusals import refusal
 from stage_a_build import INLINE
 
 from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.recipe_versions import version_for
+from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.rows.follow import follow_document
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 
@@ -165,3 +172,40 @@ def test_the_fate_of_a_document_names_the_step(tmp_path: Path) -> None:
         ["dropped for own_step", "  own_step by my_filter.py"],
         ["rejected: step_failed (my_filter.py:15: ZeroDivisionError: division by zero)"],
     ]
+
+
+def test_a_copied_recipe_takes_its_step_along_and_replaces_no_other(tmp_path: Path) -> None:
+    path = write_step(tmp_path, KEEP, ["a"])
+
+    copied = copy_recipe(path, "mixed", tmp_path / "data", replace=False)
+
+    assert StageARecipe.read(copied).targets() == StageARecipe.read(path).targets()
+    (path.parent / "my_filter.py").write_text(KEEP + "\n")
+    assert refusal(lambda: copy_recipe(path, "mixed", tmp_path / "data", replace=False)) == (
+        f"{copied.with_name('my_filter.py')}: another file of an own step exists; run that one by its name, "
+        "rename one of them, or run with --replace"
+    )
+    copy_recipe(path, "mixed", tmp_path / "data", replace=True)
+    assert copied.with_name("my_filter.py").read_text() == KEEP + "\n"
+
+
+def test_a_version_of_a_recipe_runs_the_step_next_to_it(tmp_path: Path, hub_files: HubFiles, publish: Publish) -> None:
+    commit, path = publish({"rows.jsonl": b'{"text": "one"}\n'}), write_step(tmp_path, KEEP, ["a"])
+    content = yaml.safe_load(path.read_text())
+    notes = content["sources"][0]
+    pages = {"kind": "hub", "source": "pages", "dataset": "maker/pages", "revision": UNPINNED, "files": ["*"]}
+    pages |= {
+        "amount": {"text_bytes": 1000},
+        "domain": "web",
+        "license_tag": "cc0-1.0",
+        "columns": {"text": "text"},
+        "filters": notes["filters"],
+    }
+    path.write_text(yaml.safe_dump(content | {"sources": [pages, notes]}))
+
+    version = version_for("mixed", tmp_path, SYSTEMS, hub_files, datetime(2026, 11, 2, tzinfo=UTC))
+
+    assert version.path == path.with_name("mixed_20261102.yaml")
+    assert StageARecipe.read(version.path).revisions() == [("maker/pages", commit)]
+    [step] = {source.filters.python for source in StageARecipe.read(version.path).sources}
+    assert step is not None and step.code == KEEP
