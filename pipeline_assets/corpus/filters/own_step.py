@@ -67,9 +67,7 @@ class PythonStep(RecipeSection):
         try:
             code = _FILE.read_raw(folder / file).decode()
         except FileNotFoundError:
-            raise UsageError(
-                "file not found", folder / file, "write it next to the recipe, or correct `file`"
-            ) from None
+            raise UsageError("file not found", folder / file, "write it there, or correct `file`") from None
         names = [node.name for node in _parse(code, file).body if isinstance(node, ast.FunctionDef)]
         if function not in names:
             what = f"function {function} not found; the functions are {', '.join(names) or 'none'}"
@@ -107,7 +105,7 @@ def _pins(code: str, file: str) -> dict[str, str]:
 
     Raise UsageError if it imports a module that is not in an installed package, such as a local file.
     """
-    python, needed = f"{sys.version_info.major}.{sys.version_info.minor}", list[str]()
+    python, needed = "{}.{}".format(*sys.version_info), list[str]()
     pins = {file: hashlib.sha256(code.encode()).hexdigest(), "python": python}
     for node in ast.walk(_parse(code, file)):
         match node:
@@ -126,7 +124,7 @@ def _pins(code: str, file: str) -> dict[str, str]:
             pins[name] = package.version
             plain = filter(lambda requirement: "extra ==" not in requirement, package.requires or ())
             needed += [match[0] for match in map(_NAME.match, plain) if match]
-    return pins
+    return dict(sorted(pins.items()))
 
 
 def _packages_with(module: str, place: str) -> list[str]:
@@ -136,10 +134,11 @@ def _packages_with(module: str, place: str) -> list[str]:
     except (ImportError, ValueError):  # such as a relative import
         spec = None
     places = [] if spec is None else [*(spec.submodule_search_locations or ()), str(spec.origin)]
-    if not any(_INSTALLED & {*Path(origin).parts} for origin in places):
+    packages = [module] if _installed(module) is not None else _packages_by_module().get(module, [])
+    if not packages or not any(_INSTALLED & {*Path(origin).parts} for origin in places):
         what = f"{module or 'a relative import'} is not an installed package"
         raise UsageError(what, place, "install it, or put its code into this file")
-    return [module] if _installed(module) is not None else _packages_by_module().get(module, [])
+    return packages
 
 
 def _installed(package: str) -> metadata.Distribution | None:

@@ -187,7 +187,7 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
 def _source_licence(section: Mapping[str, Any]) -> str | None:
     """Return a source's licence tag; None without a tag or for an invalid section."""
     with contextlib.suppress(pydantic.ValidationError):
-        source = _ANY_SOURCE.validate_python(section)
+        source = _ANY_SOURCE.validate_python({key: section[key] for key in section if key != "filters"})
         if isinstance(source, WikipediaSource):
             return source.licence()[0]
         tag = getattr(source, "license_tag", None)

@@ -41,7 +41,7 @@ from pipeline_assets.systems.stage_a import StageARecipe
         ),
         ("def keep(document)\n    pass\n", {}, "my_filter.py:1: not valid Python (expected ':'); correct that line"),
         ("def other(document): ...\n", {}, "function keep not found; the functions are other; correct `function`"),
-        (KEEP, {"file": "other.py"}, "other.py: file not found; write it next to the recipe, or correct `file`"),
+        (KEEP, {"file": "other.py"}, "other.py: file not found; write it there, or correct `file`"),
         (KEEP, {"file": "../my_filter.py"}, "must be the name of a file in the recipe's folder, such as my_filter.py"),
         (KEEP, {"file": "/tmp/my_filter.py"}, "must be the name of a file in the recipe's folder"),
         (KEEP, {"function": "a b"}, "function a b not found; the functions are keep"),
@@ -209,3 +209,12 @@ def test_a_version_of_a_recipe_runs_the_step_next_to_it(tmp_path: Path, hub_file
     assert StageARecipe.read(version.path).revisions() == [("maker/pages", commit)]
     [step] = {source.filters.python for source in StageARecipe.read(version.path).sources}
     assert step is not None and step.code == KEEP
+
+
+def test_a_step_does_not_hide_a_refused_licence(tmp_path: Path) -> None:
+    path = write_step(tmp_path, KEEP, ["a"])
+    path.write_text(path.read_text() + "refuse_licences: [cc0-1.0]\n")
+
+    assert "source notes has the licence cc0-1.0, which `refuse_licences` refuses" in refusal(
+        lambda: StageARecipe.read(path)
+    )
