@@ -18,7 +18,7 @@ from pipeline_assets.corpus.filters.thresholds import build_thresholds
 
 _DOCS = Path(__file__).parents[2] / "docs" / "filters.md"
 _SECTIONS = re.findall(r"^```yaml\n(.*?)^```", _DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-ENGLISH_WEB = FilterRecipe.model_validate(yaml.safe_load(_SECTIONS[0]))
+ENGLISH_PROSE, ENGLISH_WEB = (FilterRecipe.from_mapping(yaml.safe_load(block), "docs") for block in _SECTIONS[:2])
 BULLETS = tuple("•‣◦▪▫■□●○▶–*-")
 EMAIL = re.compile(
     r"\b[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*@"
