@@ -69,6 +69,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
             for entry in planned.artifacts
         ],
         "mixture": None if planned.mixture is None else asdict(planned.mixture),
+        "kept_work_bytes": planned.kept_bytes,
         "room": [vars(room) | {"fits": room.fits} for room in planned.disk_checks],
         "warnings": _warnings(planned),
     }
@@ -93,6 +94,8 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
         yield f"{_INDENT}to fetch: {plan.missing_bytes:,} bytes"
         on_disk = sum(entry.disk_bytes or 0 for entry in plan.artifacts)
         yield f"{_INDENT}on disk: about {terminal.format_bytes(on_disk)}, if every document is kept"
+        if plan.kept_bytes:
+            yield f"{_INDENT}kept work: about {terminal.format_bytes(plan.kept_bytes)} more on disk"
         for room in plan.disk_checks:
             fits = "" if room.fits else ": too little"
             needed, free = terminal.format_bytes(room.needed), terminal.format_bytes(room.free)

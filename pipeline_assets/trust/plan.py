@@ -29,6 +29,7 @@ from pipeline_assets.spine.usage import folder_bytes, nearest_existing
 _TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
 _STORED_SHARE, _TOKEN_SHARE = 0.4, 2.1  # per byte of web text, bytes at zstd level 3; per such byte, those of token ids
 _LEVEL_1_SHARE = 1.1  # bytes at zstd level 1 per byte at level 3
+_KEPT_SHARE = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
 _COMPRESSED = (*COMPRESSED, ".parquet", ".7z")
 
 
@@ -119,6 +120,7 @@ class RecipePlan:
         missing_bytes: Bytes that the build will fetch.
         disk_checks: Needed and free disk space; empty if everything is built.
         mixture: Estimate of a packed set to build, with at least one source of known size; else None.
+        kept_bytes: Estimate of the work that a build keeps for the next version; 0 if it keeps none.
     """
 
     artifacts: Sequence[ArtifactPlan]
@@ -126,6 +128,7 @@ class RecipePlan:
     missing_bytes: int
     disk_checks: Sequence[CapacityCheck]
     mixture: MixtureEstimate | None = None
+    kept_bytes: int = 0
 
     @property
     def to_build(self) -> list[ArtifactPlan]:
@@ -149,7 +152,15 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     texts = {status.target.folder: status.manifest for status in statuses if status.matches_recipe}
     mixtures = [_estimate_mixture(status.target, stored, texts) for status in packed]
     mixture = mixtures[0] if mixtures else None
-    return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture)
+    kept_bytes = round(sum(_kept_bytes(status, stored) for status in statuses)) if run.keep_work else 0
+    return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture, kept_bytes)
+
+
+def _kept_bytes(status: ArtifactStatus, stored: Mapping[Path, float]) -> float:
+    """Estimate all work that is kept of a text, from the first corpus that has it."""
+    target = status.target
+    is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)
+    return _KEPT_SHARE * stored[target.folder] / _STORED_SHARE if is_first and not status.matches_recipe else 0
 
 
 def _estimate_mixture(

@@ -191,6 +191,23 @@ class TestDisk:
         assert steps["deduplicated"] == sum(file.bytes for corpus in corpora for file in corpus.manifest.storage)
         assert steps["normalized/kept"] is None
 
+    def test_kept_work_takes_1_4_bytes_for_each_byte_of_text_to_build(
+        self, recipe: StageARecipe, tmp_path: Path
+    ) -> None:
+        sources = [tmp_path / "sources" / name / "rows.jsonl" for name in ("kept", "ruled")]
+
+        def kept_bytes(variables: Mapping[str, str]) -> int:
+            root = tmp_path / "data"
+            run = Run.from_settings(root, variables, hub=HubFiles(root / "hub_cache", endpoint=NOWHERE))
+            return plan_recipe(artifact_statuses(root, recipe.targets()), run).kept_bytes
+
+        assert kept_bytes({"CORPUSMILL_KEEP_WORK": "1"}) == pytest.approx(
+            1.4 * sum(path.stat().st_size for path in sources), abs=2
+        )
+        assert kept_bytes({}) == 0
+        build(recipe, tmp_path / "data")
+        assert kept_bytes({"CORPUSMILL_KEEP_WORK": "1"}) == 0
+
     def test_compressed_sources_count_by_their_bytes(self, tmp_path: Path) -> None:
         source = local_source(tmp_path, "notes", [], files=["*.jsonl.gz"])
         path = tmp_path / "sources" / "notes" / "rows.jsonl.gz"
