@@ -62,8 +62,8 @@ class PythonStep(RecipeSection):
         if written := content.keys() & {"code", "pins"}:
             raise ValueError(f"`{min(written)}` is read from the file: remove it")
         file, function = content.get("file"), content.get("function")
-        if not isinstance(file, str) or Path(file).name != file:
-            return content  # the rule of this key reports it
+        if not isinstance(file, str) or not isinstance(function, str) or Path(file).name != file:
+            return content  # the rules of these keys report it
         try:
             code = _FILE.read_raw(folder / file).decode()
         except FileNotFoundError:

@@ -53,9 +53,12 @@ class StepProcess:
         self._documents += 1
         answer = self._request(message) or self._request(message) or Answer("rejected", KILLED_WORKER)
         self.seconds += time.perf_counter() - started
-        self._kills += answer.reason == KILLED_WORKER
+        self._kills += self._connection is None
         if self._kills > _MAX_KILLS:
-            what, fix = f"more than {_MAX_KILLS} documents kill its process", "correct it, or raise `memory_mib`"
+            what, fix = (
+                f"more than {_MAX_KILLS} documents kill or stop its process",
+                "correct it, or raise `memory_mib`",
+            )
             raise RetryableError(what, self._step.file, fix)
         match answer.outcome:
             case "refused":

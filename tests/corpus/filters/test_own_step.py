@@ -66,10 +66,17 @@ def test_a_step_gets_what_the_other_filters_leave(stepped: Stepped) -> None:
 
 @pytest.mark.parametrize(
     "engine",
-    [RunSettings(1), RunSettings(2), RunSettings(2, start_method="spawn")],
-    ids=["one worker", "two workers", "spawned"],
+    [
+        RunSettings(1),
+        RunSettings(2),
+        RunSettings(2, start_method="spawn"),
+        pytest.param(RunSettings(2, engine="ray"), marks=pytest.mark.slow),
+    ],
+    ids=["one worker", "two workers", "spawned", "ray"],
 )
 def test_workers_do_not_change_the_bytes_of_a_step(engine: RunSettings, tmp_path: Path) -> None:
+    if engine.engine == "ray":
+        pytest.importorskip("ray", reason="needs the extra `ray`")
     code = """
         from msgspec.structs import replace
 
@@ -159,6 +166,14 @@ def test_a_document_that_ends_or_exhausts_the_process_is_rejected(
     [reject] = kept_rejects(found)
     assert (reject.row, reject.reason) == (1, reason)
     assert detail in (None, reject.detail)
+
+
+def test_a_step_that_kills_its_process_for_many_documents_stops_the_build(stepped: Stepped) -> None:
+    code = "import os\n\ndef keep(d):\n    os._exit(1)\n"
+
+    assert refusal(lambda: stepped(code, *map(str, range(20)))) == (
+        "my_filter.py: more than 16 documents kill or stop its process; correct it, or raise `memory_mib`"
+    )
 
 
 @pytest.mark.slow
