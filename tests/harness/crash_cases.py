@@ -316,6 +316,10 @@ def open_sources() -> Iterator[Sources]:
                 log_every_s=60,
             )
             stage_a_recipe = write_stage_a(folder, LEAVES, hub.commits()[LEAVES])
+            # An unreadable file in the same shard as readable rows, so that the shard is converted again.
+            (folder / "sources" / "notes" / "cut.jsonl").write_bytes(
+                b'{"text": "A note that is whole."}\n{"text": "A no'
+            )
             nemotron_recipe = write_nemotron(folder, folder / "model")
             made = (stage_a_recipe, nemotron_recipe, write_local_mixture(folder), write_pairs(folder))
             yield Sources(hub, folder / "cache", recipe, *made)

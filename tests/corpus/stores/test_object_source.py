@@ -64,6 +64,18 @@ def build(root: Path, path: str = URL, replace: bool = False) -> dict[str, Artif
     return {target.role: target.kind.build(target, run) for target in recipe_at(path, root).targets()}
 
 
+def test_excluded_objects_are_neither_fetched_nor_inputs(server: ObjectServer, root: Path) -> None:
+    section = local_source(root, "notes", [], path=URL, files=["**/*.jsonl"], exclude=["b"])
+    recipe = recipe_of(section)
+    raw = recipe.target("stage_a/raw", "notes")
+
+    built = raw.kind.build(raw, Run(root, INLINE))
+
+    assert [entry["name"] for entry in built.manifest.identity.inputs] == [*NAMES[:2]]
+    assert not any(name.startswith("b/") for name in gets(server))
+    assert raw.matches_recipe(root)
+
+
 def gets(server: ObjectServer) -> list[str]:
     return [key.removeprefix("corpora/notes/") for method, key in server.requests if method == "GET" and key]
 
