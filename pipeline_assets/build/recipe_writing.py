@@ -60,9 +60,8 @@ def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
         texts = {target: RECIPE_FILE.read_raw(source) for target, source in copies.items()}
         for target, text in texts.items():
             if target.exists() and RECIPE_FILE.read_raw(target) != text and not replace:
-                noun = "recipe" if target == kept else "file of an own step"
                 fix = "run that one by its name, rename one of them, or run with --replace"
-                raise UsageError(f"another {noun} exists", target, fix)
+                raise UsageError(f"another {'recipe' if target == kept else 'own step'} exists", target, fix)
         durable.make_folder(kept.parent)
         for target, text in reversed(texts.items()):  # the recipe last
             durable.write_durably(target, text)

@@ -108,15 +108,12 @@ def _pins(code: str, file: str) -> dict[str, str]:
     python, needed = "{}.{}".format(*sys.version_info), list[str]()
     pins = {file: hashlib.sha256(code.encode()).hexdigest(), "python": python}
     for node in ast.walk(_parse(code, file)):
-        match node:
-            case ast.Import():
-                modules = [alias.name for alias in node.names]
-            case ast.ImportFrom():
-                modules = [str(node.module) if not node.level else "." * node.level]
-            case _:
-                continue
-        roots = {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
-        needed += [package for root in roots for package in _packages_with(root, f"{file}:{node.lineno}")]
+        if isinstance(node, ast.ImportFrom):
+            modules = ["." * node.level + (node.module or "")]
+        else:
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for root in {module.partition(".")[0] for module in modules} - sys.stdlib_module_names:
+            needed += _packages_with(root, f"{file}:{getattr(node, 'lineno', 1)}")
     while needed:
         package = _installed(needed.pop())
         name = "" if package is None else package.metadata["Name"].lower().replace("_", "-")

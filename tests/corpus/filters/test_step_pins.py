@@ -182,7 +182,7 @@ def test_a_copied_recipe_takes_its_step_along_and_replaces_no_other(tmp_path: Pa
     assert StageARecipe.read(copied).targets() == StageARecipe.read(path).targets()
     (path.parent / "my_filter.py").write_text(KEEP + "\n")
     assert refusal(lambda: copy_recipe(path, "mixed", tmp_path / "data", replace=False)) == (
-        f"{copied.with_name('my_filter.py')}: another file of an own step exists; run that one by its name, "
+        f"{copied.with_name('my_filter.py')}: another own step exists; run that one by its name, "
         "rename one of them, or run with --replace"
     )
     copy_recipe(path, "mixed", tmp_path / "data", replace=True)
