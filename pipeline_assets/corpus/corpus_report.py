@@ -101,6 +101,9 @@ def write_corpus_report(
     per_source = {step: [getattr(steps, step) for steps in sources] for step in ("normalized", "filtered")}
     joint_steps = {"deduplicated": [deduplicated], "decontaminated": [decontaminated], "packed": [packed]}
     report["funnel"] = count_funnel({**per_source, **joint_steps})
+    scored = [steps for steps in sources if steps.filtered and "scored" in steps.filtered.manifest.identity.counts]
+    if scored:
+        report["scores"] = {steps.source: _summarize_scores(steps.corpus) for steps in scored}
     joint = [corpus for corpus in (deduplicated, decontaminated) if corpus is not None]
     packed_tokens = read_packed_tokens(packed, joint[-1:] or [steps.corpus for steps in sources], tokenizer)
     has_scaled = False
@@ -198,6 +201,17 @@ def total_ledger(source: str, step: str, ledger: Ledger, examples: Mapping[str, 
         "examples": examples,
         "merged": ledger.merged,
     }
+
+
+def _summarize_scores(filtered: Artifact) -> dict[str, Any]:
+    """Return a source's scores: bins, and the documents from each bin on."""
+    identity = filtered.manifest.identity
+    [(column, bins)], section = identity.counts["scored"].items(), identity.recipe["filters"]["score"]
+    scored, dropped = sum(bins), identity.ledger.dropped.get(f"score:{column}", 0)
+    from_score = {f"{number / len(bins):.2f}": sum(bins[number:]) for number in range(len(bins))}
+    shares = {score: {"documents": left, "share": left / max(scored, 1)} for score, left in from_score.items()}
+    kept_share = (scored - dropped) / max(scored, 1)
+    return {"column": column, "min_score": section["min_score"], "kept_share": kept_share, "bins": bins, "from": shares}
 
 
 def build_report(

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -111,6 +111,14 @@ RAW_DECODER = msgspec.json.Decoder(RawDocument)
 def encode_with_text(document: RawDocument, text: str) -> bytes:
     """Encode a document with its text replaced, as a line without line feed."""
     return msgspec.json.encode(msgspec.structs.replace(document, text=text))
+
+
+def add_columns(document: RawDocument, columns: Mapping[str, float]) -> RawDocument:
+    """Return a document with new columns in `meta.extra`, whose other columns keep their bytes."""
+    meta, added = _meta_decoder.decode(document.meta), msgspec.json.encode(columns).decode()
+    extra = added if meta.extra == "{}" else f"{meta.extra[:-1]},{added[1:]}"
+    encoded = msgspec.json.encode(msgspec.structs.replace(meta, extra=extra))
+    return msgspec.structs.replace(document, meta=msgspec.Raw(encoded))
 
 
 class DocumentText(msgspec.Struct, frozen=True, gc=False):

@@ -1,20 +1,55 @@
 """Filtered corpora of one source each, for stage A and stage 2."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES, LEDGER
 from pipeline_assets.build.rows.derived import FilteredRows
-from pipeline_assets.build.target import Kind
-from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all
+from pipeline_assets.build.target import Kind, Target
+from pipeline_assets.corpus.filters.pinned_files import FilterFiles
+from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all, resolve_filters
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.spine.build_result import BuildResult
+
+
+def filters_content(filters: FilterRecipe, refused_licences: Sequence[str] = ()) -> dict[str, Any]:
+    """Return arguments of `Kind.target`: the recipe values of filters, and their files."""
+    content = {"filters": filters.content(), "refuse_licences": list(refused_licences)}
+    return {"content": content, "external_inputs": FilterFiles.from_files(filters.pinned_files())}
+
+
+def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target], kind: str, root: Path) -> None:
+    """Load the filters of sources that are not built yet, to find errors early.
+
+    Raises:
+        UsageError: A language detector is not installed, or a classifier lacks the label.
+        InputError: A file of the filters cannot be read, is not the pinned one, or has no valid content.
+    """
+    from pipeline_assets.corpus.filters.verdict import build_filters
+
+    for target in targets:
+        if target.kind.name == kind and not target.matches_recipe(root):
+            recipe = filters[str(target.partition)]
+            files = FilterFiles.from_files(recipe.pinned_files())
+            if recipe.language is not None:
+                recipe.language.detection_settings()
+            if files is not None:
+                build_filters(resolve_filters(recipe.content(), files, root))
 
 
 def _filter(job: Job) -> BuildResult:
     from pipeline_assets.corpus.filters.filter_corpus import filter_corpus  # loads compiled code
 
     [normalized], refused = job.upstream, frozenset(job.recipe["refuse_licences"])
-    recipe = FilterRecipe.from_content(job.recipe["filters"])
-    return filter_corpus(job.staging, normalized, recipe, refused, job.run.settings)
+    files, root = job.target.external_inputs, job.run.root
+    assert files is None or isinstance(files, FilterFiles)
+    provenance = files.provenance(root) if files else {}  # before the build, so that a later change is found
+    recipe = resolve_filters(job.recipe["filters"], files, root)
+    result = filter_corpus(job.staging, normalized, recipe, refused, job.run.settings)
+    return replace(result, provenance={**result.provenance, **provenance})
 
 
 FILTERED = Kind(
@@ -23,6 +58,7 @@ FILTERED = Kind(
     file_builder(_filter),
     "Documents of a source that its filters keep; each dropped one is listed with its reason and measured values.",
     formats=frozenset({"jsonl"}),
+    external_inputs=FilterFiles.from_manifest,
     rows=FilteredRows,
     keeps_all=lambda recipe: keeps_all(FilterRecipe.from_content(recipe["filters"]), recipe["refuse_licences"]),
     checks=(FILES, LEDGER),

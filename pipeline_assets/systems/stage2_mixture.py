@@ -128,8 +128,8 @@ class Stage2Recipe(Recipe):
         raw_corpus = self._raw_corpus(source)
         if source.filters == FilterRecipe():
             return raw_corpus
-        content = {"filters": source.filters.content(), "refuse_licences": []}
-        return FILTERED.target(self.name, content, [raw_corpus], partition=source.source)
+        content = filtered.filters_content(source.filters)
+        return FILTERED.target(self.name, upstream=[raw_corpus], partition=source.source, **content)
 
     def _trained(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
@@ -152,7 +152,8 @@ class Stage2Recipe(Recipe):
     def check_local_files(self, root: Path) -> None:
         """Raise InputError early if a filter, the trainer or a tokenizer cannot be loaded."""
         to_build = {target.kind.name for target in self.targets() if not target.matches_recipe(root)}
-        source_pin.raise_if_detector_missing(self.sources, self.targets(), FILTERED.name, root)
+        filters = {source.source: source.filters for source in self.sources}
+        filtered.check_filters(filters, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
             check_trainer()
         if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, ExternalTokenizer):

@@ -48,7 +48,7 @@ from pipeline_assets.spine.recipe_yaml import sections_at
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Option, RecipeError
 from pipeline_assets.systems.checks import draws_are_deduplicated, removals_within_caps, unknown_tokens_within_limit
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
-from pipeline_assets.systems.filtered import FILTERED
+from pipeline_assets.systems.filtered import FILTERED, check_filters, filters_content
 
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -149,12 +149,13 @@ class StageARecipe(Recipe):
         return self._source_target(NORMALIZED, source, content, [self._raw(source)], is_output=is_output)
 
     def _filtered(self, source: source_kinds.Source) -> Target:
-        content = {"filters": source.filters.content(), "refuse_licences": list(self.refuse_licences)}
-        return self._source_target(FILTERED, source, content, [self._normalized(source)])
+        upstream, content = [self._normalized(source)], filters_content(source.filters, self.refuse_licences)
+        return self._source_target(FILTERED, source, upstream=upstream, **content)
 
     def check_local_files(self, root: Path) -> None:
-        """Raise InputError early if the tokenizer or language detector cannot be loaded."""
-        source_pin.raise_if_detector_missing(self.sources, self.targets(), FILTERED.name, root)
+        """Raise InputError early if a filter or the tokenizer cannot be loaded."""
+        filters = {source.source: source.filters for source in self.sources}
+        check_filters(filters, self.targets(), FILTERED.name, root)
         packed = (target for target in self.targets() if target.kind.name == PACKED.name)
         if self.pack is not None and not all(target.matches_recipe(root) for target in packed):
             self.pack.check_tokenizer(root)

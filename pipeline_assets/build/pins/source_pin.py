@@ -1,14 +1,12 @@
 """Pins of sources: the files of a folder, or a sample of a hub dataset."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.pins.raw_pin import pin_folder_files, raise_if_unpinned
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.normalize.sources import FileSource, HubSource, Source, parse_source, to_source_folder
+from pipeline_assets.corpus.normalize.sources import FileSource, HubSource, parse_source, to_source_folder
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
@@ -74,15 +72,3 @@ def _sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
     hub = run.require_hub("this source")
     raise_if_unpinned(source.dataset, source.revision, target.name.partition("/")[0], hub)
     return hub, source.snapshot(shard_text_bytes)
-
-
-def raise_if_detector_missing(sources: Iterable[Source], targets: Iterable[Target], kind: str, root: Path) -> None:
-    """Raise UsageError if the language detector of a source cannot be loaded.
-
-    A source is checked only if `targets` contains its target of the kind `kind`, and this target is not built yet.
-    """
-    languages = {source.source: source.filters.language for source in sources}
-    for target in targets:
-        language = languages[str(target.partition)] if target.kind.name == kind else None
-        if language is not None and not target.matches_recipe(root):
-            language.detection_settings()

@@ -12,7 +12,8 @@ from pipeline_assets.build.rows.store import DisplayNames, Fate, Part, reject_su
 from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.dedup.decision import read_decisions
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.pinned_files import FilterFiles
+from pipeline_assets.corpus.filters.recipe import FilterRecipe, resolve_filters
 from pipeline_assets.corpus.filters.verdict import evaluate, find_dropped_line
 from pipeline_assets.spine.errors import InputError
 
@@ -40,7 +41,8 @@ class FilteredRows(DerivedRows):
 
     @cached_property
     def _rules(self) -> FilterRecipe:
-        return FilterRecipe.from_content(self.artifact.manifest.identity.recipe["filters"])
+        manifest, root = self.artifact.manifest, self.lineage.root
+        return resolve_filters(manifest.identity.recipe["filters"], FilterFiles.from_manifest(manifest, root), root)
 
     def fate(self, part: Part) -> Fate | None:
         document: Document = part.record

@@ -31,7 +31,7 @@ class Measurement:
         if self.is_lower_bound:
             return f"{self.reason} at least {self.value}"
         if self.limit is None:
-            return f"{self.reason} {self.value or 'none'}"
+            return f"{self.reason} {'none' if self.value is None else self.value}"
         value, limit = self.value, self.limit
         if isinstance(value, int | float) and isinstance(limit, int | float):
             comparison = "=" if value == limit else "<" if value < limit else ">"
@@ -56,12 +56,14 @@ class Candidate:
         meta: Columns of the document's meta.
         failure: Measurement for which a filter dropped the document; None if no filter has.
         changes: Number of removed or masked items by kind, such as `masked/email` and `removed_lines/few_words`.
+        scores: Columns that filters add to the document's meta.
     """
 
     text: bytes
     meta: Mapping[str, Any]
     failure: Measurement | None = None
     changes: dict[str, int] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
 
     def fail(self, measurement: Measurement) -> None:
         """Drop the document, unless an earlier filter has dropped it."""

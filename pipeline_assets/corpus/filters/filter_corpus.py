@@ -12,17 +12,17 @@ import msgspec
 
 from pipeline_assets.corpus import document_shards
 from pipeline_assets.corpus.converted_shards import concatenate_lines
-from pipeline_assets.corpus.document import RAW_DECODER, decode_columns, encode_with_text
+from pipeline_assets.corpus.document import RAW_DECODER, add_columns, decode_columns, encode_with_text
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
-from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all
+from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, FilterRecipe, keeps_all
 from pipeline_assets.corpus.filters.step_process import StepProcess
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs, write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Task, Window, no_warm_up, run_task
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 REFUSED_LICENCE = "refused_licence"
 REPEATED_WINDOWS = "repeated_windows"
 STEP_SECONDS = "step_seconds"  # note of receipts, and key of the provenance
+SCORED, SCORE_BINS = "scored/", 20
 _encoder = msgspec.json.Encoder()
 
 
@@ -53,8 +54,9 @@ def filter_shard(
 
     Files: kept documents, a `DroppedLine` per dropped document, and the rejected rows, which crash a worker. Counts:
     `rows` read; kept `documents` and the `bytes` of their texts; `changed` documents; documents `dropped/<reason>`;
-    rows `rejected/<reason>`; and the changes in kept documents: `masked/email`, `masked/ip`, `removed_lines/<reason>`,
-    `removed/<kind>` and `python/<field>`. The note `STEP_SECONDS` has the time of the recipe's own step.
+    rows `rejected/<reason>`; documents `scored/<column>/<bin>`, kept or not; and the changes in kept documents:
+    `masked/email`, `masked/ip`, `removed_lines/<reason>`, `removed/<kind>` and `python/<field>`. The note
+    `STEP_SECONDS` has the time of the recipe's own step.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -103,9 +105,8 @@ def _filter_lines(
 ) -> list[Reject]:
     """Filter and write lines; return the rejects of the own step `step`."""
     documents = document_shards.decode_lines(lines, shard, RAW_DECODER)
-    reads_meta = bool(recipe.rules) or recipe.wikipedia is not None
     candidates = [
-        Candidate(document.text.encode(), decode_columns(document.meta, shard.file) if reads_meta else {})
+        Candidate(document.text.encode(), decode_columns(document.meta, shard.file) if recipe.reads_meta else {})
         for document in documents
     ]
     texts = [candidate.text for candidate in candidates]
@@ -120,7 +121,14 @@ def _filter_lines(
     dropped_lines: list[verdict.DroppedLine] = []
     rejects: list[Reject] = []
     for (row, line), document, text, candidate in zip(lines, documents, texts, candidates, strict=True):
-        kept_line = line if candidate.text == text else encode_with_text(document, candidate.text.decode())
+        counts.update(
+            f"{SCORED}{column}/{min(int(score * SCORE_BINS), SCORE_BINS - 1):02}"
+            for column, score in candidate.scores.items()
+        )
+        if candidate.scores:
+            document = add_columns(document, candidate.scores)
+        is_rewritten = candidate.scores or candidate.text != text
+        kept_line = encode_with_text(document, candidate.text.decode()) if is_rewritten else line
         if step is not None and candidate.failure is None:
             result = step.apply(candidate, kept_line, shard.path, row)
             if isinstance(result, Reject):
@@ -159,8 +167,8 @@ def filter_corpus(
     are linked unread, with the counts of the corpus.
 
     Raises:
-        UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant; or
-            the language detector is not installed.
+        UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant;
+            the language detector is not installed; or no document has a URL that a list could contain.
         InputError: No document is kept (the message has the most frequent reasons), a document is too long, or a line
             is not a Document.
     """
@@ -192,6 +200,11 @@ def filter_corpus(
         check_rejects(found, counts["rows"], limit, rejects, step.file, advice=lambda first: fix)
     if not counts.get("documents"):
         raise _no_documents_error(counts, corpus.manifest.name)
+    if recipe.blocklist is not None and counts.get(WITHOUT_URL) == counts["documents"]:
+        what = f"no kept document has a URL in the column `{recipe.blocklist.url_column}`"
+        raise UsageError(
+            what, corpus.manifest.name, "correct `blocklist.url_column`, or remove the lists of domains and URLs"
+        )
     gathered = []
     for part, name in ((1, verdict.DROPPED_FILE), (2, document_shards.REJECTS_FILE)):
         files = [file for receipt in receipts for file in receipt.files[part : part + 1]]
@@ -204,10 +217,17 @@ def filter_corpus(
             "text_bytes": counts["bytes"],
             "changed_documents": counts.get("changed", 0),
             "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGE_PREFIXES)},
+            **{name: counts[name] for name in (WITHOUT_URL,) if name in counts},
+            **({} if recipe.score is None else {"scored": {recipe.score.column: _bins(counts, recipe.score.column)}}),
         },
         decisions=decisions,
         provenance=timed,
     )
+
+
+def _bins(counts: Mapping[str, int], column: str) -> list[int]:
+    """Return the number of documents by score, in bins of equal width from 0 to 1."""
+    return [counts.get(f"{SCORED}{column}/{number:02}", 0) for number in range(SCORE_BINS)]
 
 
 def _link_shard(shard: document_shards.DocumentShard, window: Window, folder: StagingView) -> Receipt:

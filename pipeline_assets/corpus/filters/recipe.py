@@ -6,20 +6,24 @@ empty a Japanese source, and so would any minimum number of words between blanks
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Annotated, Self
+from pathlib import Path
+from typing import Annotated, Any, Self
 
 import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRules
 from pipeline_assets.corpus.filters.language import LanguageRecipe
 from pipeline_assets.corpus.filters.own_step import PythonStep
+from pipeline_assets.corpus.filters.pinned_files import FilterFiles, PinnedFile
 from pipeline_assets.spine.section import Decimal, RecipeSection, Share, text_rule
 
 _SHARE_CHARACTERS = 11  # nine decimals: 10**9 times any number of windows fits in 64 bits
 _PHRASE_RULE = "a phrase must not be empty, begin or end with a blank, or contain a line feed"
+WITHOUT_URL = "without_url"  # count of kept documents that lists of domains and URLs cannot check
 Natural = Annotated[int, pydantic.Field(ge=0)]
 Phrase = Annotated[str, text_rule(re.compile(r"\S(.*\S)?").fullmatch, _PHRASE_RULE)]
 Phrases = Annotated[tuple[Phrase, ...], pydantic.Field(strict=False)]
+ListName = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9_.-]+$")]
 
 
 class WindowRecipe(RecipeSection):
@@ -160,6 +164,67 @@ class C4Recipe(RecipeSection):
         return self
 
 
+class BlocklistRecipe(RecipeSection):
+    """Lists of entries that drop a document, by name: see `blocklist`.
+
+    Attributes:
+        domains: Hosts, with all their subdomains.
+        urls: Whole URLs.
+        words: Words and phrases in the text, in upper or lower case.
+        url_column: Column with the URL of a document.
+    """
+
+    domains: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
+    urls: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
+    words: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
+    url_column: str = "url"
+
+    def __hash__(self) -> int:
+        return hash(self.files())  # mappings cannot be hashed
+
+    def files(self) -> tuple[PinnedFile, ...]:
+        return (*self.domains.values(), *self.urls.values(), *self.words.values())
+
+
+class FineWebQualityRecipe(RecipeSection):
+    """Rules that FineWeb adds: Penedo et al. 2024 (arXiv 2406.17557), section 3.5.
+
+    Attributes:
+        terminal_punctuation: Characters that end a line.
+        min_terminal_lines: Minimum share of lines that end with one of them.
+        max_short_lines: Maximum share of lines with at most `short_line_characters`.
+        max_copied_characters: Maximum share of characters in lines that are copies of an earlier line.
+    """
+
+    terminal_punctuation: str | None = pydantic.Field(default=None, min_length=1)
+    min_terminal_lines: Decimal | None = None
+    max_short_lines: Decimal | None = None
+    short_line_characters: Natural = 30
+    max_copied_characters: Decimal | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _check_punctuation(self) -> Self:
+        if self.min_terminal_lines is not None and self.terminal_punctuation is None:
+            raise ValueError("min_terminal_lines requires terminal_punctuation")
+        return self
+
+
+class ScoreRecipe(RecipeSection):
+    """Score of a fastText classifier, which becomes a column of each document.
+
+    Attributes:
+        model: The classifier: a `.bin` file, see `classifier`.
+        label: Label whose probability is the score, such as `__label__hq`.
+        column: Name of the column.
+        min_score: Minimum score; None keeps every document.
+    """
+
+    model: PinnedFile
+    label: str
+    column: Annotated[str, pydantic.Field(pattern=r"^[A-Za-z_]\w*$")]
+    min_score: Share | None = None
+
+
 class MaskingRecipe(RecipeSection):
     """Kinds of addresses to replace by FineWeb's masks."""
 
@@ -194,14 +259,15 @@ class WikipediaFilterRecipe(RecipeSection):
 class FilterRecipe(RecipeSection):
     """Filters of one source, in the order in which they apply; None omits a filter.
 
-    Filters measure the text of a document as `wikipedia` leaves it. Only `c4` also measures the text after its own
-    changes. `rules` are comparisons that the columns in a document's meta must pass, such as
-    `score >= 3`, see `Meta.columns`. `python` gets each document after all other filters.
+    Filters measure the text of a document as `wikipedia` leaves it, and from `c4` on as `c4` leaves it. `rules` are
+    comparisons that the columns in a document's meta must pass, such as `score >= 3`, see `Meta.columns`. `python` gets
+    each document after all other filters.
     """
 
-    LATER_KEYS = frozenset({"windows", "language", "python"})
+    LATER_KEYS = frozenset({"windows", "language", "python", "blocklist", "fineweb_quality", "score"})
     windows: WindowRecipe | None = None
     rules: ColumnRules = ()
+    blocklist: BlocklistRecipe | None = None
     wikipedia: WikipediaFilterRecipe | None = None
     length: LengthRecipe | None = None
     characters: CharactersRecipe | None = None
@@ -210,8 +276,24 @@ class FilterRecipe(RecipeSection):
     boilerplate: BoilerplateRecipe | None = None
     language: LanguageRecipe | None = None
     c4: C4Recipe | None = None
+    fineweb_quality: FineWebQualityRecipe | None = None
+    score: ScoreRecipe | None = None
     masking: MaskingRecipe | None = None
     python: PythonStep | None = None
+
+    def pinned_files(self) -> list[PinnedFile]:
+        """Return the files that the filters read."""
+        return [*(self.blocklist.files() if self.blocklist else ()), *([self.score.model] if self.score else ())]
+
+    @property
+    def reads_meta(self) -> bool:
+        """Whether a filter reads columns of a document's meta."""
+        return bool(self.rules or self.wikipedia or self.blocklist or self.score)
+
+
+def resolve_filters(content: Mapping[str, Any], files: FilterFiles | None, root: Path) -> FilterRecipe:
+    """Restore filters from `content`, with the paths of their files, whose hashes are compared."""
+    return FilterRecipe.from_content(content if files is None else files.resolve(content, root))
 
 
 def keeps_all(recipe: FilterRecipe, refused_licences: Collection[str]) -> bool:

@@ -64,13 +64,18 @@ class LanguageFilter(Filter):
 def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
     """Return the filters of a recipe except `windows`, in their order of application."""
     # Filters load compiled code, which readers of verdicts do not need.
+    from pipeline_assets.corpus.filters.blocklist import BlocklistFilter
     from pipeline_assets.corpus.filters.c4 import C4Filter
     from pipeline_assets.corpus.filters.column_rules import ColumnFilter
+    from pipeline_assets.corpus.filters.fineweb import FineWebFilter
     from pipeline_assets.corpus.filters.masking import MaskingFilter
+    from pipeline_assets.corpus.filters.score import ScoreFilter
     from pipeline_assets.corpus.filters.thresholds import ThresholdFilter
     from pipeline_assets.corpus.filters.wikipedia import WikipediaFilter
 
     filters: list[Filter] = [ColumnFilter(recipe.rules)]
+    if recipe.blocklist is not None:
+        filters.append(BlocklistFilter(recipe.blocklist))
     if recipe.wikipedia is not None:
         filters.append(WikipediaFilter(recipe.wikipedia))
     filters.append(ThresholdFilter(recipe))
@@ -78,6 +83,10 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
         filters.append(LanguageFilter(recipe.language))
     if recipe.c4 is not None:
         filters.append(C4Filter(recipe.c4))
+    if recipe.fineweb_quality is not None:
+        filters.append(FineWebFilter(recipe.fineweb_quality))
+    if recipe.score is not None:
+        filters.append(ScoreFilter(recipe.score))
     if recipe.masking is not None:
         filters.append(MaskingFilter(recipe.masking))
     return tuple(filters)

@@ -22,7 +22,7 @@ def test_sections_that_came_later_are_not_told_where_they_are_not_asked_for() ->
     both = FilterRecipe.model_validate({"windows": {}, "language": {"keep": ["de", "en"]}})
 
     assert canonical_sha256(nothing.content()) == "454e6a35ee8f640f68d1ea143350d74351600a3dbe04b5b9faf93c3aa7531cea"
-    assert nothing.content().keys() == FilterRecipe.model_fields.keys() - {"windows", "language", "python"}
+    assert nothing.content().keys() == FilterRecipe.model_fields.keys() - FilterRecipe.LATER_KEYS
     assert both.content()["windows"] == {"window_bytes": 256, "every": 64, "max_share": "0.5"}
     assert both.content()["language"] == {"detector": "py3langid", "keep": ["de", "en"], "threshold": None}
     assert [FilterRecipe.from_content(one.content()) for one in (nothing, both)] == [nothing, both]
@@ -54,6 +54,10 @@ def test_sections_that_came_later_are_not_told_where_they_are_not_asked_for() ->
         ({"windows": {"max_share": "1.1"}}, "must be at most 1"),
         ({"windows": {"max_share": "0.3333333333"}}, "write at most nine decimals"),
         ({"language": {"keep": []}}, "at least 1 item"),
+        ({"fineweb_quality": {"min_terminal_lines": "0.12"}}, "min_terminal_lines requires terminal_punctuation"),
+        ({"blocklist": {"domains": {"a/b": {}}}}, "String should match pattern"),
+        ({"blocklist": {"domains": {"a": {"path": "x", "sha256": "12"}}}}, "String should match pattern"),
+        ({"score": {"model": {}, "label": "x", "column": "not a name"}}, "String should match pattern"),
     ],
 )
 def test_what_is_unclear_is_refused(sections: dict[str, object], complaint: str) -> None:

@@ -1,0 +1,125 @@
+"""Filter by lists of domains, URLs and words.
+
+A list has one entry per line; lines that begin with `#` are comments. A domain matches its host and all subdomains. A
+URL matches one that is equal without scheme, user, fragment, port 80 or 443, and slashes at the end of the path; hosts
+are compared in lower case and in IDNA. Words match case-folded, see `hashed_words`.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
+from pipeline_assets.corpus.filters.hashed_words import (
+    HashedWords,
+    build_table,
+    find_phrases,
+    hash_phrases,
+    hash_strings,
+    word_classes,
+)
+from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, BlocklistRecipe
+from pipeline_assets.corpus.filters.text_batch import text_batch
+from pipeline_assets.spine.errors import InputError
+
+_URL = re.compile(
+    r"(?:(?:[a-z][a-z0-9+.-]*:)?//)?(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:]*)(:[0-9]*)?([^?#]*)(\?[^#]*)?", re.I
+)
+_FIX = "correct the list, and pin its new sha256"
+
+
+def _split_url(url: str) -> tuple[str, str]:
+    """Return host and rest of a URL, both normalised; the host may be empty."""
+    match = _URL.match(url.strip())
+    host, port, path, query = (part or "" for part in match.groups()) if match else ("", "", "", "")
+    host = host.lower().strip(".")
+    with contextlib.suppress(UnicodeError):  # a host that IDNA refuses stays as it is
+        host = host if host.isascii() else host.encode("idna").decode()
+    return host, f"{'' if port in (':', ':80', ':443') else port}{path.rstrip('/')}{query}"
+
+
+def _domain_keys(url: str) -> list[str]:
+    """Return the host of a URL and the domains that it belongs to."""
+    labels = _split_url(url)[0].split(".")
+    return [".".join(labels[first:]) for first in range(len(labels))]
+
+
+def _url_keys(url: str) -> list[str]:
+    host, rest = _split_url(url)
+    return [host and host + rest]
+
+
+def _read_list(path: Path, normalise: Callable[[str], str]) -> tuple[list[int], list[bytes]]:
+    """Return the line numbers and normalised texts of a list's entries."""
+    try:
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"the list is not UTF-8 ({error})", path, _FIX) from None
+    numbers = [number for number, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
+    if not numbers:
+        raise InputError("the list has no entry", path, _FIX)
+    return numbers, [normalise(lines[number - 1].strip()).encode() for number in numbers]
+
+
+def _build_lines(path: Path, list_keys: Callable[[str], list[str]]) -> HashedWords:
+    numbers, keys = _read_list(path, lambda line: list_keys(line.removeprefix("*."))[0])
+    _raise_if_empty(path, numbers, map(len, keys), "host")
+    return build_table(hash_strings(*text_batch(keys)), np.zeros(len(keys), np.int32))
+
+
+def _build_words(path: Path) -> HashedWords:
+    numbers, phrases = _read_list(path, str.casefold)
+    hashes, is_whole, words = hash_phrases(*text_batch(phrases), word_classes())
+    _raise_if_empty(path, numbers, words.tolist(), "word")
+    return build_table(hashes, is_whole)
+
+
+def _raise_if_empty(path: Path, numbers: Iterable[int], sizes: Iterable[int], what: str) -> None:
+    empty = next((number for number, size in zip(numbers, sizes, strict=True) if not size), None)
+    if empty is not None:
+        raise InputError(f"line {empty:,} has no {what}", path, _FIX)
+
+
+class BlocklistFilter(Filter):
+    """Filter that drops documents with an entry of a list."""
+
+    def __init__(self, recipe: BlocklistRecipe) -> None:
+        self._column = recipe.url_column
+        self._by_url = [
+            (f"blocklist_{kind}:{name}", list_keys, _build_lines(Path(file.path), list_keys))
+            for kind, list_keys, files in (("domain", _domain_keys, recipe.domains), ("url", _url_keys, recipe.urls))
+            for name, file in sorted(files.items())
+        ]
+        words = sorted(recipe.words.items())
+        self._words = [(f"blocklist_word:{name}", _build_words(Path(file.path))) for name, file in words]
+
+    def apply(self, candidates: Sequence[Candidate]) -> None:
+        """Drop each document with an entry; the first list that has one is the reason."""
+        for reason, entries in self._find(candidates):
+            for candidate, entry in zip(candidates, entries, strict=True):
+                if entry is not None:
+                    candidate.fail(Measurement(reason, entry, None, is_failed=True))
+
+    def measure(self, candidate: Candidate) -> Iterator[Measurement]:
+        """Return the first entry of each list in a document."""
+        return (Measurement(reason, entry, None, entry is not None) for reason, [entry] in self._find([candidate]))
+
+    def _find(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
+        """Yield for each list its reason, and its first entry in each document or None."""
+        urls = [candidate.meta.get(self._column) for candidate in candidates]
+        for candidate, url in zip(candidates, urls, strict=True):
+            candidate.count(WITHOUT_URL, bool(self._by_url) and not isinstance(url, str))
+        for reason, list_keys, table in self._by_url:
+            keys = [list_keys(url) if isinstance(url, str) else [] for url in urls]
+            hashes = hash_strings(*text_batch([key.encode() for several in keys for key in several]))
+            nearest = np.minimum(np.searchsorted(table.hashes, hashes), len(table.hashes) - 1)
+            hits = iter((table.hashes[nearest] == hashes).tolist())
+            # The list takes one hit for each key, so that `hits` stays in step with the keys of the next document.
+            yield reason, [next(iter([key for key in several if next(hits)]), None) for several in keys]
+        batch = text_batch([candidate.text.decode().casefold().encode() for candidate in candidates if self._words])
+        for reason, table in self._words:
+            spans = find_phrases(*batch, word_classes(), table).tolist()
+            yield reason, [batch.text[start:stop].tobytes().decode() if stop > 0 else None for start, stop in spans]

@@ -1,0 +1,182 @@
+"""Probabilities of labels by a fastText classifier, read from its `.bin` file.
+
+The file is mapped, so that all workers share one copy of its vectors. Sums are float64, so that every processor gives
+the same six digits; fastText sums in float32. Classifiers have softmax and no quantisation, like DCLM's. A text is read
+as one line, as fastText reads it with blanks instead of line feeds.
+"""
+
+import mmap
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import always_inline, compiled, compiled_inner
+from pipeline_assets.corpus.filters.characters import to_int64
+from pipeline_assets.corpus.filters.hashed_words import (
+    NEW_HASH,
+    HashedWords,
+    build_table,
+    extend_hash,
+    find_value,
+    hash_strings,
+)
+from pipeline_assets.corpus.filters.text_batch import text_batch
+from pipeline_assets.spine.errors import InputError
+
+_HEADER = struct.Struct("<14id3i2q")  # magic, version, 12 settings, `t`; numbers of entries, words, labels; two counts
+_MAGIC, _VERSION, _SOFTMAX, _SUPERVISED, _MAX_WORDS = 793712314, 12, 3, 3, 16
+_FNV_START, _FNV_PRIME, _LOW, _SIGN = np.uint64(2166136261), np.uint64(16777619), np.uint64(0xFFFFFFFF), np.uint64(31)
+_SIGNED_BYTE, _SIGNED_HASH, _NGRAM_PRIME = np.uint64(0xFFFFFF00), np.uint64(0xFFFFFFFF00000000), np.uint64(116049371)
+# Hashes of `__label__`, with which labels begin, and of `</s>`, the last word of every text; also its fastText hash.
+_LABEL, _END, _END_STATE = np.uint64(0x7CD68B05C47C1D99), np.uint64(0x7BD4011AD427EA99), np.uint64(0xD79C9359)
+
+
+class Classifier(NamedTuple):
+    """Dictionary, vectors and settings of a classifier.
+
+    Attributes:
+        words: Row of each word in `inputs`.
+        inputs: Vectors of words, then of n-grams by bucket; shape (rows, dimension).
+        outputs: Vectors of labels, shape (labels, dimension).
+        number: Number of words.
+        max_words: Maximum words in an n-gram of words.
+        characters: Minimum and maximum characters in an n-gram inside words; a maximum of 0 uses none.
+    """
+
+    words: HashedWords
+    inputs: NDArray[np.float32]
+    outputs: NDArray[np.float32]
+    number: int
+    max_words: int
+    characters: tuple[int, int]
+
+
+def load_classifier(path: Path) -> tuple[list[str], Classifier]:
+    """Map a classifier; return its labels, too.
+
+    Raises:
+        InputError: The file is not a classifier of the supported form.
+    """
+    try:
+        with open(path, "rb") as file:
+            return _parse(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError, struct.error) as error:
+        what = f"not a fastText classifier of the supported form ({error})"
+        raise InputError(what, path, "save a supervised model with softmax, not quantised, as .bin") from None
+
+
+def _parse(data: mmap.mmap) -> tuple[list[str], Classifier]:
+    header = _HEADER.unpack_from(data)
+    (magic, version, dimension), (max_words, loss, model, buckets, *characters) = header[:3], header[7:13]
+    size, number, labels, _, pruned = header[-5:]
+    if (magic, version, model, loss) != (_MAGIC, _VERSION, _SUPERVISED, _SOFTMAX) or pruned >= 0:
+        raise ValueError("magic number, version, model, loss or pruning differ")
+    at, words = _HEADER.size, list[bytes]()
+    while len(words) < size and (end := data.find(b"\0", at)) >= 0:
+        words.append(data[at:end])
+        at = end + 10  # after the NUL: eight bytes of the word's count, and one of its type
+    inputs, at = _matrix(data, at)
+    outputs, at = _matrix(data, at)
+    shapes = (number + buckets, dimension), (labels, dimension)
+    lacks_ngrams = buckets == 0 and (max_words > 1 or characters[1] > 0)
+    if (inputs.shape, outputs.shape) != shapes or lacks_ngrams or not 0 < max_words <= _MAX_WORDS:
+        raise ValueError("the sizes of its dictionary and matrices differ")
+    hashes = hash_strings(*text_batch(words[:number]))
+    table = build_table(hashes, np.arange(number, dtype=np.int32))
+    vectors = Classifier(table, inputs, outputs, number, max_words, (characters[0], characters[1]))
+    return [word.decode() for word in words[number:]], vectors
+
+
+def _matrix(data: mmap.mmap, at: int) -> tuple[NDArray[np.float32], int]:
+    is_quantised, rows, columns = struct.unpack_from("<?2q", data, at)
+    if is_quantised:
+        raise ValueError("it is quantised")
+    at += 17
+    return np.frombuffer(data, np.float32, rows * columns, at).reshape(rows, columns), at + 4 * rows * columns
+
+
+@always_inline
+def _extend(state: np.uint64, byte: int) -> np.uint64:
+    """Return fastText's hash of a string and one more byte.
+
+    It is FNV-1a with 32 bits, which fastText computes of signed bytes.
+    """
+    return ((state ^ (np.uint64(byte) | (_SIGNED_BYTE if byte >= 0x80 else np.uint64(0)))) * _FNV_PRIME) & _LOW
+
+
+@compiled_inner
+def _add_row(row: int, model: Classifier, hidden: NDArray[np.float64]) -> int:
+    for column in range(len(hidden)):
+        hidden[column] += model.inputs[row, column]
+    return 1
+
+
+@compiled_inner
+def _add_ngram(state: np.uint64, model: Classifier, hidden: NDArray[np.float64]) -> int:
+    bucket = to_int64(state % np.uint64(len(model.inputs) - model.number))
+    return _add_row(model.number + bucket, model, hidden)
+
+
+@compiled_inner
+def _add_characters(word: NDArray[np.uint8], model: Classifier, hidden: NDArray[np.float64]) -> int:
+    """Add the n-grams of characters of `<word>`; return their number.
+
+    A bracket alone is not an n-gram.
+    """
+    added, size = 0, len(word) + 2
+    for start in range(size if model.characters[1] else 0):
+        if 0 < start < size - 1 and word[start - 1] & 0xC0 == 0x80:  # not the first byte of a character
+            continue
+        state, at, characters = _FNV_START, start, 0
+        while at < size and characters < model.characters[1]:
+            state = _extend(state, 0x3C if at == 0 else 0x3E if at == size - 1 else word[at - 1])
+            at += 1
+            if at >= size - 1 or word[at - 1] & 0xC0 != 0x80:  # the character ends here
+                characters += 1
+                if characters >= model.characters[0] and not (characters == 1 and (start == 0 or at == size)):
+                    added += _add_ngram(state, model, hidden)
+    return added
+
+
+@compiled
+def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], model: Classifier) -> NDArray[np.float64]:
+    """Return the probability of each label for each text, shape (texts, labels).
+
+    All are 0 for a text without a known word.
+    """
+    found = np.zeros((len(offsets) - 1, len(model.outputs)))
+    hidden, ngrams = np.empty(model.inputs.shape[1]), np.zeros(_MAX_WORDS, np.uint64)
+    for number in range(len(found)):
+        at, end, is_end, added, words = offsets[number], offsets[number + 1], False, 0, 0
+        hidden[:] = 0
+        while not is_end:
+            start, key, state, is_label = at, NEW_HASH, _FNV_START, False
+            while at < end and text[at] != 0 and text[at] != 0x20 and not 0x09 <= text[at] <= 0x0D:
+                key, state = extend_hash(key, text[at]), _extend(state, text[at])
+                is_label |= key == _LABEL
+                at += 1
+            is_end = start >= end or key == _END
+            if start >= end:
+                key, state = _END, _END_STATE
+            at += 1
+            if is_label or (start == at - 1 and not is_end):
+                continue
+            row = find_value(model.words, key)
+            added += _add_row(row, model, hidden) if row >= 0 else 0
+            added += 0 if is_end else _add_characters(text[start : at - 1], model, hidden)
+            state |= _SIGNED_HASH if state >> _SIGN else np.uint64(0)
+            for size in range(min(words, model.max_words - 1), 0, -1):  # `ngrams` has the last words, 1, 2, … of them
+                ngrams[size] = ngrams[size - 1] * _NGRAM_PRIME + state
+                added += _add_ngram(ngrams[size], model, hidden)
+            ngrams[0] = state
+            words += 1
+        if added:
+            for label in range(len(model.outputs)):
+                for column in range(len(hidden)):
+                    found[number, label] += model.outputs[label, column] * hidden[column] / added
+            found[number] = np.exp(found[number] - found[number].max())
+            found[number] /= found[number].sum()
+    return found

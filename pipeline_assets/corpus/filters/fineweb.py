@@ -1,0 +1,36 @@
+"""Filter by the quality rules that FineWeb adds to those of C4 and Gopher.
+
+Source: Penedo et al. 2024 (FineWeb, arXiv 2406.17557), section 3.5. The measures are those of datatrove's
+FineWebQualityFilter: lines without text do not count; a line is short if it has at most `short_line_characters`;
+the characters of copies of an earlier line are divided by all characters except line feeds. CRLF is a line feed.
+"""
+
+from collections.abc import Iterator
+
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
+from pipeline_assets.corpus.filters.recipe import FineWebQualityRecipe
+
+
+class FineWebFilter(Filter):
+    """Filter by the ends, lengths and copies of lines."""
+
+    def __init__(self, recipe: FineWebQualityRecipe) -> None:
+        self._recipe = recipe
+        self._terminal = frozenset(recipe.terminal_punctuation or "")
+
+    def measure(self, candidate: Candidate) -> Iterator[Measurement]:
+        """Measure the shares of ended lines, short lines and copied characters."""
+        recipe, text = self._recipe, candidate.text.decode().replace("\r\n", "\n")
+        lines = [line for line in text.split("\n") if line and not line.isspace()]
+        number = len(lines) or 1
+        if recipe.min_terminal_lines is not None:
+            share, limit = sum(line[-1] in self._terminal for line in lines) / number, float(recipe.min_terminal_lines)
+            yield Measurement("terminal_lines", share, limit, share < limit)
+        if recipe.max_short_lines is not None:
+            short, limit = recipe.short_line_characters, float(recipe.max_short_lines)
+            share = sum(len(line) <= short for line in lines) / number
+            yield Measurement("short_lines", share, limit, share > limit)
+        if recipe.max_copied_characters is not None:
+            copied, limit = sum(map(len, lines)) - sum(map(len, set(lines))), float(recipe.max_copied_characters)
+            share = copied / (len(text) - text.count("\n") or 1)
+            yield Measurement("copied_characters", share, limit, share > limit)

@@ -1,0 +1,149 @@
+"""Flat tables of hashed words and phrases, for searches in compiled kernels.
+
+A table has 12 bytes per entry, where a set of strings has about 100. Hashes have 64 bits (FNV-1a): a word that is not
+in a table of a million entries is found in it with a chance of 1 in 10**13.
+
+A word is a run of letters, digits, marks and underscores. In scripts without blanks, such as Chinese and Thai, every
+character with its marks is a word, so that a listed word is found inside a run. Anything may separate the words of a
+phrase if they are separated in the list.
+"""
+
+import functools
+import unicodedata
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.compiled import always_inline, compiled, compiled_inner
+from pipeline_assets.corpus.filters.characters import WORD, character_classes, read_character
+
+NEW_HASH, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+_MARK, _ALONE = 256, 512  # class bits, in addition to those of `characters`
+# Blocks of Thai and Lao, Myanmar, Khmer, Japanese, Chinese with its extensions, and half-width kana.
+_WITHOUT_BLANKS = (
+    *((0x0E00, 0x0F00), (0x1000, 0x10A0), (0x1780, 0x1800), (0x3040, 0x3100), (0x31F0, 0x3200)),
+    *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0xFF66, 0xFF9E), (0x20000, 0x40000)),
+)
+
+
+class HashedWords(NamedTuple):
+    """Ascending hashes, and the value of each."""
+
+    hashes: NDArray[np.uint64]
+    values: NDArray[np.int32]
+
+
+def build_table(hashes: NDArray[np.uint64], values: NDArray[np.int32]) -> HashedWords:
+    """Build the table of hashes and values; of equal hashes, the largest value stays."""
+    order = np.argsort(-values, kind="stable")
+    unique, first = np.unique(hashes[order], return_index=True)
+    return HashedWords(unique, values[order][first])
+
+
+@compiled_inner
+def find_value(table: HashedWords, word: np.uint64) -> int:
+    """Return the value of a hash, or -1 if the table does not have it."""
+    low, high = 0, len(table.hashes)
+    while low < high:  # the first hash that is not smaller is in [low, high]
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if table.hashes[middle] < word else (low, middle)
+    is_found = low < len(table.hashes) and table.hashes[low] == word
+    return np.int64(table.values[low]) if is_found else -1  # type: ignore[return-value]
+
+
+@always_inline
+def extend_hash(state: np.uint64, byte: int) -> np.uint64:
+    """Return the hash of a string and one more byte."""
+    return (state ^ np.uint64(byte)) * _PRIME
+
+
+@compiled
+def hash_strings(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the hash of each string of a batch, shape (strings,)."""
+    hashes = np.full(len(offsets) - 1, NEW_HASH, np.uint64)
+    for number in range(len(hashes)):
+        for at in range(offsets[number], offsets[number + 1]):
+            hashes[number] = extend_hash(hashes[number], text[at])
+    return hashes
+
+
+@functools.cache
+def word_classes() -> NDArray[np.uint16]:
+    """Build the table of class bits by code point, with marks as parts of words."""
+    classes = character_classes()
+    classes[[code for code in range(len(classes)) if unicodedata.category(chr(code))[0] == "M"]] |= WORD | _MARK
+    for start, stop in _WITHOUT_BLANKS:
+        block = classes[start:stop]
+        block[block & (WORD | _MARK) == WORD] |= _ALONE
+    return classes
+
+
+@compiled_inner
+def _next_word(text: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
+    """Return start and end of the next word; they are equal if none is left."""
+    bits, width = read_character(text, at, classes)  # eight zeros follow the last text
+    while at < end and not bits & WORD:
+        at += width
+        bits, width = read_character(text, at, classes)
+    start, is_alone = at, bits & _ALONE
+    while at < end:
+        at += width
+        bits, width = read_character(text, at, classes)
+        if not bits & WORD or bits & _ALONE or (is_alone and not bits & _MARK):
+            break
+    return start, min(at, end)
+
+
+@compiled
+def hash_phrases(
+    text: NDArray[np.uint8], offsets: NDArray[np.int64], classes: NDArray[np.uint16]
+) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
+    """Hash the beginnings of each phrase.
+
+    These are its first word, its first two words, and so on.
+
+    Returns the hashes; 1 for each hash of a whole phrase, else 0; and the number of words of each phrase.
+    """
+    hashes, is_whole = np.empty(len(text), np.uint64), np.zeros(len(text), np.int32)
+    words, size = np.zeros(len(offsets) - 1, np.int64), 0
+    for number in range(len(words)):
+        state, end = NEW_HASH, offsets[number + 1]
+        start, stop = _next_word(text, offsets[number], end, classes)
+        while start < stop:
+            for at in range(start, stop):
+                state = extend_hash(state, text[at])
+            hashes[size], last = state, stop
+            start, stop = _next_word(text, stop, end, classes)
+            state = extend_hash(state, start > last)  # no word has the bytes 0 (joined) and 1 (separated)
+            is_whole[size] = start == stop
+            size += 1
+            words[number] += 1
+    return hashes[:size], is_whole[:size], words
+
+
+@compiled
+def find_phrases(
+    text: NDArray[np.uint8], offsets: NDArray[np.int64], classes: NDArray[np.uint16], listed: HashedWords
+) -> NDArray[np.int64]:
+    """Return start and end of the first listed phrase in each text.
+
+    The shape is (texts, 2); both are -1 for a text without one.
+    """
+    found = np.full((len(offsets) - 1, 2), -1, np.int64)
+    for number in range(len(found)):
+        end = offsets[number + 1]
+        first, after = _next_word(text, offsets[number], end, classes)
+        while first < after and found[number, 0] < 0:
+            start, stop, state, value = first, after, NEW_HASH, 0
+            while start < stop and value == 0:  # 0: longer phrases begin with these words
+                for at in range(start, stop):
+                    state = extend_hash(state, text[at])
+                value, last = find_value(listed, state), stop
+                if value > 0:
+                    found[number] = first, stop
+                elif value == 0:
+                    start, stop = _next_word(text, stop, end, classes)
+                    state = extend_hash(state, start > last)
+            first, after = _next_word(text, after, end, classes)
+    return found

@@ -1,0 +1,96 @@
+"""Files that filters read, such as lists and models, pinned by their sha256."""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
+
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.files import file_sha256, read_error_text
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.section import RecipeSection
+
+_FILTER_FILES = "filter_files"  # provenance key: sha256, size and modification time of each file, by path
+
+
+class PinnedFile(RecipeSection):
+    """File that a filter reads.
+
+    Attributes:
+        path: Path, absolute or relative to the data root; not part of `content`, because it changes no byte.
+        sha256: Hash of the file; without it, the error of the build names it.
+    """
+
+    path: str = pydantic.Field("", exclude=True)
+    sha256: Annotated[str, pydantic.Field(pattern="^([0-9a-f]{64})?$")] = ""
+
+
+@dataclass(frozen=True)
+class FilterFiles:
+    """Hashes of the files that filters read, by path.
+
+    Paths are absolute or relative to the data root.
+    """
+
+    hashes: Mapping[str, str]
+
+    @classmethod
+    def from_files(cls, files: Iterable[PinnedFile]) -> "FilterFiles | None":
+        """Return the files of a recipe's filters; None without files."""
+        hashes = {file.path: file.sha256 for file in files}
+        return cls(hashes) if hashes else None
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest, root: Path) -> "FilterFiles | None":
+        """Return the files, by absolute path, of a filtered corpus; None without files."""
+        files = manifest.provenance.get(_FILTER_FILES)
+        return cls({str(root / path): sha256 for path, (sha256, *_) in files.items()}) if files else None
+
+    def provenance(self, root: Path) -> dict[str, Any]:
+        """Return hashes, sizes and times of the files for a manifest."""
+        return {_FILTER_FILES: {path: _status(root / path, sha256) for path, sha256 in self.hashes.items()}}
+
+    def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
+        """Describe a file whose content is not the pinned one.
+
+        A missing file is not needed. A file is hashed only if its size or time differs from the manifest.
+        """
+        recorded = manifest.provenance.get(_FILTER_FILES, {}).values()
+        for path, sha256 in self.hashes.items():
+            with contextlib.suppress(OSError):
+                is_recorded = _status(root / path, sha256) in recorded
+                if not is_recorded and (actual := file_sha256(root / path)) != sha256:
+                    return f"{path} changed: its sha256 is {actual}, the recipe pins {sha256}"
+        return None
+
+    def resolve(self, content: Mapping[str, Any], root: Path) -> dict[str, Any]:
+        """Return the content of filters with absolute paths, after comparing all hashes.
+
+        Raises:
+            InputError: A file cannot be read, or its hash is not the pinned one.
+        """
+        for path, sha256 in self.hashes.items():
+            try:
+                actual = file_sha256(root / path)
+            except OSError as error:
+                fix = "restore the file, or correct its `path` in the recipe"
+                raise InputError(f"a file of the filters {read_error_text(error)}", root / path, fix) from None
+            if not sha256:
+                raise InputError("the recipe does not pin the file", root / path, f"write `sha256: {actual}`")
+            if actual != sha256:
+                fix = "restore the file, or pin the hash of the intended file"
+                raise InputError(f"sha256 is {actual}, the recipe pins {sha256}", root / path, fix)
+        return _with_paths(content, {sha256: str((root / path).absolute()) for path, sha256 in self.hashes.items()})
+
+
+def _status(path: Path, sha256: str) -> list[str | int]:
+    status = path.stat()
+    return [sha256, status.st_size, status.st_mtime_ns]
+
+
+def _with_paths(section: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
+    filled = {key: _with_paths(value, paths) if isinstance(value, Mapping) else value for key, value in section.items()}
+    return filled | {"path": paths[section["sha256"]]} if "sha256" in filled else filled

@@ -1,0 +1,45 @@
+"""Filter by the score of a fastText classifier, which it adds to each document."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline_assets.corpus.filters.classifier import label_probabilities, load_classifier
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
+from pipeline_assets.corpus.filters.recipe import ScoreRecipe
+from pipeline_assets.corpus.filters.text_batch import text_batch
+from pipeline_assets.spine.errors import UsageError
+
+_DIGITS = 6
+
+
+class ScoreFilter(Filter):
+    """Filter by the probability of one label."""
+
+    def __init__(self, recipe: ScoreRecipe) -> None:
+        labels, self._vectors = load_classifier(Path(recipe.model.path))
+        if recipe.label not in labels:
+            known = ", ".join(labels[:5])
+            raise UsageError(f"the classifier has no label {recipe.label}", recipe.model.path, f"choose one of {known}")
+        self._label, self._column = labels.index(recipe.label), recipe.column
+        self._min_score = None if recipe.min_score is None else float(recipe.min_score)
+
+    def apply(self, candidates: Sequence[Candidate]) -> None:
+        """Add the score to each document, and drop those below the minimum."""
+        batch = text_batch([candidate.text for candidate in candidates])
+        scores = label_probabilities(*batch, self._vectors)[:, self._label].tolist()
+        for candidate, score in zip(candidates, scores, strict=True):
+            if self._column in candidate.meta:
+                what, fix = f"the source has a column `{self._column}`", "choose another name for the score's column"
+                raise UsageError(what, "filter `score`", fix)
+            candidate.scores[self._column] = round(score, _DIGITS)
+            if (measured := self._measure(candidate)).is_failed:
+                candidate.fail(measured)
+
+    def measure(self, candidate: Candidate) -> list[Measurement]:
+        """Return the score of a document, and add it to the document."""
+        self.apply([candidate])
+        return [self._measure(candidate)]
+
+    def _measure(self, candidate: Candidate) -> Measurement:
+        score, limit = candidate.scores[self._column], self._min_score
+        return Measurement(f"score:{self._column}", score, limit, limit is not None and score < limit)

@@ -1,0 +1,134 @@
+"""Scores are those of fastText, for any text, and a broken file is refused in a line."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from classifiers import train
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from refusals import refusal
+
+from pipeline_assets.corpus.filters.classifier import Classifier, label_probabilities, load_classifier
+from pipeline_assets.corpus.filters.filter import Candidate
+from pipeline_assets.corpus.filters.recipe import FilterRecipe
+from pipeline_assets.corpus.filters.text_batch import text_batch
+from pipeline_assets.corpus.filters.verdict import apply_filters, evaluate
+from pipeline_assets.spine.errors import UsageError
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "words": {},
+    "word n-grams": {"wordNgrams": 2, "bucket": 5000},
+    "long n-grams": {"wordNgrams": 5, "bucket": 77},
+    "characters": {"minn": 1, "maxn": 4, "bucket": 500},
+    "rare words": {"minCount": 60, "minn": 2, "maxn": 3, "wordNgrams": 3, "bucket": 99},
+    "no words": {"minCount": 1000},
+}
+WORDS = ["the", "quick", "кот", "naïve", "日本語", "pills", "buy", "new", "é", "😀", "<", ">", "x" * 40]
+ODD = ["__label__hq", "__label__", "__label__new", "_", "</s>", "</s", "\0", "\v", "\f", "\t", "\u00a0", "\u2028"]
+texts = st.lists(st.sampled_from([*WORDS * 3, *ODD]), max_size=30).map(" ".join) | st.text(
+    st.characters(codec="utf-8", exclude_characters="\n"), max_size=40
+)
+Trained = tuple[Any, list[str], Classifier]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
+    folder = tmp_path_factory.mktemp("classifiers")
+    models = {name: train(folder / f"{name}.bin", **settings) for name, settings in SETTINGS.items()}
+    return {name: (model, *load_classifier(folder / f"{name}.bin")) for name, model in models.items()}
+
+
+def fasttext_probabilities(model: Any, text: str) -> dict[str, float]:
+    """The probability of each label; fastText adds 0.00001 to each, and gives none without a known word."""
+    return {label: score - 1e-5 for score, label in model.f.predict(text + "\n", -1, 0.0, "strict")}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@settings(max_examples=150, deadline=None)
+@given(batch=st.lists(texts, min_size=1, max_size=4))
+def test_probabilities_are_those_of_fasttext(name: str, batch: list[str], trained: dict[str, Trained]) -> None:
+    model, labels, classifier = trained[name]
+
+    found = label_probabilities(*text_batch([text.encode() for text in batch]), classifier)
+
+    assert labels == model.labels
+    for text, probabilities in zip(batch, found.tolist(), strict=True):
+        expected = fasttext_probabilities(model, text)
+        assert probabilities == pytest.approx([expected.get(label, 0.0) for label in labels], abs=1e-5)
+
+
+def test_good_and_bad_texts_have_far_scores_and_line_feeds_are_blanks(trained: dict[str, Trained]) -> None:
+    model, labels, classifier = trained["word n-grams"]
+    good, bad = "the quick brown fox\nexplains\r\na theorem", "buy now cheap pills"
+
+    found = label_probabilities(*text_batch([good.encode(), bad.encode()]), classifier)[:, labels.index("__label__hq")]
+
+    assert found[0] == pytest.approx(fasttext_probabilities(model, good.replace("\n", " "))["__label__hq"], abs=1e-5)
+    assert found[0] > 0.9 and found[1] < 0.1
+
+
+@pytest.fixture
+def score(tmp_path: Path) -> dict[str, Any]:
+    train(tmp_path / "hq.bin", wordNgrams=2, bucket=1000)
+    model = {"path": str(tmp_path / "hq.bin"), "sha256": "0" * 64}
+    return {"model": model, "label": "__label__hq", "column": "quality", "min_score": "0.5"}
+
+
+def test_a_document_below_the_minimum_is_dropped_with_its_score_and_every_score_is_kept(score: dict[str, Any]) -> None:
+    candidates = [Candidate(text, {}) for text in (b"the quick brown fox", b"buy cheap pills now")]
+
+    apply_filters(candidates, FilterRecipe.model_validate({"score": score}))
+
+    good, bad = candidates
+    assert good.failure is None and 0.5 < good.scores["quality"] < 1
+    assert str(bad.failure) == f"score:quality {bad.scores['quality']:.3g} < 0.5"
+    assert bad.scores["quality"] == round(bad.scores["quality"], 6) < 0.5
+    alone = evaluate("buy cheap pills now", {}, FilterRecipe.model_validate({"score": score}))
+    assert (alone.reason, alone.measurements[0].value) == ("score:quality", bad.scores["quality"])
+
+
+def test_a_column_of_the_source_is_not_overwritten(score: dict[str, Any]) -> None:
+    recipe = FilterRecipe.model_validate({"score": score})
+
+    assert refusal(lambda: evaluate("the fox", {"quality": 3}, recipe), UsageError) == (
+        "filter `score`: the source has a column `quality`; choose another name for the score's column"
+    )
+
+
+def test_a_label_that_the_classifier_does_not_have_is_refused(score: dict[str, Any]) -> None:
+    recipe = FilterRecipe.model_validate({"score": score | {"label": "hq"}})
+
+    line = refusal(lambda: evaluate("the fox", {}, recipe), UsageError)
+
+    assert "hq.bin: the classifier has no label hq; choose one of __label__" in line
+
+
+@pytest.mark.parametrize("size", [0, 1, 60, 100, 5000, -4, -1])
+def test_a_file_that_is_cut_off_is_no_classifier(size: int, score: dict[str, Any]) -> None:
+    path = Path(score["model"]["path"])
+    path.write_bytes(path.read_bytes()[:size])
+
+    line = refusal(lambda: load_classifier(path))
+
+    assert line.startswith(f"{path}: not a fastText classifier of the supported form (")
+    assert line.endswith("); save a supervised model with softmax, not quantised, as .bin")
+
+
+@pytest.mark.parametrize(("place", "number"), [(0, 7), (4, 11), (8, 9), (28, 40), (32, 1), (36, 1), (40, 0), (88, 5)])
+def test_a_header_of_another_kind_of_model_is_refused(place: int, number: int, score: dict[str, Any]) -> None:
+    path = Path(score["model"]["path"])
+    data = bytearray(path.read_bytes())
+    data[place : place + 4] = struct.pack("<i", number)
+    path.write_bytes(data)
+
+    assert "not a fastText classifier of the supported form" in refusal(lambda: load_classifier(path))
+
+
+def test_a_quantised_model_is_refused(tmp_path: Path) -> None:
+    model = train(tmp_path / "big.bin", minn=2, maxn=3, bucket=2000, dim=16)
+    model.quantize(str(tmp_path / "big.txt"), retrain=False)
+    model.save_model(str(tmp_path / "big.ftz"))
+
+    assert "(it is quantised)" in refusal(lambda: load_classifier(tmp_path / "big.ftz"))

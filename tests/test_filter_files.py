@@ -1,0 +1,162 @@
+"""Files of filters are pinned: a changed one is found, a wrong one is named, and paths change no byte."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from classifiers import train
+from refusals import refusal
+from stage_a_build import INLINE, build, digests, local_source, recipe_of
+
+from pipeline_assets.corpus.filters.verdict import read_dropped
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.pages import REPORT_JSON
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.systems.stage_a import StageARecipe
+
+ROWS = [
+    {"text": "the quick brown fox", "url": "http://good.org/a", "key": "a"},
+    {"text": "the quick brown fox again", "url": "http://x.bad.org/b", "key": "b"},
+    {"text": "buy cheap pills", "url": "http://good.org/c", "key": "c"},
+    {"text": "the fox says worse words", "url": "http://good.org/d", "key": "d"},
+    {"text": "the quick theorem", "key": "e"},
+]
+FILTERED = "stage_a/filtered/notes"
+Make = Callable[..., StageARecipe]
+
+
+def pinned(path: Path, root: Path) -> dict[str, str]:
+    return {"path": str(path.relative_to(root)), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data root with a list of each kind and a classifier."""
+    root = tmp_path / "data"
+    (root / "lists").mkdir(parents=True)
+    (root / "lists/domains").write_text("bad.org\n", encoding="utf-8")
+    (root / "lists/words").write_text("worse words\n", encoding="utf-8")
+    train(root / "hq.bin", wordNgrams=2, bucket=1000)
+    return root
+
+
+@pytest.fixture
+def recipe(root: Path, tmp_path: Path) -> Make:
+    def make(words: str = "lists/words", **changes: Any) -> StageARecipe:
+        lists = {"domains": {"spam": "lists/domains"}, "words": {"rude": words}}
+        blocklist = {
+            kind: {name: pinned(root / path, root) for name, path in files.items()} for kind, files in lists.items()
+        }
+        model = pinned(root / "hq.bin", root)
+        score = {"model": model, "label": "__label__hq", "column": "quality", "min_score": "0.5"}
+        filters = {"blocklist": blocklist, "score": score} | changes
+        return recipe_of(local_source(tmp_path, "notes", ROWS, filters=filters))
+
+    return make
+
+
+def test_documents_have_their_score_and_dropped_ones_their_list(recipe: Make, root: Path) -> None:
+    built = build(recipe(), root)
+
+    filtered = built[FILTERED]
+    lines = b"".join(read_line_blocks(filtered.path("shards/00000.jsonl.zst"))).splitlines()
+    kept = {row["doc_id"]: json.loads(row["meta"]["extra"])["quality"] for row in map(json.loads, lines)}
+    dropped = {line.doc_id: (line.reason, line.value, line.threshold) for line in read_dropped(filtered)}
+    counts = filtered.manifest.identity.counts
+    assert kept.keys() == {"a", "e"} and all(0.5 < score < 1 for score in kept.values())
+    low = dropped.pop("c")
+    assert (low[0], low[2]) == ("score:quality", 0.5) and isinstance(low[1], float) and low[1] < 0.5
+    assert dropped == {
+        "b": ("blocklist_domain:spam", "bad.org", None),
+        "d": ("blocklist_word:rude", "worse words", None),
+    }
+    assert (counts["without_url"], sum(counts["scored"]["quality"]), len(counts["scored"]["quality"])) == (1, 3, 20)
+    scores = json.loads(built["stage_a/report"].path(REPORT_JSON).read_text(encoding="utf-8"))["scores"]["notes"]
+    assert (scores["min_score"], scores["kept_share"]) == ("0.5", 2 / 3)
+    assert scores["from"]["0.00"] == {"documents": 3, "share": 1.0}
+    assert scores["from"]["0.50"] == {"documents": 2, "share": 2 / 3}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers_writes_the_same_bytes(workers: int, recipe: Make, root: Path, tmp_path: Path) -> None:
+    inline = digests(build(recipe(), root, engine=INLINE))
+
+    (tmp_path / "other/lists").mkdir(parents=True)
+    for name in ("hq.bin", "lists/domains", "lists/words"):
+        os.link(root / name, tmp_path / "other" / name)
+    assert digests(build(recipe(), tmp_path / "other", engine=RunSettings(workers))) == inline
+
+
+def test_a_changed_file_makes_stale_and_its_old_content_makes_current(recipe: Make, root: Path) -> None:
+    made = recipe()
+    build(made, root)
+    target, words = made.target("stage_a/filtered", "notes"), root / "lists/words"
+    expected, changed = hashlib.sha256(b"worse words\n").hexdigest(), hashlib.sha256(b"other words\n").hexdigest()
+
+    words.write_text("other words\n", encoding="utf-8")
+
+    reason = f"lists/words changed: its sha256 is {changed}, the recipe pins {expected}"
+    fix = "restore the file, or pin the hash of the intended file"
+    assert target.state(root) == ("stale", reason)
+    assert refusal(lambda: made.check_local_files(root)) == (
+        f"{words}: sha256 is {changed}, the recipe pins {expected}; {fix}"
+    )
+    words.write_text("worse words\n", encoding="utf-8")
+    assert target.state(root)[0] == "current"
+    words.unlink()
+    assert target.state(root)[0] == "current"
+
+
+def test_a_missing_file_is_named_before_anything_is_built(recipe: Make, root: Path) -> None:
+    made = recipe()
+    (root / "hq.bin").unlink()
+
+    assert refusal(lambda: made.check_local_files(root)) == (
+        f"{root}/hq.bin: a file of the filters cannot be read (No such file or directory); "
+        "restore the file, or correct its `path` in the recipe"
+    )
+
+
+def test_a_path_changes_no_digest_and_makes_nothing_stale(recipe: Make, root: Path) -> None:
+    built = build(recipe(), root)
+    (root / "lists/words").rename(root / "lists/moved")
+
+    target = recipe("lists/moved").target("stage_a/filtered", "notes")
+
+    assert target.state(root) == ("current", built[FILTERED].manifest.digest)
+
+
+def test_a_file_without_a_hash_is_told_its_hash(root: Path, tmp_path: Path) -> None:
+    filters = {"blocklist": {"domains": {"spam": {"path": "lists/domains"}}}}
+    made = recipe_of(local_source(tmp_path, "notes", ROWS, filters=filters))
+
+    assert refusal(lambda: made.check_local_files(root)) == (
+        f"{root}/lists/domains: the recipe does not pin the file; "
+        "write `sha256: 878953d87250a927f2963d9ac931af414ec7fee67fb28ffabeb0da95fc695a21`"
+    )
+
+
+def test_lists_that_can_check_no_document_stop_the_build(recipe: Make, root: Path) -> None:
+    domains = {"spam": pinned(root / "lists/domains", root)}
+
+    made = recipe(score=None, blocklist={"domains": domains, "url_column": "adress"})
+
+    assert refusal(lambda: build(made, root), UsageError) == (
+        "mixed/notes: no kept document has a URL in the column `adress`; "
+        "correct `blocklist.url_column`, or remove the lists of domains and URLs"
+    )
+
+
+@pytest.mark.slow
+def test_a_rebuild_from_the_manifest_is_equal(recipe: Make, root: Path, corpusmill: Callable[..., Any]) -> None:
+    build(recipe(), root)
+
+    result = corpusmill("rebuild", root / "stage_a/mixed/filtered/notes")
+
+    assert (result.returncode, result.stderr.count("Traceback")) == (0, 0)
+    assert "identical" in result.stdout
