@@ -142,6 +142,7 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
         "b.txt": b"A text.",
         "c.csv": b"id,text\n1,A row.\n",
         "chat.jsonl": json.dumps({"id": "1", "messages": turns}).encode(),
+        "broken.docx": b"PK",
         "empty.md": b"",
         "latin.txt": "é".encode("latin-1"),
         "nested.jsonl": b'{"id": "a name", "doc": {"body": {"text": "Deep."}}}',
@@ -158,6 +159,7 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
 
     chat = f"corpusmill nemotron normalize --dataset {folder} --split chat --domain chat_if --out-dir data"
     assert made.stderr.replace(f"{folder}: ", "").splitlines() == [
+        "left out: broken.docx (not_docx: BadZipFile)",
         f"left out: chat.jsonl (conversations in `messages`; read them with: {chat})",
         "left out: empty.md (empty)",
         "left out: latin.txt (not UTF-8; convert it, such as: iconv -f WINDOWS-1252 -t UTF-8)",

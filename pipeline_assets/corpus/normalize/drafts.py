@@ -136,7 +136,7 @@ def _draft_local(
     for number, (column, own) in enumerate(by_column.items()):
         slug = re.sub(r"[^a-z0-9_]+", "-", column.lower()).strip("-")
         content: dict[str, Any] = {"kind": "local", "source": name if number == 0 else f"{name}-{slug}"}
-        content |= {"path": str(folder.path), **_selection(folder, own, left_out)}
+        content |= {"path": str(folder.path), **_selection(folder, own)}
         notes = {"files": _file_summary(own)}
         if column in columns:
             content["columns"] = {"text": column}
@@ -188,11 +188,10 @@ def _is_conversation(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(turn, dict) and "role" in turn for turn in value)
 
 
-def _selection(folder: SourceFolder, own: Sequence[SourceFile], left_out: LeftOut) -> dict[str, list[str]]:
+def _selection(folder: SourceFolder, own: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Return patterns `files`, and `exclude` if necessary, that match only the files `own` in a folder.
 
-    For a whole folder, each pattern is a suffix. If patterns also match files of other sources, or more files to leave
-    out than to read, the patterns are the file names.
+    For a whole folder, each pattern is a suffix. If these match more other files, the patterns are the file names.
     """
     names = {file.name for file in own}
     patterns = list(folder.patterns)
@@ -202,7 +201,7 @@ def _selection(folder: SourceFolder, own: Sequence[SourceFile], left_out: LeftOu
         ends = {base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases}
         patterns = [f"**/*{end}" for end in sorted(ends)]
     others = {file.name for file in SourceFolder(folder.path, tuple(patterns)).files()} - names
-    if len(others) > len(names) or not others <= set(itertools.chain.from_iterable(left_out.values())):
+    if len(others) >= len(names):
         return {"files": [glob.escape(file.name) for file in own]}
     excluded = [glob.escape(name) for name in sorted(others)]
     return {"files": patterns} | ({"exclude": excluded} if excluded else {})

@@ -5,10 +5,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
+from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.readers.source_formats import detect_format, without_compression
-from pipeline_assets.corpus.readers.whole_files import extractor_versions
+from pipeline_assets.corpus.readers.whole_files import WHOLE_FILES, extractor_versions, whole_file_rows
 from pipeline_assets.spine.files import file_sha256
 
 _HEAD_BYTES = 1 << 16
@@ -35,7 +36,8 @@ def describe(left_out: LeftOut) -> list[str]:
 def unreadable_reason(file: SourceFile) -> str | None:
     """Return why a file cannot be read by its format; None if it seems readable.
 
-    The first 64 KiB are examined. Raise UsageError if the format needs a package that is not installed.
+    The first 64 KiB are examined; files that are one document are read if they are smaller. Raise UsageError if the
+    format needs a package that is not installed.
     """
     with open_source(file) as opened:
         head = next(read_blocks(opened, file), b"")[:_HEAD_BYTES] if file.bytes else b""
@@ -43,6 +45,9 @@ def unreadable_reason(file: SourceFile) -> str | None:
     extractor_versions([format_])
     if not head:
         return "empty"
+    if format_ in WHOLE_FILES and file.bytes <= _HEAD_BYTES:
+        [(_, row)] = whole_file_rows(file, format_)
+        return f"{row.reason}: {row.detail}" if isinstance(row, Fault) else None
     encoding = None
     if format_ not in ("parquet", "html", "docx", "pdf"):
         try:

@@ -125,7 +125,7 @@ class StackExchangeSource(FilesSection, SiteRecipe):
 
 
 class LocalSource(FilesSection, LocalRecipe):
-    """Files of JSON lines, Parquet or text, and their licence files."""
+    """Files of rows or texts in many formats, and their licence files."""
 
     kind: Literal["local"]
     source: Annotated[Name, Option("Name of the source.")]

@@ -39,6 +39,7 @@ def _pdf_row(content: bytes) -> dict[str, Any] | Fault:
 
 
 _READERS: dict[str, Reader] = {"html": html_row, "notebook": notebook_row, "docx": _docx_row, "pdf": _pdf_row}
+WHOLE_FILES = frozenset(_READERS)
 _PACKAGES = {"html": ["selectolax"], "docx": ["mammoth", "selectolax"], "pdf": ["pypdf"]}
 
 

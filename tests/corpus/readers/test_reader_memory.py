@@ -78,6 +78,10 @@ def lines(mb: int) -> bytes:
     return b"".join(json.dumps({"text": text, "n": 5}).encode() + b"\n" for text in texts(mb))
 
 
+def csv_rows(mb: int) -> bytes:
+    return b"text,n\n" + b"".join(f'"{text[:99]}\n""{text[99:]}""",5\n'.encode() for text in texts(mb))
+
+
 def parquet(path: Path, mb: int) -> None:
     table = pa.table({"text": list(texts(mb))})
     pq.write_table(table, path, row_group_size=500, compression="zstd")
@@ -112,6 +116,8 @@ WRITE: dict[str, Callable[[Path, int], object]] = {
     "hub.json.gz": lambda path, mb: path.write_bytes(gzip.compress(lines(mb), 1)),
     "hub.jsonl.zst": lambda path, mb: path.write_bytes(zstandard.compress(lines(mb))),
     "rows.parquet": parquet,
+    "rows.csv": lambda path, mb: path.write_bytes(csv_rows(mb)),
+    "array.json": lambda path, mb: path.write_bytes(b"[" + lines(mb).rstrip().replace(b"\n", b",\n") + b"]"),
     "paragraphs.txt": lambda path, mb: path.write_bytes("\n\n".join(texts(mb)).encode()),
     "wiki_00": lambda path, mb: path.write_bytes(wikipedia(mb)),
     "Posts.xml": site,
