@@ -59,7 +59,7 @@ COMMANDS = {
         "stage-a ingest-manifest": "Normalise every source of a recipe.",
         "stage-a ingest-wikipedia": "Read the output of wikiextractor: <doc> elements or JSON lines.",
         "stage-a ingest-stackexchange": "Read Posts.xml files or .7z dumps; each site is one source.",
-        "stage-a normalize": "Read local files: .jsonl, .parquet, .txt, compressed or not.",
+        "stage-a normalize": "Read local files of rows or texts, compressed or not.",
         "stage-a filter": "Filter the sources normalised in the same --out-dir.",
     },
     "commands.corpora": {

@@ -153,7 +153,7 @@ def ingest_stackexchange(
 
 
 def normalize(input: Inputs, keys: Annotated[Content, Section(LocalSource)], build: Build) -> None:
-    """Read local files: .jsonl, .parquet, .txt, compressed or not.
+    """Read local files of rows or texts, compressed or not.
 
     Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes
     """

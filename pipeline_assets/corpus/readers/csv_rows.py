@@ -30,7 +30,8 @@ def csv_table(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     The delimiter is the comma, semicolon, tab or bar that is most frequent in the first line. Blank lines are skipped.
     A column without a name is called `column_N`. InputError is raised for a header that cannot be read.
     """
-    source = (line for line in lines(ByteRange(file)))
+    csv.field_size_limit(_MAX_ROW_BYTES)
+    source = lines(ByteRange(file))
     first = next((line for line in source if line[1].strip()), None)
     if first is None:
         return [], iter(())

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,26 @@ def test_rows_become_documents_in_the_order_of_files_and_lines(normalized: Norma
 
     assert [one["text"] for one in documents_of(found)] == [row["text"] for row in rows]
     assert documents_of(found)[3]["doc_id"] == "12c03bfbedbd16926236f4e6a5a211f2e548d0c2a6aa8b6b6194cebd1789412c"
+
+
+def test_a_mixed_folder_is_one_source_and_its_digest_covers_the_extracting_packages(
+    normalized: Normalized, documents_of: Read
+) -> None:
+    cells = {"cells": [{"cell_type": "markdown", "source": "A notebook."}]}
+    files = {
+        "a.csv": 'text,n\n"A row\nof two lines.",1\nA bad row.\n',
+        "b.html": "<title>Page</title><p>A page.</p>",
+        "c.ipynb": json.dumps(cells),
+        "d.json": json.dumps([{"text": "An element."}, {"text": "Another."}], indent=1),
+        "e.html": "<p> </p>",
+    }
+
+    found = normalized("notes", files, columns=COLUMNS, max_reject_fraction=0.2)
+
+    texts = ["A row\nof two lines.", "A page.", "A notebook.", "An element.", "Another."]
+    assert [one["text"] for one in documents_of(found)] == texts
+    assert ledger(found) == {"in": 7, "out": 5, "dropped": {}, "rejected": {"empty_text": 1, "wrong_columns": 1}}
+    assert found.manifest.identity.decisions == {"extractors": {"selectolax": metadata.version("selectolax")}}
 
 
 def test_a_file_is_cut_into_the_same_documents_whatever_the_size_of_shards(

@@ -58,7 +58,7 @@ def test_a_bad_row_is_a_reject_and_the_next_line_begins_a_row(source: Source) ->
     lines = [
         b"text,n\n",
         b'"an open quote,1\n',
-        b"One.,2\n",
+        b'One 5" pipe.,2\n',
         b'"Two\nlines.",3\n',
         b"one field\n",
         b"three,fie,lds\n",
@@ -70,13 +70,13 @@ def test_a_bad_row_is_a_reject_and_the_next_line_begins_a_row(source: Source) ->
 
     assert read(source(b"".join(lines), "a.csv")) == [
         (7, "not_csv", "unexpected end of data"),
-        "One.",
+        'One 5" pipe.',
         "Two\nlines.",
-        (46, "wrong_columns", "fields: 1, columns: 2"),
-        (56, "wrong_columns", "fields: 3, columns: 2"),
-        (70, "invalid_utf8", "invalid start byte at byte 0"),
-        (76, "empty_text", ""),
-        (79, "not_csv", "unexpected end of data"),
+        (54, "wrong_columns", "fields: 1, columns: 2"),
+        (64, "wrong_columns", "fields: 3, columns: 2"),
+        (78, "invalid_utf8", "invalid start byte at byte 0"),
+        (84, "empty_text", ""),
+        (87, "not_csv", "unexpected end of data"),
     ]
 
 
@@ -124,6 +124,12 @@ def test_a_header_that_names_no_columns_stops_the_plan(
     file = source(content, "a.csv")
 
     assert refusal(lambda: plan_local([file], RECIPE, 10), error).startswith(f"{file.path}: {message}")
+
+
+def test_a_field_may_be_long(source: Source) -> None:
+    text = "A line.\n" * 30_000
+
+    assert read(source(f'text\n"{text}"\n', "a.csv")) == [text]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"text\n"])
