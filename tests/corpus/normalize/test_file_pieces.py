@@ -59,7 +59,7 @@ def test_a_mixed_folder_is_one_source_and_its_digest_covers_the_extracting_packa
         "e.html": "<p> </p>",
     }
 
-    found = normalized("notes", files, columns=COLUMNS, max_reject_fraction=0.2)
+    found = normalized("notes", files, files=["*"], columns=COLUMNS, max_reject_fraction=0.2)
 
     texts = ["A row\nof two lines.", "A page.", "A notebook.", "An element.", "Another."]
     assert [one["text"] for one in documents_of(found)] == texts
