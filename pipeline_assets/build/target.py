@@ -74,10 +74,12 @@ class Planner:
     Attributes:
         list_files: Lists the external files that a build needs; by default none, as for builds from artifacts.
         plan_tokens: Returns the planned number of tokens of a recipe, or None if the recipe sets no number.
+        describe: Returns a line about limits in a recipe; empty if it sets none.
     """
 
     list_files: Callable[["Target", Run], Listing] = lambda target, run: Listing()
     plan_tokens: Callable[[Mapping[str, Any]], Forecast | None] = lambda recipe: None
+    describe: Callable[[Mapping[str, Any]], str] = lambda recipe: ""
 
     def figures(self, target: "Target", listed: Inputs) -> dict[str, Forecast]:
         """Return numbers by name that a target's recipe and its external files state."""

@@ -146,6 +146,8 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
         reason = f"  ({status.reason})" if status.reason and status.sealed != "missing" else ""
         more = f", and {len(waiting) - _MAX_LISTED:,} more to build" if number == _MAX_LISTED < len(waiting) else ""
         yield f"{_INDENT}{status.condition}  {status.target.folder}{reason}{more}"
+    lines = (entry.status.target.kind.planner.describe(entry.status.target.recipe) for entry in waiting)
+    yield from (f"{_INDENT}{line}" for line in dict.fromkeys(lines) if line)
     if any(entry.needs_replace for entry in waiting):
         yield f"{_INDENT}`run` needs --replace, or a new name in the recipe; until the seal, both versions are on disk"
     for entry in waiting[:_MAX_LISTED]:

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.nemotron.dataset_section import DatasetSection
 from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, take_inventory
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
-from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe, SealedPools
+from pipeline_assets.corpus.nemotron.pools_recipe import POOLS_STAGE, PoolsRecipe, SealedPools, describe_quotas
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe, rows_recipe
 from pipeline_assets.corpus.nemotron.splits import dataset_of_partition, partition_key
 from pipeline_assets.corpus.normalize.sources import check_folders
@@ -196,8 +196,7 @@ RAW = Kind(
 
 
 def _take_inventory(job: Job) -> BuildResult:
-    [raw], [pin] = job.target.upstream, job.upstream
-    max_rows = job.recipe["max_rows"]
+    [raw], [pin], max_rows = job.target.upstream, job.upstream, job.recipe["max_rows"]
     with split_pin.split_files(raw, job.run, job.staging, max_rows) as files:
         return take_inventory(job.staging, files, pin.manifest.identity, max_rows, job.run.settings)
 
@@ -341,6 +340,7 @@ CANDIDATE_POOLS = Kind(
     formats=frozenset({"parquet"}),
     labels=(CARD,),
     rows=conversations.CandidateRows,
+    planner=Planner(describe=describe_quotas),
     checks=(FILES, LEDGER, artifact_check(row_checks.pools_have_rows, is_blocking=False)),
 )
 

@@ -67,7 +67,7 @@ class PoolSummary(msgspec.Struct, frozen=True):
 class PoolsSummary(msgspec.Struct, frozen=True):
     """Summary of the pools of one dataset, or of all datasets.
 
-    The last three attributes are empty in the summary of all datasets.
+    The last four attributes are empty in the summary of all datasets.
 
     Attributes:
         rows: Number of rows in at least one pool. A row in several pools is counted once, and so are its tokens.
@@ -75,6 +75,7 @@ class PoolsSummary(msgspec.Struct, frozen=True):
         left_out: Pools without rows because no row of the dataset can be in them, with the reason.
         empty: Other pools without rows; for each condition of a pool, the number of rows that meet it.
         correctness_gap: Number, correctness and examples of the rows with a correctness that are in no pool.
+        quotas: Candidates and rows of each pool with a quota, in total and by stratum; unset without quotas.
     """
 
     rows: int
@@ -85,6 +86,7 @@ class PoolsSummary(msgspec.Struct, frozen=True):
     left_out: dict[str, str] = {}
     empty: dict[str, dict[str, int]] = {}
     correctness_gap: dict[str, Any] = {}
+    quotas: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PoolReport(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, 
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
 from pipeline_assets.corpus.licences import tag_or_unknown
 from pipeline_assets.corpus.nemotron.pool_card import write_pool_card
+from pipeline_assets.corpus.nemotron.pool_quotas import Limits, find_limits, is_selected
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, matching_rows, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
@@ -75,13 +76,16 @@ def build_pools(
     for (split, _), receipt in zip(files, receipts, strict=True):
         spilled[split] += [staging.path(file.path) for file in receipt.files]
     counts, gap = Counter(total_counts(receipts)), _merge_gaps(receipt.notes for receipt in receipts)
+    limits, quotas = find_limits(spilled, pools, recipe, _CHOSEN)
+    write = functools.partial(write_pools, pools=pools, recipe=recipe, limits=limits)
     tasks = [
-        Task(f"{split}-{bucket:05d}", 0, functools.partial(write_pools, split, bucket, buckets[split], paths, pools))
+        Task(f"{split}-{bucket:05d}", 0, functools.partial(write, split, bucket, buckets[split], paths))
         for split, paths in spilled.items()
         for bucket in range(buckets[split] if paths else 0)
     ]
-    written = [file for receipt in run("pools", tasks, staging) for file in receipt.files]
-    written.sort(key=lambda file: file.path)
+    receipts = list(run("pools", tasks, staging))
+    written = sorted((file for receipt in receipts for file in receipt.files), key=lambda file: file.path)
+    counts.update(total_counts(receipts))  # negative for rows that quotas drop
     rows: Counter[str] = Counter()
     for file in written:
         rows[pool_purpose(file.path)] += file.rows
@@ -98,6 +102,7 @@ def build_pools(
             "left_out": {name: why for name, why in empty.items() if isinstance(why, str)},
             "empty": {name: why for name, why in empty.items() if not isinstance(why, str)},
             **({"correctness_gap": gap} if gap else {}),
+            **({"quotas": quotas} if quotas else {}),
         },
         page=functools.partial(write_pool_card, files=written),
     )
@@ -255,29 +260,38 @@ def write_pools(
     bucket: int,
     buckets: int,
     paths: Sequence[Path],
-    pools: Sequence[str],
     window: Window,
     folder: StagingView,
+    *,
+    pools: Sequence[str],
+    recipe: PoolsRecipe,
+    limits: Limits,
 ) -> Receipt:
     """Write the rows of a bucket to a file for each pool that has any, sorted by id.
 
     `paths` are work files of the split with a row group per bucket; `pools` are in the order of the flags in `_CHOSEN`.
+    The counts correct those of `spill_rows` by the rows that quotas drop from all pools.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
     # U+0000 and U+0001 are one byte each in UTF-8: the joined flags are a matrix of bools, shape (rows, pools).
     octets = "".join(table[_CHOSEN].to_pylist()).encode()
     chosen = np.frombuffer(octets, bool).reshape(len(order), len(pools))[order]
-    table = table.drop_columns([_CHOSEN])
+    table = table.drop_columns([_CHOSEN]).take(to_arrow(order))
+    selected = np.stack([is_selected(table, split, pool, recipe, limits) for pool in pools], axis=1)
+    lost = np.asarray(chosen.any(axis=1) & ~(chosen & selected).any(axis=1))
+    chosen = chosen & selected
     files: list[OutputFile] = []
     for number, pool in enumerate(pools):
-        rows = order[chosen[:, number]]
+        rows = np.flatnonzero(chosen[:, number])
         if len(rows):
             name = f"{POOLS}{pool}/{split}-{bucket:05d}-of-{buckets:05d}.parquet"
             with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PARQUET_OPTIONS) as output:
                 output.write(table.take(to_arrow(rows)))
             files.append(output.output(name))
-    return Receipt(files, {})
+    count, tokens = int(lost.sum()), sum(filter(None, table["stats_tokens"].filter(bool_column(lost)).to_pylist()))
+    dropped = {"documents": -count, "tokens": -tokens, dropped_key("over_quota"): count}
+    return Receipt(files, dropped if count else {})
 
 
 def _read_row_group(path: Path, number: int) -> pa.Table:

@@ -1,9 +1,10 @@
 """Recipe section of candidate pools, with SQL conditions on rows."""
 
+import difflib
 import functools
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 POOLS_STAGE = StageVersion("nemotron_candidate_pools", 2)
 CAPABILITY = "capability"  # prefix of pools by capability
+EVERY_POOL = "every_pool"  # key of `quotas`
 _PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _INVALID = re.compile(r"[^a-z0-9]+")
 
@@ -63,6 +65,28 @@ class SealedPools(RecipeSection):
     splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
+class PoolQuota(RecipeSection):
+    """Quota of a pool.
+
+    Attributes:
+        max_rows: Maximum number of rows, over all splits of the dataset.
+        stratify: Columns, such as `meta_domain` or `meta_solved_bin`, whose combinations of values get equal shares;
+            shares that one cannot fill are distributed to the others. Without columns, rows are selected evenly.
+    """
+
+    max_rows: int = pydantic.Field(ge=1)
+    stratify: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ()
+
+    @pydantic.field_validator("stratify")
+    @classmethod
+    def _check_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+        for name in columns:
+            if name not in SCHEMA.names:
+                near = difflib.get_close_matches(name, SCHEMA.names, 1)
+                raise ValueError(f"column {name!r} not found" + (f"; did you mean {near[0]}?" if near else ""))
+        return columns
+
+
 class PoolsRecipe(RecipeSection):
     """Candidate pools of a dataset; a row may be in several pools.
 
@@ -71,19 +95,40 @@ class PoolsRecipe(RecipeSection):
             conditions of the pool.
         by_capability: Add rows with a capability target to the pool `capability_<target>`.
         refuse_licences: Licence tags whose rows are in no pool; a row without a licence has the tag `unknown`.
+        quotas: Quotas by pool; the key `every_pool` applies to pools without their own. None limits no pool.
+        seed: Seed of the selection of rows by quotas.
     """
+
+    LATER_KEYS = frozenset({"quotas", "seed"})
 
     rules: Mapping[str, Conditions] = pydantic.Field(default_factory=lambda: dict(RULES))
     by_capability: bool = True
     refuse_licences: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ()
+
+    quotas: Mapping[str, PoolQuota] | None = None
+    seed: int = pydantic.Field(0, ge=0)
+
+    @pydantic.model_validator(mode="after")
+    def _check_quotas(self) -> Self:
+        for name in self.quotas or ():
+            if name not in (EVERY_POOL, *self.rules) and not name.startswith(f"{CAPABILITY}_"):
+                known = ", ".join((EVERY_POOL, *self.rules))
+                raise ValueError(f"`quotas` names {name!r}, which is no pool: use one of {known}")
+        return self
+
+    def quota(self, pool: str) -> PoolQuota | None:
+        """Return the quota of a pool; None if it has none."""
+        quotas = self.quotas or {}
+        return quotas.get(pool) or quotas.get(EVERY_POOL)
 
     @pydantic.field_validator("rules")
     @classmethod
     def _check_pool_names(cls, rules: Mapping[str, Conditions]) -> Mapping[str, Conditions]:
         for purpose in rules:
             raise_if_invalid_name(purpose)
-            if purpose.startswith(f"{CAPABILITY}_"):
-                raise ValueError(f"{purpose!r} is reserved for a pool by capability; choose another name")
+            if purpose.startswith(f"{CAPABILITY}_") or purpose == EVERY_POOL:
+                use = "all pools" if purpose == EVERY_POOL else "a pool by capability"
+                raise ValueError(f"{purpose!r} is reserved for {use}; choose another name")
         return rules
 
     @pydantic.field_validator("refuse_licences")
@@ -96,6 +141,16 @@ class PoolsRecipe(RecipeSection):
         """Columns that the conditions use."""
         conditions = (parse_condition(sql) for conditions in self.rules.values() for sql in conditions)
         return sorted({column for condition in conditions for column in condition.meta.root_names()})
+
+
+def describe_quotas(recipe: Mapping[str, Any]) -> str:
+    """Describe the quotas in the recipe of pools; empty without quotas."""
+    quotas = (recipe["pools"].get("quotas") or {}).items()
+    parts = [
+        f"{quota['max_rows']:,} of {name}" + (f" by {' and '.join(quota['stratify'])}" if quota["stratify"] else "")
+        for name, quota in quotas
+    ]
+    return f"rows of a dataset, at most: {', '.join(parts)}" if parts else ""
 
 
 def raise_if_invalid_name(purpose: str) -> None:

@@ -183,6 +183,11 @@ def pools_have_rows(pools: Artifact) -> Verdict:
     left_out = [f"{name} is omitted: {why}" for name, why in decisions["left_out"].items()]
     counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
     parts = [*empty, ", ".join(counts) or "no pool has rows"]
+    parts += [
+        f"{name} has {quota['rows']:,} of {quota['candidates']:,} rows by its quota"
+        for name, quota in decisions.get("quotas", {}).items()
+        if quota["rows"] < quota["candidates"]
+    ]
     if gap := decisions.get("correctness_gap"):
         named = ", ".join(gap["examples"]) + (", …" if gap["rows"] > len(gap["examples"]) else "")
         bounds = f"{gap['lowest']} to {gap['highest']}"

@@ -42,11 +42,17 @@ def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], domains: NDAr
     sizes = np.bincount(groups)
     present = sizes[sizes > 0]
     rows = rule.max_rows if rule.max_rows is not None else int(present.min(initial=len(ranks))) * len(present)
-    # Sorted by (domain, rank), a row's index minus the index of its domain's first row is its position in the domain.
+    return take_turns(ranks, groups, rows)
+
+
+def take_turns(ranks: NDArray[np.uint64], groups: NDArray[np.int32], rows: int) -> NDArray[np.bool_]:
+    """Return a mask of the rows that groups select in turn, each its lowest ranks first."""
+    sizes = np.bincount(groups)
+    # Sorted by (group, rank), a row's index minus the index of its group's first row is its position in the group.
     position = np.empty(len(ranks), np.int64)
     position[np.lexsort((ranks, groups))] = np.arange(len(ranks)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     selected = np.zeros(len(ranks), bool)
-    selected[np.lexsort((groups, position))[:rows]] = True  # by position, then domain: domains take turns
+    selected[np.lexsort((groups, position))[:rows]] = True  # by position, then group: groups take turns
     return selected
 
 

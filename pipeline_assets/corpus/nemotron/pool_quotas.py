@@ -1,0 +1,68 @@
+"""Quotas of pools: at most so many rows of each pool, in equal shares of its strata.
+
+A pool selects the rows with the lowest ranks of each stratum, and strata take turns; see `scoring.row_choice`. So a
+quota selects all rows of a stratum up to one rank, and a worker needs these limits alone.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolQuota, PoolsRecipe
+from pipeline_assets.corpus.scoring.row_choice import selection_ranks, take_turns
+
+Limits = Mapping[str, Mapping[str, int]]
+"""Highest selected rank by pool and stratum; a stratum without a limit has no selected row."""
+
+
+def find_limits(
+    spilled: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags: str
+) -> tuple[Limits, dict[str, Any]]:
+    """Return the limits of pools with a quota, and their rows by stratum for the manifest.
+
+    `spilled` has the files of candidates by split, and `flags` names their column with the pools of each row. Memory:
+    some tens of bytes per row and pool.
+    """
+    limits, described = dict[str, dict[str, int]](), dict[str, Any]()
+    for number, pool in enumerate(pools):
+        if (quota := recipe.quota(pool)) is None:
+            continue
+        ranks, names = [np.empty(0, np.uint64)], list[str]()
+        for split, path in ((split, path) for split, paths in spilled.items() for path in paths):
+            table = read_columns(path, [flags, "id", *quota.stratify])
+            table = table.filter(pa.array(flag[number] == "\x01" for flag in table[flags].to_pylist()))
+            ranks.append(selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()))
+            names += strata(table, quota)
+        rank, candidates = np.concatenate(ranks), Counter(names)
+        order = {name: place for place, name in enumerate(sorted(candidates))}
+        groups = np.array([order[name] for name in names], np.int32)
+        selected = take_turns(rank, groups, quota.max_rows)
+        rows = {name: rank[selected & (groups == place)] for name, place in order.items()}
+        limits[pool] = {name: int(own.max()) for name, own in rows.items() if len(own)}
+        shares = {name: {"candidates": candidates[name], "rows": len(own)} for name, own in rows.items()}
+        described[pool] = {"candidates": len(rank), "rows": int(selected.sum()), "strata": shares}
+    return limits, described
+
+
+def is_selected(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: Limits) -> NDArray[np.bool_]:
+    """Return a mask of the candidates that a pool's quota selects; all without a quota."""
+    if (quota := recipe.quota(pool)) is None:
+        return np.ones(len(table), bool)
+    ranks = selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()).tolist()
+    return np.array(
+        [rank <= limits[pool].get(name, -1) for rank, name in zip(ranks, strata(table, quota), strict=True)]
+    )
+
+
+def strata(table: pa.Table, quota: PoolQuota) -> list[str]:
+    """Return the stratum of each row: its values of the quota's columns, such as `math, hard`."""
+    columns = [table[name].to_pylist() for name in quota.stratify]
+    if not columns:
+        return ["all"] * len(table)
+    return [", ".join("null" if value is None else str(value) for value in row) for row in zip(*columns, strict=True)]

@@ -1,0 +1,186 @@
+"""Quotas of pools: at most so many rows, equal shares of strata, and the same rows whoever selects them."""
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from candidate_pools import STAGE, Row, pools_of, row, rows_artifact
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.nemotron.pool_report import report_on_pools
+from pipeline_assets.corpus.nemotron.pools import build_pools
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, describe_quotas
+from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
+
+RULES = {"right": ["meta_correctness = 1"], "long": ["stats_tokens >= 20"]}
+
+
+def recipe(seed: int = 0, **quotas: object) -> PoolsRecipe:
+    return PoolsRecipe.from_mapping(
+        {"rules": RULES, "by_capability": False, "quotas": quotas, "seed": seed}, "the test"
+    )
+
+
+def made(numbers: range, domain: str | None, bin_: str, split: str = "low") -> list[Row]:
+    return [
+        row(number, id=f"{split}-{domain}-{bin_}-{number}", split=split, meta_domain=domain, meta_solved_bin=bin_,
+            meta_correctness=1.0, stats_tokens=10 + number % 2 * 10)
+        for number in numbers
+    ]  # fmt: skip
+
+
+def rows_in(pools: Artifact, pool: str) -> list[Row]:
+    files = sorted(pools.folder.glob(f"candidates_{pool}/*.parquet"))
+    return [entry for file in files for entry in pq.ParquetFile(file).read().to_pylist()]
+
+
+@pytest.fixture
+def splits(tmp_path: Path) -> dict[str, Artifact]:
+    """100 easy rows of mathematics, 10 hard ones and 4 without a domain, in two splits."""
+    low = [*made(range(60), "math", "easy"), *made(range(10), "math", "hard")]
+    high = [*made(range(40), "math", "easy", "high"), *made(range(4), None, "hard", "high")]
+    return {"low": rows_artifact(tmp_path, low), "high": rows_artifact(tmp_path, high, name="high")}
+
+
+def test_strata_get_equal_shares_and_what_one_lacks_goes_to_the_others(
+    tmp_path: Path, splits: dict[str, Artifact]
+) -> None:
+    quota = {"max_rows": 24, "stratify": ["meta_domain", "meta_solved_bin"]}
+
+    pools = pools_of(tmp_path, splits, recipe(right=quota))
+
+    chosen = Counter((entry["meta_domain"], entry["meta_solved_bin"]) for entry in rows_in(pools, "right"))
+    assert chosen == {("math", "easy"): 10, ("math", "hard"): 10, (None, "hard"): 4}
+    assert len(rows_in(pools, "long")) == 57
+    assert pools.manifest.identity.decisions["quotas"] == {
+        "right": {
+            "candidates": 114,
+            "rows": 24,
+            "strata": {
+                "math, easy": {"candidates": 100, "rows": 10},
+                "math, hard": {"candidates": 10, "rows": 10},
+                "null, hard": {"candidates": 4, "rows": 4},
+            },
+        }
+    }
+    assert "right has 24 of 114 rows by its quota" in pools_have_rows(pools).because
+
+
+def test_rows_that_quotas_take_from_every_pool_are_dropped_with_their_reason(
+    tmp_path: Path, splits: dict[str, Artifact]
+) -> None:
+    pools = pools_of(tmp_path, splits, recipe(every_pool={"max_rows": 5}))
+
+    counts = pools.manifest.identity.counts
+    kept = {entry["id"]: entry["stats_tokens"] for pool in RULES for entry in rows_in(pools, pool)}
+    assert counts["pools"] == {"long": 5, "right": 5}
+    assert counts["documents"] == len(kept)
+    assert counts["tokens"] == sum(kept.values())
+    assert counts["ledger"] == {
+        "in": 114, "out": len(kept), "dropped": {"over_quota": 114 - len(kept)}, "rejected": {}
+    }  # fmt: skip
+
+
+def test_a_larger_quota_only_adds_rows_and_a_seed_selects_others(tmp_path: Path, splits: dict[str, Artifact]) -> None:
+    def ids(seed: int, max_rows: int) -> set[str]:
+        quota = {"max_rows": max_rows, "stratify": ["meta_solved_bin"]}
+        pools = pools_of(tmp_path / f"{seed}-{max_rows}", splits, recipe(seed, right=quota))
+        return {entry["id"] for entry in rows_in(pools, "right")}
+
+    few, more, others = ids(0, 10), ids(0, 11), ids(1, 10)
+
+    assert (len(few), len(more), len(others)) == (10, 11, 10)
+    assert few < more
+    assert few != others
+
+
+def test_neither_workers_nor_the_order_of_splits_change_a_byte(tmp_path: Path, splits: dict[str, Artifact]) -> None:
+    asked = recipe(every_pool={"max_rows": 7, "stratify": ["meta_domain"]})
+    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), "pools", Path("pools"), {})
+
+    built = [
+        build_target(
+            target, tmp_path / f"{workers}",
+            lambda staging, own=own, workers=workers: build_pools(staging, own, asked, RunSettings(workers)), True, {},
+        )
+        for workers, own in ((0, splits), (2, dict(reversed(splits.items()))))
+    ]  # fmt: skip
+
+    assert built[0].manifest.identity.files == built[1].manifest.identity.files
+
+
+def test_without_quotas_recipe_and_manifest_are_as_before(tmp_path: Path, splits: dict[str, Artifact]) -> None:
+    plain = PoolsRecipe.from_mapping({"rules": RULES, "by_capability": False}, "the test")
+
+    pools = pools_of(tmp_path, splits, plain)
+
+    assert plain.content().keys() == {"rules", "by_capability", "refuse_licences"}
+    assert "quotas" not in pools.manifest.identity.decisions
+
+
+def test_the_report_lists_quotas_by_stratum(tmp_path: Path, splits: dict[str, Artifact]) -> None:
+    pools = pools_of(tmp_path, splits, recipe(right={"max_rows": 3, "stratify": ["meta_solved_bin"]}))
+    target = Target(unknown_kind("nemotron/pool_report", STAGE), "report", Path("report"), {})
+
+    report = build_target(
+        target, tmp_path, lambda staging: report_on_pools(staging, {"math": pools}, RunSettings()), True, {}
+    )
+
+    page = (report.folder / "report.html").read_text()
+    assert "pool with a quota" in page
+    assert "stratum of right" in page
+
+
+def test_the_plan_names_the_quotas() -> None:
+    content = {"pools": recipe(right={"max_rows": 5000, "stratify": ["meta_domain", "meta_solved_bin"]}).content()}
+
+    assert describe_quotas(content) == "rows of a dataset, at most: 5,000 of right by meta_domain and meta_solved_bin"
+    assert describe_quotas({"pools": PoolsRecipe().content()}) == ""
+
+
+@pytest.mark.parametrize(
+    ("quotas", "error"),
+    [
+        ({"wrong": {"max_rows": 1}}, "`quotas` names 'wrong', which is no pool: use one of every_pool, right, long"),
+        ({"right": {"max_rows": 0}}, "`quotas.right.max_rows` must be >= 1, got 0"),
+        (
+            {"right": {"max_rows": 1, "stratify": ["meta_domian"]}},
+            "column 'meta_domian' not found; did you mean meta_domain?",
+        ),
+    ],
+)
+def test_an_invalid_quota_is_refused(quotas: dict[str, object], error: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        recipe(**quotas)
+
+    assert error in str(refused.value)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 12), min_size=1, max_size=4),
+    max_rows=st.integers(1, 30),
+    seed=st.integers(0, 3),
+)
+@settings(max_examples=15, deadline=None)
+def test_a_quota_is_filled_and_shares_differ_by_one_row_unless_a_stratum_is_exhausted(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], max_rows: int, seed: int
+) -> None:
+    root = tmp_path_factory.mktemp("quota")
+    rows = [entry for number, size in enumerate(sizes) for entry in made(range(size), f"d{number}", "easy")]
+    splits = {"low": rows_artifact(root, rows)}
+
+    pools = pools_of(root, splits, recipe(seed, right={"max_rows": max_rows, "stratify": ["meta_domain"]}))
+
+    chosen = Counter(entry["meta_domain"] for entry in rows_in(pools, "right"))
+    assert chosen.total() == min(max_rows, sum(sizes))
+    unfilled = [chosen[f"d{number}"] for number, size in enumerate(sizes) if chosen[f"d{number}"] < size]
+    largest = max(chosen.values(), default=0)
+    assert all(largest - count <= 1 for count in unfilled)
