@@ -18,12 +18,18 @@ from pipeline_assets.corpus.scoring.token_rows import TokenRow
 @torch.inference_mode()
 def reference_nll(network: Any, rows: Sequence[TokenRow]) -> list[float]:
     """The NLL of each row's tokens that count."""
+    return [sum(tokens) for tokens in reference_token_nll(network, rows)]
+
+
+@torch.inference_mode()
+def reference_token_nll(network: Any, rows: Sequence[TokenRow]) -> list[list[float]]:
+    """The NLL of each token that counts, row by row."""
     found = []
     for row in rows:
         ids = torch.from_numpy(row.ids.astype(np.int64))
         logits = network(input_ids=ids[None], use_cache=False).logits[0].double()
         log_p = torch.log_softmax(logits, -1)
-        found.append(-sum(log_p[place - 1, row.ids[place]].item() for place in np.flatnonzero(row.counts)))
+        found.append([-log_p[place - 1, row.ids[place]].item() for place in np.flatnonzero(row.counts)])
     return found
 
 

@@ -113,11 +113,11 @@ class PoolsRecipe(RecipeSection):
         for name in self.quotas or ():
             if name not in (EVERY_POOL, *self.rules) and not name.startswith(f"{CAPABILITY}_"):
                 known = ", ".join((EVERY_POOL, *self.rules))
-                raise ValueError(f"`quotas` names {name!r}, which is no pool: use one of {known}")
+                raise ValueError(f"`quotas` names {name!r}, but the recipe has no such pool; use one of {known}")
         return self
 
     def quota(self, pool: str) -> PoolQuota | None:
-        """Return the quota of a pool; None if it has none."""
+        """Return the quota of a pool; None without a quota."""
         quotas = self.quotas or {}
         return quotas.get(pool) or quotas.get(EVERY_POOL)
 

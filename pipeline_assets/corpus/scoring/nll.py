@@ -10,7 +10,7 @@ or into `BUFFER_BYTES` of a GPU. A row's sum is float64.
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -140,6 +140,7 @@ class RowNll:
 
     Attributes:
         nll_sum: Sum over the tokens that count, in nats; NaN if a logit is NaN, None if the row exceeds the memory.
+        token_nll: NLL of each token that counts, float32 values in order; empty if the row exceeds the memory.
         batch_tokens: Tokens of the batch, padding included.
     """
 
@@ -147,6 +148,7 @@ class RowNll:
     batch: int
     batch_rows: int
     batch_tokens: int
+    token_nll: NDArray[np.float64] = field(default_factory=lambda: np.empty(0), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def score_rows(
     while waiting:
         batch = waiting.pop()
         try:
-            sums: Sequence[float | None] = _batch_nll(model, [rows[row] for row in batch])
+            parts: Sequence[NDArray[np.float64] | None] = _batch_nll(model, [rows[row] for row in batch])
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             if len(batch) > 1:
@@ -182,15 +184,16 @@ def score_rows(
                 waiting += [batch[middle:], batch[:middle]]
                 halved += 1
                 continue
-            sums = [None]
+            parts = [None]
         tokens = model.batch_tokens(lengths[batch].tolist())
-        for row, nll_sum in zip(batch, sums, strict=True):
-            results[row] = RowNll(nll_sum, number, len(batch), tokens)
+        for row, part in zip(batch, parts, strict=True):
+            own = () if part is None else (part,)
+            results[row] = RowNll(None if part is None else float(part.sum()), number, len(batch), tokens, *own)
         number += 1
     return ScoringResult([result for result in results if result is not None], halved)
 
 
-def _batch_nll(model: LanguageModel, batch: Sequence[TokenRow]) -> list[float]:
+def _batch_nll(model: LanguageModel, batch: Sequence[TokenRow]) -> list[NDArray[np.float64]]:
     hidden = model.hidden_states([row.ids for row in batch])
     counts = np.concatenate([row.counts for row in batch])
     targets = np.concatenate([row.ids for row in batch])[counts]
@@ -198,7 +201,7 @@ def _batch_nll(model: LanguageModel, batch: Sequence[TokenRow]) -> list[float]:
     predicting = torch.from_numpy(np.flatnonzero(counts) - 1).to(hidden.device)
     nll = token_nll(hidden[predicting], torch.from_numpy(targets.astype(np.int64)), model.head).double().cpu().numpy()
     ends = np.cumsum([int(row.counts.sum()) for row in batch])
-    return [float(part.sum()) for part in np.split(nll, ends[:-1])]
+    return np.split(nll, ends[:-1])
 
 
 def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torch.Tensor:

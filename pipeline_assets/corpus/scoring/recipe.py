@@ -33,8 +33,10 @@ class ScoringRecipe(RecipeSection):
         shard_rows: Rows per score shard; an interrupted build resumes at the next shard.
         max_rows: Maximum rows of a split, chosen by a hash of their ids; None for all.
         rescored: Rows of a split that are scored again in batches of other sizes, to measure the stability of scores.
+        token_nll: Whether scores have the NLL of each token that counts.
     """
 
+    LATER_KEYS = frozenset({"token_nll"})
     device: Annotated[Device, Option("Device that runs the model.", default=None)] = "cpu"
     dtype: Annotated[Dtype | None, Option("Dtype; float32 on CPU, bfloat16 on GPU.")] = None
     attention: Annotated[str | None, Option("Attention of transformers, such as sdpa.")] = None
@@ -51,6 +53,7 @@ class ScoringRecipe(RecipeSection):
         None, ge=1
     )
     rescored: int = pydantic.Field(64, ge=0)
+    token_nll: Annotated[bool, Option("Also store the NLL of each token.")] = False
 
     @pydantic.model_validator(mode="after")
     def _check_device(self) -> Self:

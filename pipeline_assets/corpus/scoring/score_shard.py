@@ -20,7 +20,7 @@ from pipeline_assets.corpus.scoring import token_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.scored_split import pool_rows
-from pipeline_assets.corpus.scoring.scores import SCORES
+from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_WITH_TOKENS
 from pipeline_assets.corpus.tokens.losses import Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -137,15 +137,16 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
         encoded.append(token_rows.encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
     rows = [row.tokens for row in encoded if row.reason is None]
     scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows)
+    schema = SCORES_WITH_TOKENS if recipe.token_nll else SCORES
     results = iter(scored.rows)
     lines = [
         {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}
-        | _score_columns(row, next(results) if row.reason is None else None)
+        | _score_columns(row, next(results) if row.reason is None else None, recipe.token_nll)
         for row_id, number, row in zip(ids, job.row_numbers, encoded, strict=True)
     ]
     name = f"{WORK}/scored/{job.name}.parquet"
-    with ParquetOutput(folder.path(name), SCORES) as output:
-        output.write(rows_to_table(lines, SCORES))
+    with ParquetOutput(folder.path(name), schema) as output:
+        output.write(rows_to_table(lines, schema))
     losses = sum((row.losses for row in encoded), Losses())
     counts = _counts(lines) | {"halved_batches": scored.halved} | losses.to_counts()
     seconds = _count_gpus(recipe) * (time.monotonic() - started)
@@ -160,7 +161,7 @@ def _count_gpus(recipe: ScoringRecipe) -> int:
     return 0 if recipe.device == "cpu" else torch.cuda.device_count() if recipe.spreads else 1
 
 
-def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None") -> dict[str, Any]:
+def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None", has_tokens: bool) -> dict[str, Any]:
     count = int(row.tokens.counts.sum())
     columns = {
         "truncated": row.tokens_lost > 0,
@@ -176,6 +177,7 @@ def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None") -> dict[s
         return columns | {"reason": OUT_OF_MEMORY if score.nll_sum is None else NOT_FINITE}
     mean = score.nll_sum / count
     return columns | {
+        "token_nll": score.token_nll.tolist() if has_tokens else None,
         "nll_sum": score.nll_sum,
         "nll_mean": mean,
         "ppl": math.exp(mean) if mean < 700 else math.inf,

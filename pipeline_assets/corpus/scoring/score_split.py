@@ -19,7 +19,7 @@ from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.pool_selection import Selection
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, detect_device
 from pipeline_assets.corpus.scoring.score_shard import NOT_FINITE, Scorer, score_shard
-from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, percentiles
+from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, SCORES_WITH_TOKENS, percentiles
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, StageRunner, stage_runner
@@ -79,8 +79,9 @@ def score_split(
     loaded_as = {"dtype": recipe.resolved_dtype, "device": recipe.device, "threads": recipe.threads}
     with_percentiles = _with_percentiles(tables, nll)
     sums = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
+    schema = SCORES_WITH_TOKENS if recipe.token_nll else SCORES
     return BuildResult(
-        [write_table(staging.path(SCORES_FILE), SCORES_FILE, regroup_rows(with_percentiles, SCORES), SCORES)],
+        [write_table(staging.path(SCORES_FILE), SCORES_FILE, regroup_rows(with_percentiles, schema), schema)],
         {"ledger": Ledger.from_counts({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in sums}
         | {"unscored": unscored, "millinats": millinats},

@@ -38,6 +38,8 @@ _TABLE: Mapping[str, tuple[pa.DataType, str]] = {
 }
 SCORES = pa.schema([(name, kind) for name, (kind, _) in _TABLE.items()])
 COLUMNS: Final[dict[str, str]] = {name: description for name, (_, description) in _TABLE.items()}
+SCORES_WITH_TOKENS = SCORES.append(pa.field("token_nll", pa.list_(pa.float32())))
+"""Schema if the recipe requests `token_nll`: NLL of each token that counts, in order; null without a score."""
 _PREVIEWED = ("id", "nll_mean", "percentile_within_split", "bits_per_byte", "completion_token_count", "reason")
 _PREVIEW_ROWS = 10
 _MAX_ERROR_BAR = 0.05  # nats per token

@@ -149,7 +149,10 @@ def test_the_plan_names_the_quotas() -> None:
 @pytest.mark.parametrize(
     ("quotas", "error"),
     [
-        ({"wrong": {"max_rows": 1}}, "`quotas` names 'wrong', which is no pool: use one of every_pool, right, long"),
+        (
+            {"wrong": {"max_rows": 1}},
+            "`quotas` names 'wrong', but the recipe has no such pool; use one of every_pool, right, long",
+        ),
         ({"right": {"max_rows": 0}}, "`quotas.right.max_rows` must be >= 1, got 0"),
         (
             {"right": {"max_rows": 1, "stratify": ["meta_domian"]}},

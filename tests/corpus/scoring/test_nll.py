@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_scorer import reference_model, reference_nll
+from plain_scorer import reference_model, reference_nll, reference_token_nll
 from tiny_models import MODELS, PACKED, WORDS
 
 from pipeline_assets.corpus.scoring import nll
@@ -57,6 +57,17 @@ def test_scores_equal_the_plain_scorers_at_any_batch_size_and_in_any_order(
     assert [one.nll_sum for one in found] == pytest.approx([asked[place] for place in order], rel=1e-4)
     assert max(one.batch_rows for one in found) <= batch_rows
     assert model.is_packed == (name in PACKED)  # wherever what a row sees is its own alone
+
+
+def test_each_token_has_the_plain_scorers_nll_and_they_sum_to_the_rows(saved: Saved) -> None:
+    asked = reference_token_nll(reference_model(saved("Llama")), ROWS)
+
+    found = score_rows(load_model(saved("Llama"), CPU), ROWS, 256).rows
+
+    for one, expected, row in zip(found, asked, ROWS, strict=True):
+        assert one.token_nll.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        assert len(one.token_nll) == row.counts.sum()
+        assert one.nll_sum == pytest.approx(one.token_nll.sum(), rel=1e-12)
 
 
 def test_equal_rows_have_equal_bits(saved: Saved) -> None:

@@ -50,6 +50,25 @@ def test_a_row_keeps_its_place_in_its_pool(tmp_path: Path, model: Path) -> None:
     assert (receipt.counts["documents"], receipt.counts["completion_tokens"]) == (4, 3 * 19 + 20)
 
 
+def test_the_nll_of_each_token_is_stored_on_request(tmp_path: Path, model: Path) -> None:
+    rows = [*rows_of(3), row(None)]
+    plain = scored(tmp_path, rows, scorer_of(model))[1]
+
+    found = scored(tmp_path, rows, scorer_of(model, token_nll=True))[1]
+
+    assert [{name: one[name] for name in plain[0]} for one in found] == plain
+    assert "token_nll" not in plain[0]
+    for one in found[:3]:
+        assert len(one["token_nll"]) == one["completion_token_count"]
+        assert sum(one["token_nll"]) == pytest.approx(one["nll_sum"], rel=1e-6)
+    assert found[3]["token_nll"] is None
+
+
+def test_a_recipe_without_token_nll_has_the_content_that_it_had() -> None:
+    assert "token_nll" not in ScoringRecipe().content()
+    assert ScoringRecipe(token_nll=True).content()["token_nll"] is True
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
