@@ -29,7 +29,7 @@ from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver, HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.durable import DurableFile, write_durably
+from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import FileContent, StageVersion
@@ -180,17 +180,18 @@ def _join_shards(
             fitting = count_fitting(to_numpy(table["tokens"]), budget - tokens.bytes_written // 4)
             fits = table.slice(0, fitting)
             cut = table.slice(fitting, 1).rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist()
-            lengths.append(to_numpy(fits["tokens"]))
+            lengths.append(to_numpy(fits["tokens"]).copy())  # a view would keep the shard's table in memory
             documents.write(fits)
             tokens.append(staging.path(receipt.files[0].path), int(lengths[-1].sum(dtype=np.int64)) * 4)
             if cut or tokens.bytes_written == 4 * budget:
                 break
     all_lengths = np.concatenate(lengths)
-    index = encode_index(all_lengths)
-    index_sha256 = write_durably(staging.path(INDEX), index)
+    with DurableFile(staging.path(INDEX)) as index:
+        for block in encode_index(all_lengths):
+            index.write(block)
     files = [
         OutputFile.plain(TOKENS, len(all_lengths), tokens),
-        OutputFile(INDEX, len(all_lengths), len(index), index_sha256, index_sha256),
+        OutputFile.plain(INDEX, len(all_lengths), index),
         documents.output(DOCUMENTS),
     ]
     return _JoinedShards(receipts, files, all_lengths, cut)

@@ -11,6 +11,7 @@ lengths 2 1 3, pointers 0 8 12, document index 0 1 2 3, and a `.bin` of 24 bytes
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +26,24 @@ VERSION = 1
 INT32_CODE = 4
 _DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float64, 7: np.float32, 8: np.uint16}
 _HEADER = struct.Struct("<9sQBQQ")
+_BLOCK = 1 << 16  # documents
 _FIX = "choose the prefix of a .bin/.idx pair"
 
 
-def encode_index(lengths: NDArray[np.int32]) -> bytes:
-    """Encode the `.idx` for int32 tokens from each document's number of tokens."""
+def encode_index(lengths: NDArray[np.int32]) -> Iterator[bytes]:
+    """Encode the `.idx` for int32 tokens from each document's number of tokens, in blocks."""
     sequences = len(lengths)
-    pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * 4
-    header = _HEADER.pack(MAGIC, VERSION, INT32_CODE, sequences, sequences + 1)
-    document_index = np.arange(sequences + 1, dtype="<i8")
-    return header + lengths.astype("<i4").tobytes() + pointers.astype("<i8").tobytes() + document_index.tobytes()
+    yield _HEADER.pack(MAGIC, VERSION, INT32_CODE, sequences, sequences + 1)
+    blocks = [lengths[first : first + _BLOCK] for first in range(0, sequences, _BLOCK)]
+    for block in blocks:
+        yield block.astype("<i4").tobytes()
+    end = 0  # bytes of `.bin` before the block
+    for block in blocks:
+        ends = end + 4 * np.cumsum(block, dtype=np.int64)
+        yield (ends - 4 * block.astype(np.int64)).astype("<i8").tobytes()
+        end = int(ends[-1])
+    for first in range(0, sequences + 1, _BLOCK):
+        yield np.arange(first, min(first + _BLOCK, sequences + 1), dtype="<i8").tobytes()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refusal
 
+from pipeline_assets.corpus.formats import megatron
 from pipeline_assets.corpus.formats.megatron import encode_index, read_indexed_dataset
 
 MADE = ["one_seq_per_doc_int32", "multi_seq_int32", "edge_int32", "multi_seq_uint16", "merged_int32"]
@@ -24,9 +25,13 @@ def fixtures(real_data: Path) -> Path:
     return real_data / "megatron"
 
 
+def encoded_index(lengths: np.ndarray) -> bytes:
+    return b"".join(encode_index(lengths))
+
+
 def write_pair(prefix: Path, documents: list[list[int]]) -> Path:
     lengths = np.array([len(document) for document in documents], np.int32)
-    prefix.with_name(prefix.name + ".idx").write_bytes(encode_index(lengths))
+    prefix.with_name(prefix.name + ".idx").write_bytes(encoded_index(lengths))
     ids = np.array([token for document in documents for token in document], np.int32)
     prefix.with_name(prefix.name + ".bin").write_bytes(ids.tobytes())
     return prefix
@@ -72,13 +77,13 @@ def test_a_pair_of_a_public_training_set_reads_whole(
 def test_an_index_is_byte_for_byte_what_megatron_writes_for_these_lengths(fixtures: Path, name: str) -> None:
     theirs = (fixtures / f"{name}.idx").read_bytes()
 
-    ours = encode_index(read_indexed_dataset(fixtures / name).lengths)
+    ours = encoded_index(read_indexed_dataset(fixtures / name).lengths)
 
     assert ours == theirs
 
 
 def test_the_index_of_three_documents_is_102_known_bytes() -> None:
-    assert encode_index(np.array([2, 1, 3], np.int32)).hex() == (
+    assert encoded_index(np.array([2, 1, 3], np.int32)).hex() == (
         "4d4d49444944580000" "0100000000000000" "04" "0300000000000000" "0400000000000000"
         "02000000" "01000000" "03000000"
         "0000000000000000" "0800000000000000" "0c00000000000000"
@@ -97,9 +102,19 @@ def test_an_empty_index_has_42_bytes_and_reads_back_empty(tmp_path: Path) -> Non
 
 
 def test_pointers_pass_the_range_of_32_bits() -> None:
-    index = encode_index(np.full(3, 2**31 - 1, np.int32))
+    index = encoded_index(np.full(3, 2**31 - 1, np.int32))
 
     assert struct.unpack_from("<3q", index, 34 + 12) == (0, 8_589_934_588, 17_179_869_176)
+
+
+def test_blocks_of_documents_make_one_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = np.array([2, 1, 3, 0, 5, 7, 1], np.int32)
+    asked = encoded_index(lengths)
+
+    for documents in (1, 2, 3, 7, 8):
+        monkeypatch.setattr(megatron, "_BLOCK", documents)
+        assert encoded_index(lengths) == asked
+    assert struct.unpack_from("<7q", asked, 34 + 28) == (0, 8, 12, 24, 24, 44, 72)
 
 
 @given(documents=st.lists(st.lists(IDS, max_size=5), max_size=8))
@@ -155,7 +170,7 @@ def test_a_pair_that_megatron_writes_here_reads_back_and_ours_has_its_index(
         [token for tokens in sequences for token in tokens] for sequences in several
     ]
     if dtype is np.int32:
-        assert encode_index(single.lengths) == (tmp_path / "single.idx").read_bytes()
+        assert encoded_index(single.lengths) == (tmp_path / "single.idx").read_bytes()
 
 
 def test_megatron_reads_our_pair(indexed_dataset: Callable[..., Any], tmp_path: Path) -> None:
@@ -177,7 +192,7 @@ def test_megatron_opens_our_empty_pair_where_it_maps_no_memory(
     assert len(indexed_dataset(str(prefix), mmap=False)) == 0
 
 
-GOOD = encode_index(np.array([2, 1], np.int32))  # 34 header, 8 lengths, 16 pointers, 24 document index
+GOOD = encoded_index(np.array([2, 1], np.int32))  # 34 header, 8 lengths, 16 pointers, 24 document index
 TOKENS = bytes(12)
 NO_INDEX = "not a Megatron index; choose the prefix of a .bin/.idx pair"
 BAD_HEADER = "unsupported or truncated index"
