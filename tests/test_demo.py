@@ -1,5 +1,6 @@
 """`corpusmill demo`: stage A from raw files to packed rows and a report, and once more."""
 
+import shlex
 from pathlib import Path
 
 import dagster as dg
@@ -52,10 +53,27 @@ def test_actual_shares_are_next_to_the_targets(demo: tuple[Path, Typed]) -> None
 def test_it_fits_a_screen_and_ends_with_what_to_do_next(demo: tuple[Path, Typed]) -> None:
     root, result = demo
 
-    assert len((result.stdout + result.stderr).splitlines()) <= 15  # of all systems, with those of make, forty
+    assert len((result.stdout + result.stderr).splitlines()) <= 20  # of all systems, with those of make, 44
     assert (
         result.stdout.splitlines()[-1] == f"view the result:  make ui DATA={root}   (or: corpusmill ui --data {root})"
     )
+
+
+@pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron", "stage2", "parallel_text"])
+def test_the_next_steps_of_each_system_work_when_pasted(
+    corpusmill: Corpusmill, tmp_path: Path, demo: tuple[Path, Typed], system: str
+) -> None:
+    result = demo[1] if system == "stage_a" else corpusmill("demo", "--data", tmp_path / "a b", "--only", system)
+
+    lines = result.stdout.splitlines()
+    steps = [shlex.split(line) for line in lines[lines.index("  next steps:") + 1 : -1]]
+    assert [words[0] for words in steps] == ["corpusmill"] * 3
+    assert [words[1] for words in steps][1:] == ["peek", "trace"]
+    for words in steps:
+        answer = corpusmill(*words[1:])
+        assert answer.returncode == 0 and answer.stdout, answer.stderr
+    reports = [Path(line.partition("report  ")[2]) for line in lines if line.startswith("  report  ")]
+    assert len(reports) == (system in ("stage_a", "nemotron")) and all(path.is_file() for path in reports)
 
 
 def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tuple[Path, Typed]) -> None:

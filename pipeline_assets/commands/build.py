@@ -19,9 +19,11 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
+from pipeline_assets.commands.next_steps import next_steps
 from pipeline_assets.commands.options import SetsKeys
 from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.json_log import is_json_log
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.systems.registry import SYSTEMS
@@ -166,6 +168,8 @@ def build_recipe(
         joined = changed - built if join else set()
         rows = [_artifact_row(target, built, joined, data) for target in requested]
         terminal.answer(as_json, rows, map(_format_row, rows))
+        if not as_json and not is_json_log():
+            terminal.print_lines(next_steps(requested, data), err=True)
         if join:
             counts = f"this process built {len(built):,}, other processes {len(joined):,}"
             total, existed = terminal.pluralize(len(requested), "artifact"), len(requested) - len(built) - len(joined)

@@ -1,6 +1,7 @@
 """The commands `stage-a why` and `dedup show`: why a document was kept or dropped."""
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -22,30 +23,46 @@ if TYPE_CHECKING:
 
 _EXCERPT_CHARACTERS = 300
 _MAX_DROPPED = 5
+_MAX_FOUND = 20
 
 
 def why(
-    doc_id: Annotated[str, typer.Argument(help="Id of a document.")],
+    doc_id: Annotated[str, typer.Argument(help="Id of a document, name of its file, or a piece of its text.")],
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> bool:
     """Show why a document was kept or dropped.
 
-    Exit status 1: no source has such an id.
+    Several documents in a file, or with a text, are listed. Exit status 1: none was found.
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """
     from pipeline_assets.build.rows.follow import follow_document
     from pipeline_assets.build.rows.row_stores import RowStores
+    from pipeline_assets.build.rows.search import search_rows
 
-    if not doc_id:
+    if not doc_id.strip():
         raise UsageError("must not be empty", "DOC_ID", "pass the id of a document: `trace` and `peek` show ids")
-    followed = list(follow_document(RowStores(SYSTEMS.kinds, Lineage(terminal.existing_root(data))), doc_id))
-    if not followed and not as_json:
-        terminal.echo(f"document {doc_id!r} not found in the sources of {data}", err=True)
-    content = [followed_json(entry) | {"rejects": entry.rejects} for entry in followed]
-    terminal.answer(as_json, content, (line.translate(IN_ONE_LINE) for entry in followed for line in _why_lines(entry)))
-    return bool(followed)
+    stores = RowStores(SYSTEMS.kinds, Lineage(terminal.existing_root(data)))
+    followed = list(follow_document(stores, doc_id))
+    found = [] if followed else list(itertools.islice(search_rows(stores, doc_id), _MAX_FOUND + 1))
+    ids = {row.doc_id for row in found}
+    if len(ids) == 1 and "" not in ids:
+        followed = list(follow_document(stores, *ids))
+    if followed:
+        content = [followed_json(entry) | {"rejects": entry.rejects} for entry in followed]
+        lines = (line.translate(IN_ONE_LINE) for entry in followed for line in _why_lines(entry))
+        terminal.answer(as_json, content, lines)
+        return True
+    if not found and not as_json:
+        names = [str(store.artifact.folder) for store in stores.read_from_files()]
+        where = terminal.join_first(names, _MAX_DROPPED) or f"{data}, which has no corpus yet"
+        terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}", err=True)
+    rows = found[:_MAX_FOUND]
+    lines = (f"{row.doc_id or '-'}  {row.place}  {row.excerpt}" for row in rows)
+    more = [f"and more; the first {_MAX_FOUND} are listed"] if len(found) > _MAX_FOUND else []
+    terminal.answer(as_json, [row._asdict() for row in rows], [*(line.translate(IN_ONE_LINE) for line in lines), *more])
+    return bool(found)
 
 
 def _why_lines(followed: "FollowedRow") -> Iterator[str]:

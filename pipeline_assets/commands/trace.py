@@ -41,14 +41,13 @@ def trace(
     Example: corpusmill trace data/megatron/healing_text_v1/train --token 9
     """
     from pipeline_assets.build.rows.row_stores import open_rows
-    from pipeline_assets.build.rows.source_row import parse_row
     from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
 
     selectors = [option for option in (token, doc_id, row) if option is not None]
     if source is not None:
         if folder is not None or selectors:
             raise UsageError("excludes FOLDER, --token, --doc-id and --row", "--source", "pass it alone or with --data")
-        _trace_source(parse_row(source), terminal.data_root(None, data), as_json)
+        _trace_source(source, data, as_json)
         return
     if folder is None:
         fix = "pass the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone"
@@ -170,11 +169,16 @@ def _row_json(row: "AnySourceRow") -> dict[str, Any]:
     return {"name": str(row), **asdict(row)}
 
 
-def _trace_source(row: "AnySourceRow", root: Path, as_json: bool) -> None:
-    from pipeline_assets.build.rows.follow import follow_source
+def _trace_source(source: str, data: Path | None, as_json: bool) -> None:
+    from pipeline_assets.build.rows.follow import follow_source, source_folders
     from pipeline_assets.build.rows.row_stores import RowStores
+    from pipeline_assets.build.rows.source_row import parse_row
 
-    followed = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), row)
+    def folders() -> Iterator[Path]:  # read only if the current folder lacks the file
+        yield from source_folders(Lineage(terminal.data_root(None, data)))
+
+    row = parse_row(source, folders())
+    followed = follow_source(RowStores(SYSTEMS.kinds, Lineage(terminal.data_root(None, data))), row)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
     for entry in followed:
         groups.setdefault(entry.store.display_names.group, []).append(followed_json(entry))

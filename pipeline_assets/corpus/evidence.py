@@ -63,7 +63,7 @@ def _hash(text: str) -> bytes:
 
 
 def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
-    """Draw examples of the dropped and rejected rows of a source's artifact, by reason."""
+    """Draw examples of the dropped and rejected rows of a source, by reason."""
     drawn = draw(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _EXAMPLES)
     places = [(normalized.path(row.file), row.row) for rows in drawn.values() for row in rows if row.doc_id]
     documents, is_hub = read_chosen_lines(places, Document), normalized.manifest.identity.recipe.get("kind") == "hub"

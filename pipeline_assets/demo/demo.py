@@ -62,7 +62,7 @@ def demo(
         commits = hub.commits()
         echo(f"{pluralize(len(commits), 'generated dataset')} on a hub on loopback, in {data / HUB_FOLDER}")
         for system in selected:
-            print_lines(build_demo(system, data, commits, workers))
+            print_lines(build_demo(system, data, commits, workers, system == only or system == "stage_a"))
     for system in systems if only is None else ():
         for extra in missing[system]:
             echo(f"skipped {system}, which needs the extra {extra}: {install_hint(extra)}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.commands.next_steps import next_steps
 from pipeline_assets.commands.terminal import pluralize
 from pipeline_assets.corpus.sampling import SPLITS, split_budget
 from pipeline_assets.demo import recipes
@@ -28,8 +29,10 @@ REBUILD_RECORD = ".rebuilt"  # digests of artifacts that a rebuild reproduced
 _DIGEST_LETTERS = len("sha256:") + 12
 
 
-def build_demo(system: str, root: Path, commits: Mapping[str, str], workers: int) -> Iterator[str]:
-    """Build and rebuild the demo of a system; yield blocking failures and the results."""
+def build_demo(
+    system: str, root: Path, commits: Mapping[str, str], workers: int, has_next_steps: bool
+) -> Iterator[str]:
+    """Build and rebuild the demo of a system; yield blocking failures, the results and optionally next steps."""
     write_recipe, proven, lines = _DEMOS[system]
     # Only the sources of healing are large enough for workers.
     recipe, workers = write_recipe(root, commits), workers if system == "healing" else 0
@@ -46,6 +49,8 @@ def build_demo(system: str, root: Path, commits: Mapping[str, str], workers: int
     again = _rebuild_once(root, folder, digest, 0 if workers else 1)
     yield f"{system:14} {did}; {again}; {proven[0]} {digest[:_DIGEST_LETTERS]}"
     yield from (f"  {line}" for line in lines(recipe, root))
+    if has_next_steps:
+        yield from (f"  {line}" for line in next_steps(recipe.targets(), root))
 
 
 def _rebuild_once(root: Path, folder: Path, digest: str, workers: int) -> str:

@@ -9,6 +9,7 @@ from pipeline_assets.build.rows.source_listing import SourceListing, input_file_
 from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow
 from pipeline_assets.build.rows.store import Fate, Part, RowStore, UpstreamRow, reject_summary
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
+from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Reject
@@ -60,13 +61,15 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
     raise InputError(f"no source below {lineage.root} lists this file", source.file, fix)
 
 
+def source_folders(lineage: Lineage) -> list[Path]:
+    """List the folders of local sources."""
+    folders = (folder_path(listing.manifest, lineage.root) for listing in _listings(lineage))
+    return [*dict.fromkeys(folder for folder in folders if folder is not None)]
+
+
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
     """Follow documents and rejects with an id, starting in corpora read from files."""
-    for folder, summary in stores.lineage.sealed.items():
-        kind = stores.kinds.get(summary.kind)
-        if kind is None or kind.rows is None or not kind.rows.reads_sources:
-            continue
-        store = kind.rows(open_artifact(folder), stores.lineage)
+    for store in stores.read_from_files():
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]
         numbers = store.find(row_id)
         if numbers:

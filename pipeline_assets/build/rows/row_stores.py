@@ -1,5 +1,6 @@
 """Row stores of sealed artifacts, opened by the kinds that their manifests name."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,13 @@ class RowStores:
         """Return the row store of an artifact; None if its kind has no rows or is unknown."""
         kind = self.kinds.get(artifact.manifest.kind)
         return None if kind is None or kind.rows is None else kind.rows(artifact, self.lineage)
+
+    def read_from_files(self) -> Iterator[RowStore]:
+        """Yield the row stores of the artifacts that were read from source files."""
+        for folder, summary in self.lineage.sealed.items():
+            kind = self.kinds.get(summary.kind)
+            if kind is not None and kind.rows is not None and kind.rows.reads_sources:
+                yield kind.rows(open_artifact(folder), self.lineage)
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:

@@ -86,9 +86,9 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 
 def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
     """Yield the decisions with one of these values of a key, without decoding others."""
-    wanted = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
-    pattern = re.compile(b"|".join(re.escape(b'"%s":%s,' % (key.encode(), value)) for key, value in wanted))
-    for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)) if wanted else ():
+    pairs = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
+    pattern = re.compile(b"|".join(re.escape(b'"%s":%s,' % (key.encode(), value)) for key, value in pairs))
+    for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)) if pairs else ():
         for match in pattern.finditer(block):
             line = block[block.rfind(b"\n", 0, match.start()) + 1 : block.find(b"\n", match.end())]
             yield msgspec.json.decode(line, type=Decision)
@@ -173,7 +173,7 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
 
 
 class Passage(NamedTuple):
-    """Passage of two texts as written in each; if `is_equal`, its normalized words are the same."""
+    """Passage as written in two texts; `is_equal` compares its normalized words."""
 
     old: str
     new: str
@@ -199,7 +199,7 @@ def compare_words(old: str, new: str, context: int) -> Iterator[Passage]:
 
 
 def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
-    """Yield passages as text: equal ones as in `new`, and differences as `[-old-]{+new+}`."""
+    """Yield equal passages as in `new`, and differences as `[-old-]{+new+}`."""
     for removed, added, is_equal in compare_words(old, new, context):
         yield added if is_equal else f"[-{removed}-]" * bool(removed) + f"{{+{added}+}}" * bool(added)
 

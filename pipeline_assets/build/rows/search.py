@@ -1,0 +1,59 @@
+"""Search for documents by their source file or by a piece of their text."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline_assets.build.rows.file_rows import FileRows
+from pipeline_assets.build.rows.row_stores import RowStores
+from pipeline_assets.build.rows.source_row import LocalRow
+from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.spine.errors import InputError
+
+_EXCERPT_CHARACTERS = 100
+
+
+class FoundRow(NamedTuple):
+    """Row of a source file; a reject has no `doc_id`, and its reason as excerpt."""
+
+    doc_id: str
+    folder: Path
+    place: str
+    excerpt: str
+
+
+def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
+    """Yield the rows of a file, or if there is no such file, documents with a text.
+
+    In texts, any white space matches any other. One block of lines is in memory.
+    """
+    corpora = [store for store in stores.read_from_files() if isinstance(store, FileRows)]
+    files = [_files_named(corpus, query) for corpus in corpora]
+    pattern = None if any(files) else re.compile(r"\s+".join(map(re.escape, query.split())))
+    for corpus, names in zip(corpora, files, strict=True):
+        schema, folder = corpus.schema, corpus.artifact.folder
+        columns = schema.id, schema.file, schema.row, schema.text
+        for doc_id, file, row, text in corpus.read(*columns) if pattern or names else ():
+            if pattern.search(text) if pattern else file in names:
+                yield FoundRow(doc_id, folder, f"{file} {format_row(file, row, None)}", text[:_EXCERPT_CHARACTERS])
+        for reject in corpus.rejects() if names else ():
+            if reject.file in names:
+                place = f"{reject.file} {format_row(reject.file, reject.row, None)}"
+                yield FoundRow("", folder, place, f"rejected: {reject.reason} {reject.detail}".rstrip())
+
+
+def _files_named(corpus: FileRows, query: str) -> set[str]:
+    """Return the files whose name, end of the path or full path is `query`."""
+    try:
+        listing = corpus.listing(corpus.artifact.folder.name)
+    except InputError:  # the listing is missing
+        return set()
+    names = set()
+    for entry in listing.artifact.manifest.identity.inputs:
+        place = listing.row(entry["name"], 0)
+        is_local, name = isinstance(place, LocalRow), entry["name"]
+        name = name if is_local else name.partition(":")[2]
+        if f"/{name}".endswith(f"/{query}") or (is_local and place.path == Path(query).absolute()):
+            names.add(name)
+    return names

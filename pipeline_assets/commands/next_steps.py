@@ -1,0 +1,39 @@
+"""Next steps after a build, as commands that show the result."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipeline_assets.build.target import Target
+from pipeline_assets.commands.terminal import as_command
+from pipeline_assets.corpus.pages import REPORT_HTML
+from pipeline_assets.spine.artifact import Artifact, read_manifest
+
+
+def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
+    """Yield the path of the last report, and three commands on artifacts."""
+    from pipeline_assets.corpus.dropped_rows import dropped_rows
+
+    built = [(target.kind, Artifact(folder, manifest)) for target in targets
+            if (manifest := read_manifest(folder := root / target.folder)) is not None]  # fmt: skip
+    reports = [artifact.folder / REPORT_HTML for _, artifact in built if (artifact.folder / REPORT_HTML).is_file()]
+    yield from (f"report  {report}" for report in reports[-1:])
+    stores = [(kind.rows, artifact) for kind, artifact in built if kind.rows is not None and _rows(artifact)]
+    if not stores:
+        return
+    last = stores[-1][1].folder
+    # The rejects of files come last, because filters and comparisons drop rows that seem usable.
+    by_loss = sorted(stores, key=lambda entry: (entry[0].reads_sources, -_lost_rows(entry[1])))
+    lossy = next((artifact for _, artifact in by_loss if _lost_rows(artifact) and any(dropped_rows(artifact))), None)
+    yield "next steps:"
+    yield f"  {as_command('dropped', lossy.folder) if lossy else as_command('verify', last, '--upstream')}"
+    yield f"  {as_command('peek', last)}"
+    yield f"  {as_command('trace', last, '--row', 0)}"
+
+
+def _rows(artifact: Artifact) -> int:
+    return sum(file.rows or 0 for file in artifact.manifest.identity.files)
+
+
+def _lost_rows(artifact: Artifact) -> int:
+    identity = artifact.manifest.identity
+    return identity.ledger.total_dropped + identity.ledger.total_rejected if "ledger" in identity.counts else 0

@@ -1,0 +1,47 @@
+"""The end of `corpusmill run`: the path of the report, and three commands that work when pasted."""
+
+import json
+import shlex
+from pathlib import Path
+
+from command_results import Corpusmill
+
+
+def test_a_run_ends_with_its_report_and_three_commands_that_work(corpusmill: Corpusmill, notes_root: Path) -> None:
+    result = corpusmill("run", "mixed", "--data", notes_root)
+
+    lines, steps = result.stderr.splitlines()[-5:], notes_root / "stage_a" / "mixed"
+    assert lines == [
+        f"report  {steps}/report/mixed/report.html",
+        "next steps:",
+        f"  corpusmill dropped {steps}/filtered/notes",
+        f"  corpusmill peek {steps}/filtered/notes",
+        f"  corpusmill trace {steps}/filtered/notes --row 0",
+    ]
+    assert Path(lines[0].removeprefix("report  ")).is_file()
+    for line in lines[2:]:
+        answer = corpusmill(*shlex.split(line)[1:])
+        assert answer.returncode == 0 and answer.stdout, answer.stderr
+
+
+def test_programs_that_read_the_output_get_no_next_steps(corpusmill: Corpusmill, notes_root: Path) -> None:
+    as_json = corpusmill("run", "mixed", "--data", notes_root, "--json")
+    logged = corpusmill("run", "mixed", "--data", notes_root, env={"CORPUSMILL_LOG": "json"})
+
+    assert json.loads(as_json.stdout) and "next steps" not in as_json.stderr + logged.stderr
+
+
+def test_where_no_row_was_dropped_the_chain_is_verified(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.jsonl").write_text('{"text": "A text that stays."}\n{"text": "Another one."}\n')
+    made = corpusmill("init", "mine", "--input", tmp_path / "in", "--data", tmp_path / "my data")
+    assert made.returncode == 0, made.stderr
+    recipe = tmp_path / "my data" / "recipes" / "mine.yaml"
+    recipe.write_text(recipe.read_text().replace("seq_len: 2048", "seq_len: 8"))
+
+    result = corpusmill("run", "mine", "--data", tmp_path / "my data", "--workers", 0)
+
+    assert result.returncode == 0, result.stderr
+    steps = [shlex.split(line) for line in result.stderr.splitlines()[-3:]]
+    assert [words[1] for words in steps] == ["verify", "peek", "trace"]
+    assert all(corpusmill(*words[1:]).returncode == 0 for words in steps)

@@ -1,0 +1,110 @@
+"""`corpusmill why` by the name of a file and by a piece of text, and `trace --source` by a path in a source."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_results import Corpusmill, only_line
+from stage_a_build import build, local_source, recipe_of, step
+
+TEXTS = {
+    "river": "The river was high that year,\nand nobody crossed it.",
+    "short": "Too short.",
+    "ferry": "A ferry crossed\tthe river (twice a day) until 1932.",
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with two sources: letters of three texts and a bad row, pages of one text; files have one name."""
+    root = tmp_path_factory.mktemp("why")
+    letters = [{"text": text, "key": key} for key, text in TEXTS.items()]
+    changes = {"filters": {"length": {"min_words": 3}}, "max_reject_fraction": "0.5"}
+    sources = [
+        local_source(root, "letters", [*letters, {"text": None}], **changes),
+        local_source(root, "pages", [{"text": "One page about the sea.", "key": "sea"}], **changes),
+    ]
+    deep = root / "sources" / "letters" / "2024"
+    deep.mkdir()
+    (deep / "only one.jsonl").write_text(json.dumps({"text": "Nothing but this letter.", "key": "lone"}) + "\n")
+    sources[0]["files"] = ["**/*.jsonl"]
+    build(recipe_of(*sources), root)
+    return root
+
+
+@pytest.mark.parametrize("words", ["The river was high", "The river was high that year, and nobody", "crossed it."])
+def test_a_piece_of_one_text_is_answered_as_its_id_is(corpusmill: Corpusmill, root: Path, words: str) -> None:
+    result = corpusmill("why", words, "--data", root)
+
+    assert result.stdout == corpusmill("why", "river", "--data", root).stdout
+    assert "rows.jsonl line 1" in result.stdout and "\n  kept\n" in result.stdout
+
+
+def test_the_name_or_path_of_a_file_with_one_document_is_too(corpusmill: Corpusmill, root: Path) -> None:
+    by_id = corpusmill("why", "lone", "--data", root).stdout
+    path = root / "sources" / "letters" / "2024" / "only one.jsonl"
+
+    for name in ("only one.jsonl", "2024/only one.jsonl", path):
+        assert corpusmill("why", name, "--data", root).stdout == by_id
+    assert corpusmill("why", "only one.jsonl", "--data", root, cwd=path.parent).stdout == by_id
+    assert "2024/only one.jsonl line 1" in by_id
+
+
+def test_several_are_listed_with_their_ids_and_rejects_with_their_reasons(corpusmill: Corpusmill, root: Path) -> None:
+    by_text = corpusmill("why", "crossed", "--data", root)
+    by_file = corpusmill("why", root / "sources" / "letters" / "rows.jsonl", "--data", root)
+    both = json.loads(corpusmill("why", "rows.jsonl", "--data", root, "--json").stdout)
+
+    assert (by_text.returncode, by_text.stdout.splitlines()) == (
+        0,
+        [
+            "river  rows.jsonl byte 0  The river was high that year,⏎and nobody crossed it.",
+            f"ferry  rows.jsonl byte {both[2]['place'].rpartition(' ')[2]}  A ferry crossed⇥the river (twice a day) "
+            "until 1932.",
+        ],
+    )
+    assert [line.split()[0] for line in by_file.stdout.splitlines()] == ["river", "short", "ferry", "-"]
+    assert by_file.stdout.splitlines()[-1].endswith("  rejected: no_text null")
+    assert [row["doc_id"] for row in both] == ["river", "short", "ferry", "", "sea"]
+
+
+def test_a_text_is_no_pattern(corpusmill: Corpusmill, root: Path) -> None:
+    assert "A ferry crossed" in corpusmill("why", "river (twice", "--data", root).stdout
+    assert corpusmill("why", "r.ver", "--data", root).returncode == 1
+
+
+def test_what_is_nowhere_says_where_it_was_looked_for(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
+    nowhere, empty = corpusmill("why", "no such words", "--data", root), corpusmill("why", "x", "--data", tmp_path)
+
+    corpora = ", ".join(str(step(root, "normalized", source)) for source in ("letters", "pages"))
+    assert (nowhere.returncode, nowhere.stdout) == (1, "")
+    assert nowhere.stderr == f"'no such words' is not an id, a file or a text in {corpora}\n"
+    assert empty.stderr == f"'x' is not an id, a file or a text in {tmp_path}, which has no corpus yet\n"
+
+
+def test_only_the_first_twenty_are_listed(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    rows = [{"text": f"The same line of text, number {number}.", "key": str(number)} for number in range(30)]
+    build(recipe_of(local_source(tmp_path, "many", rows)), tmp_path)
+
+    lines = corpusmill("why", "line of text", "--data", tmp_path).stdout.splitlines()
+
+    assert len(lines) == 21 and lines[-1] == "and more; the first 20 are listed"
+
+
+def test_a_row_is_traced_by_a_path_in_its_source(corpusmill: Corpusmill, root: Path) -> None:
+    path = root / "sources" / "letters" / "2024" / "only one.jsonl"
+    whole = corpusmill("trace", "--source", f"{path}:1", "--data", root)
+
+    assert "document  lone\n" in whole.stdout
+    for address in ("2024/only one.jsonl:1", "2024/only one.jsonl#0"):
+        assert corpusmill("trace", "--source", address, "--data", root).stdout == whole.stdout
+    here = corpusmill("trace", "--source", "rows.jsonl:1", "--data", root, cwd=root / "sources" / "pages")
+    assert "document  sea\n" in here.stdout
+    both = corpusmill("trace", "--source", "rows.jsonl:1", "--data", root)
+    sources = root / "sources"
+    assert both.returncode == 2 and only_line(both) == (
+        f"rows.jsonl: several sources have this file; write one of {sources}/letters/rows.jsonl, "
+        f"{sources}/pages/rows.jsonl"
+    )
+    none = corpusmill("trace", "--source", "none.jsonl:1", "--data", root)
+    assert none.returncode == 2 and "not a row of a source" in only_line(none)
