@@ -154,6 +154,9 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
     for name, content in files.items():
         (folder / name).write_bytes(content)
     (folder / "link.html").symlink_to("a.txt")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "d.txt").write_text("Another text.")
+    (folder / "linked").symlink_to(tmp_path / "other")
 
     made = corpusmill("init", "odd", "--input", folder, "--data", tmp_path / "data")
 
@@ -166,7 +169,7 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
         "left out: 2 .py files, such as one.py (unknown format; to read it as text, set `text_endings: [.py]`)",
         "left out: table.xlsx (convert it: soffice --headless --convert-to csv)",
         "left out: utf16.txt (UTF-16; convert it: iconv -f UTF-16 -t UTF-8)",
-        "links are followed: link.html",
+        "links are followed: 2 files, such as link.html",
         "copies, which `dedup` drops: 2 files, such as b.txt equals a.txt",
     ]
     one, other = yaml.safe_load((tmp_path / "data" / "recipes" / "odd.yaml").read_text())["sources"]

@@ -65,7 +65,8 @@ def unreadable_reason(file: SourceFile) -> str | None:
 
 def links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
     """Yield a message on links, and one on files with equal contents."""
-    if links := [file.name for file in files if file.path.is_symlink()]:
+    places = {file.name: (file.path, *file.path.parents[: file.name.count("/")]) for file in files}
+    if links := [name for name, paths in places.items() if any(path.is_symlink() for path in paths)]:
         yield f"links are followed: {_summary(links)}"
     by_size, originals, copies = defaultdict[int, list[SourceFile]](list), dict[str, str](), list[str]()
     for file in files:
