@@ -252,7 +252,8 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
             except UsageError as error:
                 yield _to_recipe_error((*keys, "files", position), error)
         excluded = _strings(split_patterns(section.get("exclude")))
-        files = [file for file in files if not is_excluded(file.name, excluded)]
+        if files and not (files := [file for file in files if not is_excluded(file.name, excluded)]):
+            yield RecipeError((*keys, "exclude"), "all files of the source are excluded", "correct `exclude`")
         if licences := "".join(_strings([section.get("license_files")])):
             files = [file for file in files if not matches_name(file.name, licences)]
             try:

@@ -18,7 +18,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.normalize.sources import LocalSource, to_source_folder
+from pipeline_assets.corpus.normalize.sources import LocalSource, check_folders, to_source_folder
 from pipeline_assets.corpus.readers.source_folder import is_excluded
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -210,6 +210,14 @@ def test_excluded_files_are_no_inputs_and_a_recipe_without_the_key_keeps_its_dig
     assert ledger(normalized)["in"] == 120
     (Path(section["path"]) / "bad.zip").write_bytes(b"excluded, too")
     normalize(recipe_of(section | {"exclude": ["bad.*"]}), tmp_path)  # no file of the source changed
+
+
+def test_a_source_whose_files_are_all_excluded_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    section = source_with(tmp_path, whole_files(2), exclude="good-*")
+
+    [error] = check_folders({"name": "mixed", "sources": [section]}, tmp_path)
+
+    assert (error.location, error.what) == (("sources", 0, "exclude"), "all files of the source are excluded")
 
 
 def test_run_ends_with_the_files_that_were_not_read(corpusmill: Corpusmill, tmp_path: Path) -> None:
