@@ -189,7 +189,7 @@ def _is_conversation(value: object) -> bool:
 
 
 def _selection(folder: SourceFolder, own: Sequence[SourceFile]) -> dict[str, list[str]]:
-    """Return patterns `files`, and `exclude` if necessary, that match only the files `own` in a folder.
+    """Return `files`, and `exclude` if necessary, that select only the files `own`.
 
     For a whole folder, each pattern is a suffix. If these match more other files, the patterns are the file names.
     """
@@ -200,10 +200,10 @@ def _selection(folder: SourceFolder, own: Sequence[SourceFile]) -> dict[str, lis
         # From the last suffix of a format on, including the suffix of a compression.
         ends = {base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases}
         patterns = [f"**/*{end}" for end in sorted(ends)]
-    others = {file.name for file in SourceFolder(folder.path, tuple(patterns)).files()} - names
-    if len(others) >= len(names):
+    unwanted = {file.name for file in SourceFolder(folder.path, tuple(patterns)).files()} - names
+    if len(unwanted) >= len(names):
         return {"files": [glob.escape(file.name) for file in own]}
-    excluded = [glob.escape(name) for name in sorted(others)]
+    excluded = [glob.escape(name) for name in sorted(unwanted)]
     return {"files": patterns} | ({"exclude": excluded} if excluded else {})
 
 
