@@ -269,6 +269,18 @@ def test_a_killed_command_says_nothing_and_a_second_one_finishes(
     assert corpusmill("verify", out).returncode == 0
 
 
+def test_an_export_leads_to_its_source(corpus: Path, export: Export, corpusmill: Corpusmill) -> None:
+    out = export(corpus, "megatron")
+
+    answer = only_line(corpusmill("trace", out, "--row", 0, "--data", corpus.parents[3]))
+
+    digest = open_artifact(corpus).manifest.digest
+    assert answer == (
+        f"{out}: export/megatron has no rows; choose its source, stage_a/filtered/notes with the digest {digest}"
+    )
+    assert open_artifact(out).manifest.identity.counts["ledger"]["dropped"] == {}
+
+
 def test_the_card_names_licences_the_source_and_how_to_read(corpus: Path, export: Export) -> None:
     card = (export(corpus, "olmo") / "README.md").read_text()
 

@@ -67,12 +67,13 @@ def _write_tokens(job: Job) -> BuildResult:
     )
     library = load_tokenizer(tokenizer)
     decisions = {"end_of_document": library.end_of_document, "vocabulary_size": library.vocabulary_size}
+    counts = {**result.counts, "ledger": {**result.counts["ledger"], "dropped": {}}}  # there is no other split
     files = {file.path: file for file in result.files}
     if job.recipe["to"] == "olmo":  # the same bytes: ids are below 2**31, so int32 equals uint32
         del files[megatron_split.INDEX]
         durable.rename(job.staging.path(megatron_split.TOKENS), job.staging.path(_FLAT))
         files[_FLAT] = replace(files.pop(megatron_split.TOKENS), path=_FLAT)
-    return replace(result, files=[*files.values()], decisions=decisions)
+    return replace(result, files=[*files.values()], counts=counts, decisions=decisions)
 
 
 def _write_nanochat(job: Job) -> BuildResult:
@@ -155,7 +156,8 @@ def _build(job: Job) -> BuildResult:
     form, [source] = FORMATS[job.recipe["to"]], job.upstream
     result = form.make(job)
     columns = ("dataset", "meta_license") if issubclass(form.rows, ConversationRows) else ("source", "license_tag")
-    licences = Counter(form.rows(source, Lineage(job.run.root)).read(*columns))
+    stated = form.rows(source, Lineage(job.run.root)).read(*columns)
+    licences = Counter((name or "", licence) for name, licence in stated)
     title, splits = source.manifest.name.partition("/")[2], _card_splits(job.staging, result.files)
     descriptions = chat_rows.COLUMNS | packed_chats.COLUMNS
     card = CardContent(title, "this/folder", splits, [], [source.manifest], columns=descriptions, licences=licences)

@@ -51,6 +51,9 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
     if members:
         raise UsageError("expected one split, got a dataset of splits", folder, f"choose one of {', '.join(members)}")
     fix = "choose a folder of documents, a packed set, or a split, such as megatron/<name>/train"
+    if artifact.manifest.kind.startswith("export/"):
+        [source] = artifact.manifest.identity.upstream
+        fix = f"choose its source, {source['name']} with the digest {source['digest']}"
     raise UsageError(f"{artifact.manifest.kind} has no rows", folder, fix)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolQuota, PoolsRecipe
 from pipeline_assets.corpus.scoring.row_choice import selection_ranks, take_turns
@@ -36,7 +37,8 @@ def find_limits(
         ranks, names = [np.empty(0, np.uint64)], list[str]()
         for split, path in ((split, path) for split, paths in spilled.items() for path in paths):
             table = read_columns(path, [flags, "id", *quota.stratify])
-            table = table.filter(pa.array(flag[number] == "\x01" for flag in table[flags].to_pylist()))
+            is_candidate = np.array([flag[number] == "\x01" for flag in table[flags].to_pylist()], bool)
+            table = table.filter(bool_column(is_candidate))
             ranks.append(selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()))
             names += strata(table, quota)
         rank, candidates = np.concatenate(ranks), Counter(names)
