@@ -25,6 +25,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from pipeline_assets.corpus.readers.hub_configs import Config, matching_paths, parse_configs
+from pipeline_assets.corpus.readers.source_formats import without_compression
 from pipeline_assets.spine.errors import InputError, UsageError
 
 _INVALID_IN_KEYS = re.compile(r"[^a-z0-9_.-]+")
@@ -47,7 +48,6 @@ def dataset_of_partition(partition: str) -> str:
 
 Format = Literal["jsonl", "parquet"]
 _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-_COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 _SHARD_NUMBER = re.compile(r"-\d{5}-of-\d{5}$")
 _PART = re.compile(r"part_(\d+)$")
 _INVALID = re.compile(r"[^\w-]+")
@@ -74,7 +74,7 @@ class SplitFiles:
 
 def detect_format(path: str) -> Format | None:
     """Return a file's format by its suffix, compressed or not; None for other files."""
-    name = _uncompressed(path).lower()
+    name = without_compression(path).lower()
     return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 
@@ -204,16 +204,9 @@ def _prefer_json_lines(
 
 def _stem(path: str) -> str:
     """Return the name of a file without suffixes and shard number."""
-    name = _uncompressed(PurePosixPath(path).name)
+    name = without_compression(PurePosixPath(path).name)
     return _SHARD_NUMBER.sub("", name.rpartition(".")[0])
 
 
 def _split_name(stem: str) -> str:
     return _PART.sub(r"part\1", _INVALID.sub("_", stem))
-
-
-def _uncompressed(name: str) -> str:
-    for suffix in _COMPRESSED:
-        if name.lower().endswith(suffix):
-            name = name[: -len(suffix)]
-    return name

@@ -24,8 +24,12 @@ LeftOut = defaultdict[tuple[str, str], list[str]]
 """Names of the files that a draft leaves out, by suffix and reason."""
 
 
+def _suffix(file: SourceFile) -> str:
+    return PurePosixPath(without_compression(file.name)).suffix.lower()
+
+
 def leave_out(file: SourceFile, reason: str, left_out: LeftOut) -> None:
-    left_out[PurePosixPath(without_compression(file.name)).suffix, reason].append(file.name)
+    left_out[_suffix(file), reason].append(file.name)
 
 
 def describe(left_out: LeftOut) -> list[str]:
@@ -41,7 +45,7 @@ def unreadable_reason(file: SourceFile) -> str | None:
     """
     with open_source(file) as opened:
         head = next(read_blocks(opened, file), b"")[:_HEAD_BYTES] if file.bytes else b""
-    format_, suffix = detect_format(file.name), PurePosixPath(without_compression(file.name)).suffix
+    format_, suffix = detect_format(file.name), _suffix(file)
     extractor_versions([format_])
     if not head:
         return "empty"

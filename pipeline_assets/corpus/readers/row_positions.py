@@ -40,7 +40,7 @@ def line_number(file: SourceFile, offset: int) -> int | None:
 
 def locate_line(file: SourceFile, line: int) -> int:
     """Return the byte offset of a line, given its number; raise UsageError if missing."""
-    if without_compression(file.name).endswith(_NUMBERED_FORMATS):
+    if without_compression(file.name).lower().endswith(_NUMBERED_FORMATS):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
     offset, remaining = 0, line - 1
     with open_source(file) as opened:
@@ -60,7 +60,7 @@ def format_row(name: str, row: int, file: SourceFile | None) -> str:
 
     The line number is omitted if lines cannot be counted, or without `file`, which may be on another machine.
     """
-    if without_compression(name).endswith(_NUMBERED_FORMATS):
+    if without_compression(name).lower().endswith(_NUMBERED_FORMATS):
         return f"row {row:,}"
     try:
         line = None if file is None else line_number(file, row)

@@ -24,10 +24,10 @@ COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 
 
 def without_compression(name: str) -> str:
-    """Return a file's name in lower case, without the suffix of its compression."""
-    name = name.lower()
+    """Return a file's name without the suffix of its compression."""
     for suffix in COMPRESSED:
-        name = name.removesuffix(suffix)
+        if name.lower().endswith(suffix):
+            name = name[: -len(suffix)]
     return name
 
 
@@ -36,7 +36,7 @@ def detect_format(name: str, text_endings: Sequence[str] = ()) -> Format | None:
 
     `text_endings` are endings of further text files, in lower case, which can be those of a format such as `.html`.
     """
-    name = without_compression(name)
+    name = without_compression(name).lower()
     if name.endswith(tuple(text_endings)):
         return "text"
     return next((format_ for suffix, format_ in FORMATS.items() if name.endswith(suffix)), None)
