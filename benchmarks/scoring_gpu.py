@@ -1,4 +1,4 @@
-"""Benchmark of scoring completions on a GPU against its matrix products and plain loops over transformers.
+"""Benchmark of scoring on a GPU, against its matrix products and plain loops.
 
     python benchmarks/scoring_gpu.py --width 4096 --layers 16 --rows 64
 
@@ -73,7 +73,7 @@ def _wait() -> None:
 
 
 def matmul_peak(size: int) -> float:
-    """Return the operations per second of a square matrix product, the mean of ten after three."""
+    """Return the operations per second of a square matrix product, a mean of ten."""
     one, other = (torch.randn(size, size, device=DEVICE, dtype=DTYPE) for _ in range(2))
     for _ in range(3):
         one @ other
@@ -101,7 +101,7 @@ def save_model(folder: Path, width: int, layers: int) -> transformers.LlamaConfi
 
 
 def useful_operations(config: transformers.LlamaConfig, rows: Sequence[TokenRow]) -> float:
-    """Count the operations that the scores of these rows need; a product and its addition are two."""
+    """Count the operations that scores need; a product and its addition are two."""
     width = config.hidden_size
     keys = width * config.num_key_value_heads // config.num_attention_heads
     # Each layer: queries and output, keys and values, then gate, up and down.
@@ -127,7 +127,7 @@ def token_scores(model: LanguageModel, rows: Sequence[TokenRow]) -> torch.Tensor
 
 @torch.inference_mode()
 def plain_scores(network: Any, rows: Sequence[TokenRow]) -> list[torch.Tensor]:
-    """Compute the NLL of each token that counts from all logits of one padded batch, a row's in float32 at a time."""
+    """Compute the NLL of each completion token from all logits of a padded batch."""
     longest = max(len(row.ids) for row in rows)
     ids = torch.zeros(len(rows), longest, dtype=torch.int64)
     attention, labels = torch.zeros_like(ids), torch.full_like(ids, -100)
@@ -154,7 +154,7 @@ def run_plain(network: Any, rows: Sequence[TokenRow], batches: Sequence[Sequence
 
 
 def compare(model: LanguageModel, folder: Path, rows: Sequence[TokenRow]) -> dict[str, dict[str, float]]:
-    """Return differences of scores, in nats per token: to float32, and of rows alone to rows together."""
+    """Return differences in nats per token: to float32, and alone to packed."""
     together = token_scores(model, rows)
     alone = torch.cat([token_scores(model, [row]) for row in rows])
     set_attention(model, "sdpa")
@@ -180,7 +180,7 @@ def set_attention(model: LanguageModel, name: str) -> LanguageModel:
 
 
 def profile(run: Callable[[], object]) -> dict[str, float]:
-    """Return the share of a run's wall seconds in each kind of GPU kernel, and print the longest kernels."""
+    """Return the share of wall seconds by kind of GPU kernel; print the longest kernels."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity
 

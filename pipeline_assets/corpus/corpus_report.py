@@ -209,7 +209,7 @@ def _summarize_scores(filtered: Artifact) -> dict[str, Any]:
     [(column, bins)], section = identity.counts["scored"].items(), identity.recipe["filters"]["score"]
     scored, dropped = sum(bins), identity.ledger.dropped.get(f"score:{column}", 0)
     from_score = {f"{number / len(bins):.2f}": sum(bins[number:]) for number in range(len(bins))}
-    shares = {score: {"documents": left, "share": left / max(scored, 1)} for score, left in from_score.items()}
+    shares = {score: {"documents": count, "share": count / max(scored, 1)} for score, count in from_score.items()}
     kept_share = (scored - dropped) / max(scored, 1)
     return {"column": column, "min_score": section["min_score"], "kept_share": kept_share, "bins": bins, "from": shares}
 

@@ -32,7 +32,7 @@ _DIGEST_LETTERS = len("sha256:") + 12
 def build_demo(
     system: str, root: Path, commits: Mapping[str, str], workers: int, has_next_steps: bool
 ) -> Iterator[str]:
-    """Build and rebuild the demo of a system; yield blocking failures, the results and optionally next steps."""
+    """Build and rebuild the demo of a system; yield failures, results and next steps."""
     write_recipe, proven, lines = _DEMOS[system]
     # Only the sources of healing are large enough for workers.
     recipe, workers = write_recipe(root, commits), workers if system == "healing" else 0

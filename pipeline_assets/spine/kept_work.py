@@ -20,7 +20,7 @@ from pipeline_assets.spine.staging import KEPT_TASKS, WORK, Receipt, StagingView
 
 @dataclass(frozen=True)
 class KeptTask:
-    """Finished task of a stage, with its `task_digest` and its receipt in bytes as text."""
+    """Finished task of a stage, with its `task_digest` and encoded receipt."""
 
     stage: str
     name: str

@@ -16,7 +16,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def filters_content(filters: FilterRecipe, refused_licences: Sequence[str] = ()) -> dict[str, Any]:
-    """Return arguments of `Kind.target`: the recipe values of filters, and their files."""
+    """Return arguments of `Kind.target`: the values of filters and their files."""
     content = {"filters": filters.content(), "refuse_licences": list(refused_licences)}
     return {"content": content, "external_inputs": FilterFiles.from_files(filters.pinned_files())}
 

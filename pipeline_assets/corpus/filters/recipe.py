@@ -292,7 +292,7 @@ class FilterRecipe(RecipeSection):
 
 
 def resolve_filters(content: Mapping[str, Any], files: FilterFiles | None, root: Path) -> FilterRecipe:
-    """Restore filters from `content`, with the paths of their files, whose hashes are compared."""
+    """Restore filters from `content`, after comparing the hashes of their files."""
     return FilterRecipe.from_content(content if files is None else files.resolve(content, root))
 
 

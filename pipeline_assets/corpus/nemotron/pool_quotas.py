@@ -1,4 +1,4 @@
-"""Quotas of pools: at most so many rows of each pool, in equal shares of its strata.
+"""Quotas of pools: a maximum number of rows, in equal shares of strata.
 
 A pool selects the rows with the lowest ranks of each stratum, and strata take turns; see `scoring.row_choice`. So a
 quota selects all rows of a stratum up to one rank, and a worker needs these limits alone.
@@ -25,7 +25,7 @@ Limits = Mapping[str, Mapping[str, int]]
 def find_limits(
     spilled: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags: str
 ) -> tuple[Limits, dict[str, Any]]:
-    """Return the limits of pools with a quota, and their rows by stratum for the manifest.
+    """Return the limits of pools with a quota, and their rows by stratum.
 
     `spilled` has the files of candidates by split, and `flags` names their column with the pools of each row. Memory:
     some tens of bytes per row and pool.
@@ -53,7 +53,7 @@ def find_limits(
 
 
 def is_selected(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: Limits) -> NDArray[np.bool_]:
-    """Return a mask of the candidates that a pool's quota selects; all without a quota."""
+    """Return a mask of the candidates that a pool's quota selects, by default all."""
     if (quota := recipe.quota(pool)) is None:
         return np.ones(len(table), bool)
     ranks = selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()).tolist()
@@ -63,7 +63,7 @@ def is_selected(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, lim
 
 
 def strata(table: pa.Table, quota: PoolQuota) -> list[str]:
-    """Return the stratum of each row: its values of the quota's columns, such as `math, hard`."""
+    """Return the stratum of each row: values of columns, such as `math, hard`."""
     columns = [table[name].to_pylist() for name in quota.stratify]
     if not columns:
         return ["all"] * len(table)

@@ -38,7 +38,7 @@ class MixtureEstimate:
 
 
 def estimate_mixture(pack: Mapping[str, Any], tokens: Mapping[str, int]) -> MixtureEstimate:
-    """Estimate a mixture, given the content of a `PackRecipe` and each source's tokens.
+    """Estimate a mixture from a `PackRecipe`'s content and each source's tokens.
 
     Sources without tokens are omitted; at least one with a weight must have some.
     """

@@ -135,7 +135,7 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
 def count_row_licences(
     splits: Iterable[CardSplit], other_rows: Counter[tuple[str, str | None]] | None = None
 ) -> Counter[str | None]:
-    """Count the rows of all splits, and others, by stated licence; None counts rows without one."""
+    """Count all rows by stated licence; the key None counts rows without one."""
     rows: Counter[str | None] = Counter()
     for (_, licence), count in sum((split.licences for split in splits), other_rows or Counter()).items():
         rows[licence] += count
