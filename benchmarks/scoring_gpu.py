@@ -180,7 +180,7 @@ def set_attention(model: LanguageModel, name: str) -> LanguageModel:
 
 
 def profile(run: Callable[[], object]) -> dict[str, float]:
-    """Return the share of wall seconds by kind of GPU kernel; print the longest kernels."""
+    """Return the share of time by kind of GPU kernel; print the longest kernels."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity
 

@@ -114,7 +114,10 @@ def encode_with_text(document: RawDocument, text: str) -> bytes:
 
 
 def add_columns(document: RawDocument, columns: Mapping[str, float]) -> RawDocument:
-    """Return a document with columns added to `meta.extra`; the others keep their bytes."""
+    """Return a document with columns added to `meta.extra`.
+
+    All other columns keep their bytes.
+    """
     meta, added = _meta_decoder.decode(document.meta), msgspec.json.encode(columns).decode()
     extra = added if meta.extra == "{}" else f"{meta.extra[:-1]},{added[1:]}"
     encoded = msgspec.json.encode(msgspec.structs.replace(meta, extra=extra))

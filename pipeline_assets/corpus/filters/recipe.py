@@ -287,7 +287,7 @@ class FilterRecipe(RecipeSection):
 
     @property
     def reads_meta(self) -> bool:
-        """Whether a filter reads columns of a document's meta."""
+        """True if a filter reads columns of a document's meta."""
         return bool(self.rules or self.wikipedia or self.blocklist or self.score)
 
 

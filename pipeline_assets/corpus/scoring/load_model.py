@@ -180,8 +180,8 @@ def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> L
         kernel = "varlen_attn" if recipe.device == "cuda" else "scaled_dot_product_attention"
         packed = replace(model, is_packed=True, facts={**model.facts, "attention": f"{ROW_ATTENTION} ({kernel})"})
         means = _mean_nll(packed, rows)
-        # Equal scores are no proof in bfloat16: a state space model may carry less into the next row than the tolerance.
-        # So a change of the first row must not change the scores of the other rows.
+        # In bfloat16 equal scores prove little: a state space model may carry less into the next row than the
+        # tolerance. So a change of the first row must not change the scores of the other rows.
         later_means = _mean_nll(packed, [rows[0][::-1], *rows[1:]])[1:]
         if _match(means, expected, tolerance) and _match(later_means, means[1:], tolerance / 10):
             return packed
