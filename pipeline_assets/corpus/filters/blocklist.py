@@ -12,15 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline_assets.corpus.filters import hashed_words
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
-from pipeline_assets.corpus.filters.hashed_words import (
-    HashedWords,
-    build_table,
-    find_phrases,
-    hash_phrases,
-    hash_strings,
-    word_classes,
-)
 from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, BlocklistRecipe
 from pipeline_assets.corpus.filters.text_batch import text_batch
 from pipeline_assets.spine.errors import InputError
@@ -64,17 +57,17 @@ def _read_list(path: Path, normalise: Callable[[str], str]) -> tuple[list[int], 
     return numbers, [normalise(lines[number - 1].strip()).encode() for number in numbers]
 
 
-def _build_lines(path: Path, list_keys: Callable[[str], list[str]]) -> HashedWords:
+def _build_lines(path: Path, list_keys: Callable[[str], list[str]]) -> hashed_words.HashedWords:
     numbers, keys = _read_list(path, lambda line: list_keys(line.removeprefix("*."))[0])
     _raise_if_empty(path, numbers, map(len, keys), "host")
-    return build_table(hash_strings(*text_batch(keys)), np.zeros(len(keys), np.int32))
+    return hashed_words.build_table(hashed_words.hash_strings(*text_batch(keys)), np.zeros(len(keys), np.int32))
 
 
-def _build_words(path: Path) -> HashedWords:
+def _build_words(path: Path) -> hashed_words.HashedWords:
     numbers, phrases = _read_list(path, str.casefold)
-    hashes, is_whole, words = hash_phrases(*text_batch(phrases), word_classes())
+    hashes, is_whole, words = hashed_words.hash_phrases(*text_batch(phrases), hashed_words.word_classes())
     _raise_if_empty(path, numbers, words.tolist(), "word")
-    return build_table(hashes, is_whole)
+    return hashed_words.build_table(hashes, is_whole)
 
 
 def _raise_if_empty(path: Path, numbers: Iterable[int], sizes: Iterable[int], what: str) -> None:
@@ -114,12 +107,12 @@ class BlocklistFilter(Filter):
             candidate.count(WITHOUT_URL, bool(self._by_url) and not isinstance(url, str))
         for reason, list_keys, table in self._by_url:
             keys = [list_keys(url) if isinstance(url, str) else [] for url in urls]
-            hashes = hash_strings(*text_batch([key.encode() for several in keys for key in several]))
+            hashes = hashed_words.hash_strings(*text_batch([key.encode() for several in keys for key in several]))
             nearest = np.minimum(np.searchsorted(table.hashes, hashes), len(table.hashes) - 1)
             hits = iter((table.hashes[nearest] == hashes).tolist())
             # The list takes one hit for each key, so that `hits` stays in step with the keys of the next document.
             yield reason, [next(iter([key for key in several if next(hits)]), None) for several in keys]
         batch = text_batch([candidate.text.decode().casefold().encode() for candidate in candidates if self._words])
         for reason, table in self._words:
-            spans = find_phrases(*batch, word_classes(), table).tolist()
+            spans = hashed_words.find_phrases(*batch, hashed_words.word_classes(), table).tolist()
             yield reason, [batch.text[start:stop].tobytes().decode() if stop > 0 else None for start, stop in spans]

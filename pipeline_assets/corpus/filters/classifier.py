@@ -14,15 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import always_inline, compiled, compiled_inner
+from pipeline_assets.corpus.filters import hashed_words
 from pipeline_assets.corpus.filters.characters import to_int64
-from pipeline_assets.corpus.filters.hashed_words import (
-    NEW_HASH,
-    HashedWords,
-    build_table,
-    extend_hash,
-    find_value,
-    hash_strings,
-)
 from pipeline_assets.corpus.filters.text_batch import text_batch
 from pipeline_assets.spine.errors import InputError
 
@@ -46,7 +39,7 @@ class Classifier(NamedTuple):
         characters: Minimum and maximum characters in an n-gram inside words; a maximum of 0 uses none.
     """
 
-    words: HashedWords
+    words: hashed_words.HashedWords
     inputs: NDArray[np.float32]
     outputs: NDArray[np.float32]
     number: int
@@ -84,8 +77,8 @@ def _parse(data: mmap.mmap) -> tuple[list[str], Classifier]:
     lacks_ngrams = buckets == 0 and (max_words > 1 or characters[1] > 0)
     if (inputs.shape, outputs.shape) != shapes or lacks_ngrams or not 0 < max_words <= _MAX_WORDS:
         raise ValueError("the sizes of its dictionary and matrices differ")
-    hashes = hash_strings(*text_batch(words[:number]))
-    table = build_table(hashes, np.arange(number, dtype=np.int32))
+    hashes = hashed_words.hash_strings(*text_batch(words[:number]))
+    table = hashed_words.build_table(hashes, np.arange(number, dtype=np.int32))
     vectors = Classifier(table, inputs, outputs, number, max_words, (characters[0], characters[1]))
     return [word.decode() for word in words[number:]], vectors
 
@@ -153,9 +146,9 @@ def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], mod
         at, end, is_end, added, words = offsets[number], offsets[number + 1], False, 0, 0
         hidden[:] = 0
         while not is_end:
-            start, key, state, is_label = at, NEW_HASH, _FNV_START, False
+            start, key, state, is_label = at, hashed_words.NEW_HASH, _FNV_START, False
             while at < end and text[at] != 0 and text[at] != 0x20 and not 0x09 <= text[at] <= 0x0D:
-                key, state = extend_hash(key, text[at]), _extend(state, text[at])
+                key, state = hashed_words.extend_hash(key, text[at]), _extend(state, text[at])
                 is_label |= key == _LABEL
                 at += 1
             is_end = start >= end or key == _END
@@ -164,7 +157,7 @@ def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], mod
             at += 1
             if is_label or (start == at - 1 and not is_end):
                 continue
-            row = find_value(model.words, key)
+            row = hashed_words.find_value(model.words, key)
             added += _add_row(row, model, hidden) if row >= 0 else 0
             added += 0 if is_end else _add_characters(text[start : at - 1], model, hidden)
             state |= _SIGNED_HASH if state >> _SIGN else np.uint64(0)
