@@ -96,15 +96,14 @@ def test_a_row_is_traced_by_a_path_in_its_source(corpusmill: Corpusmill, root: P
     whole = corpusmill("trace", "--source", f"{path}:1", "--data", root)
 
     assert "document  lone\n" in whole.stdout
-    for address in ("2024/only one.jsonl:1", "2024/only one.jsonl#0"):
+    for address in ("2024/only one.jsonl:1", "2024/only one.jsonl#0", "only one.jsonl:1"):
         assert corpusmill("trace", "--source", address, "--data", root).stdout == whole.stdout
     here = corpusmill("trace", "--source", "rows.jsonl:1", "--data", root, cwd=root / "sources" / "pages")
     assert "document  sea\n" in here.stdout
     both = corpusmill("trace", "--source", "rows.jsonl:1", "--data", root)
     sources = root / "sources"
     assert both.returncode == 2 and only_line(both) == (
-        f"rows.jsonl: several sources have this file; write one of {sources}/letters/rows.jsonl, "
-        f"{sources}/pages/rows.jsonl"
+        f"rows.jsonl: several source files match; write one of {sources}/letters/rows.jsonl, {sources}/pages/rows.jsonl"
     )
     none = corpusmill("trace", "--source", "none.jsonl:1", "--data", root)
     assert none.returncode == 2 and "not a row of a source" in only_line(none)

@@ -27,7 +27,7 @@ _MAX_COUNTED_BYTES = 1 << 24  # before a line whose number is shown, as lines ar
 def dropped(
     folder: Annotated[Path, typer.Argument(help="Folder of an artifact that drops or rejects rows.")],
     reason: Annotated[str | None, typer.Option(help="List only rows with this reason.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Number of rows to list.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, max=10_000, help="Number of rows to list.")] = 20,
     text: Annotated[bool, typer.Option("--text", help="Show the beginning of each text.")] = False,
     data: terminal.OptionalRoot = None,
     as_json: terminal.AsJson = False,

@@ -170,14 +170,14 @@ def _row_json(row: "AnySourceRow") -> dict[str, Any]:
 
 
 def _trace_source(source: str, data: Path | None, as_json: bool) -> None:
-    from pipeline_assets.build.rows.follow import follow_source, source_folders
+    from pipeline_assets.build.rows.follow import follow_source, source_files
     from pipeline_assets.build.rows.row_stores import RowStores
     from pipeline_assets.build.rows.source_row import parse_row
 
-    def folders() -> Iterator[Path]:  # read only if the current folder lacks the file
-        yield from source_folders(Lineage(terminal.data_root(None, data)))
+    def files() -> Iterator[Path]:  # read only if the current folder lacks the file
+        yield from source_files(Lineage(terminal.data_root(None, data)))
 
-    row = parse_row(source, folders())
+    row = parse_row(source, files())
     followed = follow_source(RowStores(SYSTEMS.kinds, Lineage(terminal.data_root(None, data))), row)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
     for entry in followed:

@@ -61,10 +61,12 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
     raise InputError(f"no source below {lineage.root} lists this file", source.file, fix)
 
 
-def source_folders(lineage: Lineage) -> list[Path]:
-    """List the folders of local sources."""
-    folders = (folder_path(listing.manifest, lineage.root) for listing in _listings(lineage))
-    return [*dict.fromkeys(folder for folder in folders if folder is not None)]
+def source_files(lineage: Lineage) -> Iterator[Path]:
+    """Yield the paths of the files of local sources."""
+    for listing in _listings(lineage):
+        folder = folder_path(listing.manifest, lineage.root)
+        if folder is not None:
+            yield from (folder / entry["name"] for entry in listing.manifest.identity.inputs)
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.rows.row_stores import RowStores
-from pipeline_assets.build.rows.source_row import LocalRow
 from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.spine.errors import InputError
 
 _EXCERPT_CHARACTERS = 100
@@ -44,16 +44,14 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
 
 
 def _files_named(corpus: FileRows, query: str) -> set[str]:
-    """Return the files whose name, end of the path or full path is `query`."""
+    """Return the files whose path is or ends with `query`."""
     try:
         listing = corpus.listing(corpus.artifact.folder.name)
     except InputError:  # the listing is missing
         return set()
-    names = set()
-    for entry in listing.artifact.manifest.identity.inputs:
-        place = listing.row(entry["name"], 0)
-        is_local, name = isinstance(place, LocalRow), entry["name"]
-        name = name if is_local else name.partition(":")[2]
-        if f"/{name}".endswith(f"/{query}") or (is_local and place.path == Path(query).absolute()):
-            names.add(name)
-    return names
+    folder = folder_path(listing.artifact.manifest, listing.root)
+    names = [entry["name"] for entry in listing.artifact.manifest.identity.inputs]
+    is_end = re.compile(rf"(^|[/:]){re.escape(query)}$").search
+    if folder is None:  # names of hub files begin with repository and commit
+        return {name.partition(":")[2] for name in names if is_end(name)}
+    return {name for name in names if is_end(f"{folder}/{name}")}

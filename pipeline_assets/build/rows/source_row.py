@@ -85,18 +85,18 @@ def format_place(row: AnySourceRow) -> str:
     return format_row(row.path.name, row.row, source_file_at(row.path))
 
 
-def parse_row(text: str, folders: Iterable[Path] = ()) -> AnySourceRow:
+def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     """Parse owner/name@commit:path#row, or for a local file `path#row` or `path:line`.
 
-    A relative path is one from the current folder, or if no file is there, from one of `folders`.
+    A relative path is one from the current folder, or if no file is there, the end of the path of one of `files`.
 
     Raises:
-        UsageError: The text is not such an address, the line does not exist, or several folders have the file.
+        UsageError: The text is not such an address, the line does not exist, or several of `files` match.
     """
     if _HUB_FILE_START.match(text):
         return HubRow.parse(text)
     by_line = _LINE.fullmatch(text)
-    file = None if by_line is None else source_file_at(_find_file(by_line["path"], folders))
+    file = None if by_line is None else source_file_at(_find_file(by_line["path"], files))
     if by_line is not None and file is not None:
         line = int(by_line["line"])
         return LocalRow(file.path, locate_line(file, line), line=line)
@@ -104,12 +104,12 @@ def parse_row(text: str, folders: Iterable[Path] = ()) -> AnySourceRow:
     if match is None:
         fix = "write owner/name@commit:path#row, the commit with 40 hex digits, for a local file path#row or path:line"
         raise UsageError("not a row of a source", text, fix)
-    return LocalRow(_find_file(match["path"], folders), int(match["row"]))
+    return LocalRow(_find_file(match["path"], files), int(match["row"]))
 
 
-def _find_file(typed: str, folders: Iterable[Path]) -> Path:
+def _find_file(typed: str, files: Iterable[Path]) -> Path:
     path = Path(typed).absolute()
-    found = [path] if path.is_file() else [folder / typed for folder in folders if (folder / typed).is_file()]
+    found = [path] if path.is_file() else [*dict.fromkeys(file for file in files if f"{file}".endswith(f"/{typed}"))]
     if len(found) > 1:
-        raise UsageError("several sources have this file", typed, f"write one of {', '.join(map(str, found))}")
+        raise UsageError("several source files match", typed, f"write one of {', '.join(map(str, found))}")
     return found[0] if found else path
