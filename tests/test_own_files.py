@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -176,6 +177,27 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
     assert (one["source"], one["files"]) == ("odd", ["**/*.csv", "**/*.html", "**/*.txt"])
     assert one["exclude"] == ["latin.txt", "utf16.txt"]
     assert (other["source"], other["columns"]) == ("odd-doc-body-text", {"text": "doc.body.text"})
+
+
+def test_init_leaves_out_dead_links_pipes_and_loops_and_run_reads_the_rest(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_text("A text of some words.")
+    (folder / "dead.txt").symlink_to("gone")
+    (folder / "self").symlink_to(".")
+    os.mkfifo(folder / "pipe.txt")
+
+    made = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
+    ran = corpusmill("run", "odd", "--data", tmp_path, "--workers", "0")
+
+    reason = "a broken link, a link to a folder above it, or a pipe"
+    assert made.stderr.replace(f"{folder}: left out: ", "").splitlines() == [
+        f"2 .txt files, such as dead.txt ({reason})",
+        f"self ({reason})",
+    ]
+    assert ran.returncode == 0 and "normalized/in  1 documents" in ran.stdout
 
 
 @pytest.mark.parametrize(("name", "given"), [("", "."), ("none", "")])

@@ -9,12 +9,19 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.nemotron.splits import split_from_name
-from pipeline_assets.corpus.normalize.left_out import LeftOut, describe, leave_out, links_and_copies, unreadable_reason
+from pipeline_assets.corpus.normalize.left_out import (
+    LeftOut,
+    describe,
+    leave_out,
+    links_and_copies,
+    odd_entries,
+    unreadable_reason,
+)
 from pipeline_assets.corpus.readers.json_values import is_document_file
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local import SAMPLE_ROWS, first_rows
@@ -56,6 +63,11 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
     left_out = LeftOut(list)
+    for entry in (odd := odd_entries(folder.path)):
+        left_out[PurePosixPath(entry).suffix.lower(), "a broken link, a link to a folder above it, or a pipe"].append(
+            entry
+        )
+    folder = replace(folder, exclude=(*folder.exclude, *map(glob.escape, odd)))
     for file in folder.files():
         if any((folder.path / above / FILE_NAME).is_file() for above in PurePosixPath(file.name).parents):
             leave_out(file, "part of a sealed artifact", left_out)
@@ -200,10 +212,10 @@ def _selection(folder: SourceFolder, own: Sequence[SourceFile]) -> dict[str, lis
         # From the last suffix of a format on, including the suffix of a compression.
         ends = {base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases}
         patterns = [f"**/*{end}" for end in sorted(ends)]
-    unwanted = {file.name for file in SourceFolder(folder.path, tuple(patterns)).files()} - names
+    unwanted = {file.name for file in replace(folder, patterns=tuple(patterns)).files()} - names
     if len(unwanted) >= len(names):
         return {"files": [glob.escape(file.name) for file in own]}
-    excluded = [glob.escape(name) for name in sorted(unwanted)]
+    excluded = [*folder.exclude, *(glob.escape(name) for name in sorted(unwanted))]
     return {"files": patterns} | ({"exclude": excluded} if excluded else {})
 
 

@@ -1,9 +1,10 @@
 """Files that a draft of a source leaves out, with the reasons."""
 
 import codecs
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
@@ -65,6 +66,17 @@ def unreadable_reason(file: SourceFile) -> str | None:
         return encoding
     hint = f"unknown format; to read it as text, set `text_endings: [{suffix}]`" if suffix and not encoding else None
     return _CONVERSIONS.get(suffix) or hint or "unknown format"
+
+
+def odd_entries(folder: Path) -> list[str]:
+    """List broken links, links to a folder above themselves, and other entries that are not files."""
+    entries = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
+    odd = [entry for entry in entries if not (entry.is_file() or entry.is_dir()) or _leads_above_itself(entry)]
+    return sorted(entry.relative_to(folder).as_posix() for entry in odd)
+
+
+def _leads_above_itself(entry: Path) -> bool:
+    return entry.is_symlink() and entry.parent.resolve().is_relative_to(os.path.realpath(entry))
 
 
 def links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:

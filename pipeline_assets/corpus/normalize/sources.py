@@ -12,7 +12,7 @@ from pipeline_assets.corpus.licence_texts import licence_texts_fingerprint
 from pipeline_assets.corpus.licences import check_tag, licence_table
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns, split_patterns
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, matches_name
-from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, is_excluded, list_files
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
@@ -246,13 +246,14 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
     with contextlib.suppress(InputError, pydantic.ValidationError):  # the readers report these errors
+        excluded, has_matches = _strings(split_patterns(section.get("exclude"))), False
         for position, pattern in enumerate(_strings(split_patterns(patterns))):
             try:
-                files += list_files(folder, [pattern])
+                files += list_files(folder, [pattern], excluded)
+                has_matches = True
             except UsageError as error:
                 yield _to_recipe_error((*keys, "files", position), error)
-        excluded = _strings(split_patterns(section.get("exclude")))
-        if files and not (files := [file for file in files if not is_excluded(file.name, excluded)]):
+        if has_matches and not files:
             yield RecipeError((*keys, "exclude"), "all files of the source are excluded", "correct `exclude`")
         if licences := "".join(_strings([section.get("license_files")])):
             files = [file for file in files if not matches_name(file.name, licences)]

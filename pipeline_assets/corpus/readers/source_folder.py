@@ -2,10 +2,9 @@
 
 import contextlib
 import fnmatch
-import glob
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self
@@ -44,35 +43,58 @@ class ByteRange:
         return (self.file.bytes if self.stop is None else self.stop) - self.start
 
 
-def list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
-    """List the files below `root` that match any pattern, sorted by name.
+def list_files(root: Path, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[SourceFile]:
+    """List the files below `root` that match any pattern and none of `exclude`, sorted by name.
 
     Patterns have shell syntax: `*` matches within one folder and ignores hidden files, `**` matches any number of
     folders. A pattern that is the name of a file matches that file, even with special characters. A pattern without a
     match raises UsageError. An unreadable folder, whose files would be omitted silently, raises RetryableError.
+    Links are followed, except to a folder that contains them.
     """
     try:
-        return _list_files(root, patterns)
+        return [_source_file(root, name) for name in _matching_names(root, patterns) if not is_excluded(name, exclude)]
     except PermissionError as error:
         what = f"the folder cannot be read ({error.strerror})"
         raise RetryableError(what, error.filename or root, "grant read permission, or narrow the pattern") from None
 
 
-def _list_files(root: Path, patterns: Sequence[str]) -> list[SourceFile]:
+def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
     names: set[str] = set()
     for pattern in patterns:
         parts = PurePosixPath(pattern).parts
         if os.path.isabs(pattern) or ".." in parts:
             what = f"the pattern {pattern!r} leads out of the folder"
             raise UsageError(what, root, "write patterns relative to this folder")
-        if "**" in parts:
-            _raise_if_unreadable(root.joinpath(*parts[: parts.index("**")]))
-        matches = [pattern] if (root / pattern).is_file() else glob.glob(pattern, root_dir=root, recursive=True)
-        files = {PurePosixPath(match).as_posix() for match in matches if not (root / match).is_dir()}
+        if (root / pattern).is_file():
+            matches = [PurePosixPath(pattern)]
+        else:
+            real = Path(os.path.realpath(root))
+            matches = list(_expand(root, PurePosixPath(), parts or ("",), {real, *real.parents}))
+        files = {match.as_posix() for match in matches if not (root / match).is_dir()}
         if not files:
             raise _no_match_error(root, pattern, bool(matches))
         names |= files
-    return [_source_file(root, name) for name in sorted(names)]
+    return sorted(names)
+
+
+def _expand(root: Path, at: PurePosixPath, parts: Sequence[str], above: Set[Path]) -> Iterator[PurePosixPath]:
+    """Yield the files and folders in the folder `at` that match the parts of a pattern.
+
+    `above` has the real paths of this folder and of those above it. `glob` would follow links to them without end.
+    """
+    (first, *rest), is_any_depth = parts, parts[0] == "**"
+    if is_any_depth and rest:
+        yield from _expand(root, at, rest, above)
+    for name in os.listdir(root / at) if (root / at).is_dir() else ():
+        is_hidden = name.startswith(".") and not first.startswith(".")
+        if is_hidden or not (is_any_depth or fnmatch.fnmatchcase(name, first)):
+            continue
+        if (is_any_depth or rest) and (root / at / name).is_dir():
+            real = Path(os.path.realpath(root / at / name))
+            if real not in above:
+                yield from _expand(root, at / name, parts if is_any_depth else rest, above | {real})
+        elif not rest:
+            yield at / name
 
 
 def is_excluded(name: str, patterns: Sequence[str]) -> bool:
@@ -86,16 +108,6 @@ def _matches_start(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     if pattern[0] == "**":
         return any(_matches_start(names[start:], pattern[1:]) for start in range(len(names)))
     return bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and _matches_start(names[1:], pattern[1:])
-
-
-def _raise_if_unreadable(folder: Path) -> None:
-    """Raise PermissionError for an unreadable subfolder, which `glob` would omit."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for _, folders, _ in os.walk(folder, onerror=fail):
-        folders[:] = [name for name in folders if not name.startswith(".")]
 
 
 def split_byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
@@ -126,7 +138,7 @@ def open_source(file: SourceFile) -> BinaryIO:
 def _source_file(root: Path, name: str) -> SourceFile:
     path = root / name
     if not path.is_file():
-        raise UsageError("not a regular file, or a broken link", path, "remove it, or narrow the pattern")
+        raise UsageError("not a regular file, or a broken link", path, "remove it, or list it in `exclude`")
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -210,7 +222,7 @@ class SourceFolder(InputFolder):
         return self.patterns
 
     def files(self) -> list[SourceFile]:
-        return [file for file in super().files() if not is_excluded(file.name, self.exclude)]
+        return list_files(self.path, self.patterns, self.exclude)
 
 
 def has_changed_since_seal(manifest: Manifest, folder: Path, name: str) -> bool:

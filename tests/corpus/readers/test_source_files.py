@@ -1,5 +1,7 @@
 """Which files a source has, in which order, and how they are cut into ranges."""
 
+import contextlib
+import glob
 import gzip
 import os
 from collections.abc import Callable
@@ -94,6 +96,51 @@ def test_a_broken_link_is_an_error_and_not_left_out(root: Path) -> None:
 
     with pytest.raises(UsageError, match="not a regular file, or a broken link"):
         list_files(root, ["*.jsonl"])
+
+
+def test_an_excluded_link_may_be_broken(root: Path) -> None:
+    (root / "c.jsonl").symlink_to("gone")
+
+    assert [file.name for file in list_files(root, ["*.jsonl"], ["c.jsonl"])] == ["a.jsonl", "b.jsonl"]
+
+
+def test_links_are_followed_but_not_to_a_folder_that_contains_them(tmp_path: Path) -> None:
+    for name in ("in/a/x.txt", "in/b/y.txt", "beside.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text")
+    links = {"in/a/self": ".", "in/a/up": "../..", "in/a/to_b": "../b", "in/b/to_a": "../a", "in/b/loop": "loop"}
+    for name, target in links.items():
+        (tmp_path / name).symlink_to(target)
+
+    names = [file.name for file in list_files(tmp_path / "in", ["**/*.txt"])]
+
+    assert names == ["a/to_b/y.txt", "a/x.txt", "b/to_a/x.txt", "b/y.txt"]
+
+
+NAMES = st.sampled_from(["a", "b.txt", ".c", "d.jsonl", "[e]"])
+
+
+@given(
+    files=st.lists(st.lists(NAMES, min_size=1, max_size=4), min_size=1, max_size=8),
+    pattern=st.lists(st.sampled_from(["**", "*", "*.txt", "a", ".*", "?.*", "[ae]", "[[]e]"]), min_size=1, max_size=4),
+)
+def test_patterns_match_the_files_that_glob_matches(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], pattern: list[str]
+) -> None:
+    root = tmp_path_factory.mktemp("tree")
+    for parts in files:
+        with contextlib.suppress(OSError):  # a part is a file already
+            root.joinpath(*parts).parent.mkdir(parents=True, exist_ok=True)
+            root.joinpath(*parts).write_text("text")
+    text = "/".join(pattern)
+    expected = sorted({name for name in glob.glob(text, root_dir=root, recursive=True) if (root / name).is_file()})
+
+    try:
+        listed = [file.name for file in list_files(root, [text])]
+    except UsageError:
+        listed = []
+
+    assert listed == expected
 
 
 def test_a_name_that_no_manifest_can_hold_is_an_error(root: Path) -> None:
