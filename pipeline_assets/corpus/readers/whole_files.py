@@ -56,6 +56,11 @@ def extractor_versions(formats: Iterable[str | None]) -> dict[str, str]:
         raise not_installed_error(error, "office") from None
 
 
+def _plain_text(text: str) -> str:
+    """Return a plain `str` of UTF-8, since pypdf has subclasses and lone surrogates."""
+    return str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """Yield position 0, and the row of the file or its fault."""
     content = bytearray()
@@ -67,7 +72,9 @@ def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, dict[
                 raise InputError(what, file.path, "divide the file, or exclude it")
     try:
         row = _READERS[format_](bytes(content))
-    except (ImportError, MemoryError):
+        if not isinstance(row, Fault):
+            row = {key: _plain_text(text) for key, text in row.items()}
+    except (ImportError, MemoryError, InputError):
         raise
     except Exception as error:  # a damaged file can raise any exception within a parser
         row = Fault(f"not_{format_}", type(error).__name__)

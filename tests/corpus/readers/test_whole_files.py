@@ -7,7 +7,10 @@ import zipfile
 from collections.abc import Callable
 from importlib import metadata
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.normalize.files import read_piece
@@ -121,9 +124,9 @@ BODY = f"""<w:document {W}><w:body>
 STYLE = '<w:style w:type="paragraph" w:styleId="Heading2"><w:name w:val="heading 2"/></w:style>'
 
 
-def docx(body: str = BODY) -> bytes:
+def docx(body: str = BODY, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(sink, "w", compression) as archive:
         relations = "http://schemas.openxmlformats.org/package/2006/relationships"
         target = f'<Relationship Id="r" Type="{RELATION}" Target="word/document.xml"/>'
         archive.writestr("_rels/.rels", f'<Relationships xmlns="{relations}">{target}</Relationships>')
@@ -164,6 +167,35 @@ def test_a_pdf_file_becomes_the_text_of_its_pages(source: Source) -> None:
 
     assert isinstance(row, Document)
     assert (row.text, row.meta.title) == ("First page.\n\nThird page.", "My paper")
+    assert type(row.meta.title) is str
+    assert msgspec.json.decode(msgspec.json.encode(row), type=Document) == row
+
+
+def test_half_of_a_surrogate_pair_in_a_pdf_file_is_a_replacement_character(source: Source) -> None:
+    names = "begincmap\n1 beginbfchar\n<78> <d800>\nendbfchar\nendcmap"
+    content = pdf("axb").replace(b"/Helvetica >>", b"/Helvetica /ToUnicode 7 0 R >>")
+    stream = f"7 0 obj\n<< /Length {len(names)} >>\nstream\n{names}\nendstream\nendobj\nxref".encode()
+
+    assert text_of(source, content.replace(b"xref", stream, 1), "a.pdf") == "a\ufffdb"
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data(), name=st.sampled_from(["a.pdf", "a.docx"]))
+def test_a_file_with_changed_bytes_is_a_document_or_a_reject(source: Source, data: st.DataObject, name: str) -> None:
+    content = bytearray(pdf("First page.", "Second page.") if name == "a.pdf" else docx(compression=zipfile.ZIP_STORED))
+    places = st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255))
+    for place, byte in data.draw(st.lists(places, min_size=1, max_size=20)):
+        content[place] = byte
+
+    row = read(source, bytes(content), name)
+
+    assert msgspec.json.decode(msgspec.json.encode(row), type=type(row)) == row
+
+
+def test_a_pdf_file_whose_objects_refer_to_one_another_is_a_document_or_a_reject(source: Source) -> None:
+    content = pdf("Page.").replace(b"/Parent 2 0 R", b"/Parent 5 0 R").replace(b"/Kids [6 0 R]", b"/Kids [2 0 R]")
+
+    assert isinstance(read(source, content, "a.pdf"), Document | Reject)
 
 
 @pytest.mark.parametrize(
