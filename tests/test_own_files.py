@@ -75,13 +75,13 @@ def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column_and_says_w
     )
     assert made.stderr == (
         f"{mixed}: left out: package.json (one object, such as settings, without a text in a column of a usual name)\n"
-        f"{mixed}: left out: scan.djvu (unknown format)\n"
+        f"{mixed}: left out: scan.djvu (unknown format, binary)\n"
     )
     written = path.read_text()
     one, other = yaml.safe_load(written)["sources"]
     assert (one["source"], one["files"]) == ("my-files", ["**/*.jsonl", "**/*.jsonl.gz", "**/*.md"])
     assert (other["source"], other["files"], other["columns"]) == ("my-files-body", ["**/*.parquet"], {"text": "body"})
-    assert "# 5 files, 0.0 MB" in written
+    assert "# 5 files, 7.6 KB" in written
     assert "# columns of the files: text, created_at, doc_id, id, license" in written
     assert "# licence of rows without a value in the column license" in written
     assert SYSTEMS.read_recipe(path).name == "mine"
@@ -116,9 +116,9 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
 
     assert KINDS.keys() == kinds, "say in KINDS of corpus/normalize/drafts.py how its files are known and drafted"
     assert refusal.endswith(
-        "no readable files in the folder (left out: scan.djvu (unknown format)); expected Posts.xml, a site's .7z, "
-        "output of wikiextractor, files that end with .jsonl, .ndjson, .json, .parquet, .csv, .tsv, .txt, .md, .html, "
-        ".htm, .ipynb, .docx, .pdf"
+        "no readable files in the folder (left out: scan.djvu (unknown format, binary)); expected Posts.xml, a "
+        "site's .7z, output of wikiextractor, files that end with .jsonl, .ndjson, .json, .parquet, .csv, .tsv, .txt, "
+        ".md, .html, .htm, .ipynb, .docx, .pdf"
     )
 
 
@@ -145,7 +145,9 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
         "chat.jsonl": json.dumps({"id": "1", "messages": turns}).encode(),
         "broken.docx": b"PK",
         "empty.md": b"",
-        "latin.txt": "é".encode("latin-1"),
+        "latin 1.txt": "é".encode("latin-1"),
+        "notutf.py": "é".encode("latin-1"),
+        "nul.txt": b"A text.\0" * 20 + b"x" * 2000,
         "nested.jsonl": b'{"id": "a name", "doc": {"body": {"text": "Deep."}}}',
         "one.py": b"1",
         "table.xlsx": b"PK\x03\x04",
@@ -154,6 +156,11 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
     }
     for name, content in files.items():
         (folder / name).write_bytes(content)
+    (folder / ".git").mkdir()
+    (folder / ".git" / "HEAD").write_text("ref")
+    (folder / ".env").write_text("A=1")
+    for number in range(6):
+        (folder / f"{number}.R").write_text("x")
     (folder / "link.html").symlink_to("a.txt")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "d.txt").write_text("Another text.")
@@ -163,19 +170,26 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
 
     chat = f"corpusmill nemotron normalize --dataset {folder} --split chat --domain chat_if --out-dir data"
     assert made.stderr.replace(f"{folder}: ", "").splitlines() == [
+        "left out: 2 hidden files: .env, .git/ (files and folders whose names begin with a dot are not read)",
+        "left out: 6 .r files, such as 0.R, 1.R, 2.R, 3.R, 4.R (unknown format; to read it as text, add `**/*.R` to "
+        "`files`, and set `text_endings: [.r]`)",
         "left out: broken.docx (not_docx: BadZipFile)",
         f"left out: chat.jsonl (conversations in `messages`; read them with: {chat})",
         "left out: empty.md (empty)",
-        "left out: latin.txt (not UTF-8; convert it, such as: iconv -f WINDOWS-1252 -t UTF-8)",
-        "left out: 2 .py files, such as one.py (unknown format; to read it as text, set `text_endings: [.py]`)",
-        "left out: table.xlsx (convert it: soffice --headless --convert-to csv)",
-        "left out: utf16.txt (UTF-16; convert it: iconv -f UTF-16 -t UTF-8)",
-        "links are followed: 2 files, such as link.html",
-        "copies, which `dedup` drops: 2 files, such as b.txt equals a.txt",
+        "left out: latin 1.txt (not UTF-8; convert it, such as: iconv -f WINDOWS-1252 -t UTF-8 'latin 1.txt' "
+        "-o 'latin 1.txt'.utf8.txt)",
+        "left out: notutf.py (unknown format, not UTF-8)",
+        "left out: nul.txt (NUL characters; remove them: tr -d '\\000' < nul.txt > nul.txt.text.txt)",
+        "left out: 2 .py files: one.py, two.py (unknown format; to read it as text, add `**/*.py` to `files`, and set "
+        "`text_endings: [.py]`)",
+        "left out: table.xlsx (convert it: soffice --headless --convert-to csv table.xlsx)",
+        "left out: utf16.txt (UTF-16; convert it: iconv -f UTF-16 -t UTF-8 utf16.txt -o utf16.txt.utf8.txt)",
+        "links are followed: link.html, linked/d.txt",
+        "copies, which `dedup` drops: b.txt equals a.txt, link.html equals a.txt",
     ]
     one, other = yaml.safe_load((tmp_path / "data" / "recipes" / "odd.yaml").read_text())["sources"]
     assert (one["source"], one["files"]) == ("odd", ["**/*.csv", "**/*.html", "**/*.txt"])
-    assert one["exclude"] == ["latin.txt", "utf16.txt"]
+    assert one["exclude"] == ["latin 1.txt", "nul.txt", "utf16.txt"]
     assert (other["source"], other["columns"]) == ("odd-doc-body-text", {"text": "doc.body.text"})
 
 
@@ -194,10 +208,10 @@ def test_init_leaves_out_dead_links_pipes_and_loops_and_run_reads_the_rest(
 
     reason = "a broken link, a link to a folder above it, or a pipe"
     assert made.stderr.replace(f"{folder}: left out: ", "").splitlines() == [
-        f"2 .txt files, such as dead.txt ({reason})",
+        f"2 .txt files: dead.txt, pipe.txt ({reason})",
         f"self ({reason})",
     ]
-    assert ran.returncode == 0 and "normalized/in  1 documents" in ran.stdout
+    assert ran.returncode == 0 and "normalized/in  1 document\n" in ran.stdout
 
 
 @pytest.mark.parametrize(("name", "given"), [("", "."), ("none", "")])
@@ -220,13 +234,71 @@ def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path
     assert packed.meta.tokens == 6
 
 
+def test_init_prints_the_text_columns_that_it_guessed(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "of rows"
+    folder.mkdir()
+    (folder / "a.csv").write_text("id,Datum,Notiz,7\nx,2026-01-02 03:04:05,Ein Satz.,1\n")
+    (folder / "dates.csv").write_text("Datum,Zahl\n2026-01-02,5\n")
+    (folder / "pairs.jsonl").write_text('{"prompt": "Why?", "response": "Because of this."}\n')
+    turns = [{"role": "user", "content": "Why?"}]
+    (folder / "chat 1.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
+
+    made = corpusmill("init", "guesses", "--input", folder, "--data", tmp_path / "data")
+
+    assert made.stdout.splitlines()[:2] == [
+        "text is the column `Notiz` of a.csv (a guess): set `columns: {text: …}` for another one; the first line is "
+        "read as the names of columns, but looks like data",
+        "text is the column `response` of pairs.jsonl (a guess): set `columns: {text: …}` for another one; of `prompt` "
+        "and `response` only this one is used: to train on both, write them as `messages` and read these with "
+        "corpusmill nemotron normalize",
+    ]
+    assert f"nemotron normalize --dataset '{folder}' --split chat_1 --domain" in made.stderr
+    assert f"{folder}: left out: dates.csv (no column contains text)" in made.stderr
+
+
+@pytest.mark.parametrize("hidden", [[], [".env"]])
+def test_init_of_a_folder_without_visible_files_names_no_keys(
+    corpusmill: Corpusmill, tmp_path: Path, hidden: list[str]
+) -> None:
+    (tmp_path / "none").mkdir()
+    for name in hidden:
+        (tmp_path / "none" / name).write_text("A=1")
+
+    refusal = refused(corpusmill("init", "none", "--input", tmp_path / "none", "--data", tmp_path / "data"))
+
+    why = " (left out: .env (files and folders whose names begin with a dot are not read))" if hidden else ""
+    assert f"{tmp_path / 'none'}: no readable files in the folder{why}; expected Posts.xml" in refusal
+
+
+def test_text_endings_of_no_file_are_refused(corpusmill: Corpusmill, mixed: Path, tmp_path: Path) -> None:
+    corpusmill("init", "mine", "--input", mixed, "--data", tmp_path)
+    path = tmp_path / "recipes" / "mine.yaml"
+    path.write_text(path.read_text().replace("    domain:", "    text_endings: [.py]\n    domain:", 1))
+
+    refusal = refused(corpusmill("plan", "mine", "--data", tmp_path))
+
+    assert refusal.endswith(
+        "no file of the source ends with .py; add the files to `files`, such as **/*.py, or remove `text_endings`"
+    )
+
+
 def test_init_replaces_nothing_and_reads_no_artifacts(corpusmill: Corpusmill, mixed: Path, built: Path) -> None:
     again = refused(corpusmill("init", "mine", "--input", mixed, "--data", built))
-    assert again == (f"{built / 'recipes' / 'mine.yaml'}: the recipe exists; edit it, or choose another name")
+    assert again == (
+        f"{built / 'recipes' / 'mine.yaml'}: the recipe exists; edit it (--print prints a new draft of "
+        "the same files), or choose another name"
+    )
 
     assert refused(corpusmill("init", "My Notes", "--input", mixed, "--data", built)) == (
         "init: the recipe's name must be lower case without blanks, got 'My Notes'; write my-notes"
     )
+
+    shipped = refused(corpusmill("init", "stage_a_v1", "--input", mixed, "--data", built))
+    assert shipped == "stage_a_v1: a shipped recipe has this name; choose another name"
+    before = (built / "recipes" / "mine.yaml").read_text()
+    printed = corpusmill("init", "mine", "--input", mixed, "--data", built, "--print")
+    assert printed.stdout == before.replace("seq_len: 64", "seq_len: 2048")
+    assert (built / "recipes" / "mine.yaml").read_text() == before
 
     of_artifacts = refused(corpusmill("init", "none", "--input", built / "stage_a", "--data", built))
     assert "no readable files in the folder" in of_artifacts

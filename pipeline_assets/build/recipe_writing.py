@@ -4,6 +4,7 @@ A recipe that a person wrote or edited is never overwritten without `--replace`.
 """
 
 import hashlib
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -85,7 +86,8 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
     if not present.startswith(_BEGINS + command):
         raise UsageError("another recipe exists", path, fix)
     if present != _with_edit_mark(present.partition("\n")[2], command):
-        fix = f"run it with `corpusmill run {path} --data {root} --replace`; or {fix}"
+        run = shlex.join(["corpusmill", "run", str(path), "--data", str(root)])
+        fix = f"run it with `{run} --replace`; or {fix}"
         raise UsageError("the recipe was edited after corpusmill wrote it", path, fix)
     requested = {target.folder for target in recipe.targets()}
     for target in type(recipe).read(path).targets():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from pipeline_assets.build.recipe_paths import recipe_path, recipe_paths
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path, recipe_paths
 from pipeline_assets.build.run import HUB_TRIES, open_hub_briefly
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, slugify
 from pipeline_assets.commands.status import KnownRecipe
@@ -157,6 +157,7 @@ def init(
     name: Annotated[str, typer.Argument(help="Name of the recipe and its artifacts.")],
     input: Inputs,
     data: Root = Path("data"),
+    only_print: Annotated[bool, typer.Option("--print", help="Print the recipe instead of writing it.")] = False,
 ) -> None:
     """Inspect files and write a recipe for them.
 
@@ -168,8 +169,11 @@ def init(
         what = f"the recipe's name must be lower case without blanks, got {name!r}"
         raise UsageError(what, "init", f"write {slugify(name) or 'notes'}")
     path = data / "recipes" / f"{name}.yaml"
-    if path.exists():
-        raise UsageError("the recipe exists", path, "edit it, or choose another name")
+    if (PROJECT_RECIPES / path.name).exists():
+        raise UsageError("a shipped recipe has this name", name, "choose another name")
+    if path.exists() and not only_print:
+        fix = "edit it (--print prints a new draft of the same files), or choose another name"
+        raise UsageError("the recipe exists", path, fix)
     drafts: list[SectionDraft] = []
     for pattern in dict.fromkeys(input):
         folder, patterns = folder_and_patterns([pattern], "**/*")
@@ -182,6 +186,9 @@ def init(
         + "\n".join(_yaml_lines(drafts))
         + _TAIL
     )
+    if only_print:
+        echo(text.rstrip("\n"))
+        return
     durable.make_folder(path.parent)
     durable.write_durably(path, text.encode())
     try:
@@ -189,7 +196,8 @@ def init(
     except UsageError:
         durable.remove(path)
         raise
-    lines = [f"wrote {path}: {pluralize(len(drafts), 'source')}; edit it, then"]
+    lines = [draft.guess for draft in drafts if draft.guess]
+    lines.append(f"wrote {path}: {pluralize(len(drafts), 'source')}; edit it, then")
     for verb in ("plan", "run"):
         lines.append("  " + as_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))
     echo("\n".join(lines))

@@ -231,7 +231,9 @@ def _artifact_row(target: Target, built: Collection[str], joined: Collection[str
 
 
 def _format_row(row: Mapping[str, Any]) -> str:
-    counts = ", ".join(f"{_format_count(count)} {name}" for name, count in row["counts"].items())
+    counts = ", ".join(
+        f"{_format_count(count)} {name[: -1 if count == 1 else None]}" for name, count in row["counts"].items()
+    )
     lost_rows = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
     counts += f"; other rows: {lost_rows}" if lost_rows else ""
     counts += f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""

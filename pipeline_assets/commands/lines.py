@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline_assets.commands.terminal import aligned
+from pipeline_assets.commands.terminal import aligned, pluralize
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.spine.artifact import Artifact
 
@@ -27,7 +27,7 @@ def artifact_lines(artifact: Artifact) -> Iterator[str]:
             for fate, reason, count in ledger.other_outcomes()
             if count
         )
-        yield " + ".join([f"  {ledger.rows_in:,} rows in = {ledger.out:,} documents", *lost])
+        yield " + ".join([f"  {pluralize(ledger.rows_in, 'row')} in = {pluralize(ledger.out, 'document')}", *lost])
         if ledger.total_rejected:
             yield f"  rejected rows: {artifact.path(REJECTS_FILE)}"
     other = {name: value for name, value in counts.items() if not ("ledger" in counts and name in _LEDGER_COUNTS)}

@@ -100,7 +100,13 @@ def _artifact_cells(artifact: Artifact, result: "Verification") -> tuple[str, ..
     word = "DAMAGED" if result.is_damaged(artifact) else "intact" if len(read) == len(tasks) else "sampled"
     files = f"{len(tasks):,}" if len(read) == len(tasks) else f"{len(read):,} of {len(tasks):,}"
     size = sum(task.bytes for task in read)
-    return word, artifact.manifest.kind, artifact.manifest.name, f"{files} files", f"{size:,} bytes"
+    return (
+        word,
+        artifact.manifest.kind,
+        artifact.manifest.name,
+        f"{files} file{'s' * (files != '1')}",
+        f"{size:,} bytes",
+    )
 
 
 def _sources_line(result: "Verification", sources: "SourceFolderCheck") -> str:

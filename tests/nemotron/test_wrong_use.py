@@ -155,7 +155,7 @@ def test_a_split_that_fails_does_not_keep_the_others_from_being_built(corpusmill
         "1 of 4 artifacts failed: nemotron/inventory/chats/bad; lines that start with FAILED give the reasons; "
         "artifacts that do not depend on these are built"
     )
-    assert "inventory/chats/good\n" in result.stdout and "1 rows in = 1 documents" in result.stdout
+    assert "inventory/chats/good\n" in result.stdout and "1 row in = 1 document" in result.stdout
 
 
 def test_other_choices_for_the_same_rows_ask_before_they_replace(corpusmill: Corpusmill, tmp_path: Path) -> None:

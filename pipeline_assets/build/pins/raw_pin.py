@@ -4,6 +4,7 @@ The files are not copied: they remain on a hub at a commit, or in a local folder
 """
 
 import hashlib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,7 @@ def raise_if_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.H
         except InputError as error:
             if isinstance(error, DeniedError):
                 raise
-        fix = f"run corpusmill pin {dataset} --recipe {recipe}, which writes the commit into the recipe"
+        fix = f"run corpusmill pin {dataset} --recipe {shlex.quote(recipe)}, which writes the commit into the recipe"
         raise UsageError("no revision is pinned yet", dataset, fix)
 
 

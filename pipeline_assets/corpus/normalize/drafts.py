@@ -7,6 +7,7 @@ import fnmatch
 import glob
 import itertools
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from pipeline_assets.corpus.normalize.left_out import (
     links_and_copies,
     odd_entries,
     unreadable_reason,
+    visible_and_hidden,
 )
 from pipeline_assets.corpus.readers.json_values import is_document_file
 from pipeline_assets.corpus.readers.lines import lines
@@ -35,6 +37,7 @@ _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", 
 _PAGES, _ANY = "wiki_*", "**/*"
 _DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
+_PAIRS = (("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("question", "answer"))
 _MAX_NAMED = 3  # unread files in an error message
 KINDS = {
     "stackexchange": f"{POSTS}, a site's .7z",
@@ -46,10 +49,15 @@ KINDS = {
 
 @dataclass(frozen=True)
 class SectionDraft:
-    """Draft of a source's recipe section, with notes on some of its keys."""
+    """Draft of a source's recipe section, with notes on some of its keys.
+
+    Attributes:
+        guess: Message on a text column that was guessed, or empty.
+    """
 
     content: Mapping[str, Any]
     notes: Mapping[str, str] = field(default_factory=dict)
+    guess: str = ""
 
 
 def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], list[str]]:
@@ -68,7 +76,11 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
             entry
         )
     folder = replace(folder, exclude=(*folder.exclude, *map(glob.escape, odd)))
-    for file in folder.files():
+    is_whole = folder.patterns == (_ANY,)
+    has_files, hidden = visible_and_hidden(folder.path)
+    if is_whole and hidden:
+        left_out["hidden", "files and folders whose names begin with a dot are not read"] = hidden
+    for file in folder.files() if has_files or not is_whole else ():
         if any((folder.path / above / FILE_NAME).is_file() for above in PurePosixPath(file.name).parents):
             leave_out(file, "part of a sealed artifact", left_out)
         else:
@@ -83,7 +95,9 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
         reasons = f" (left out: {', '.join(describe(left_out)[:_MAX_NAMED])})" if left_out else ""
         what, fix = f"no readable files in the folder{reasons}", f"expected {', '.join(KINDS.values())}"
         raise UsageError(what, folder.path, fix)
-    return sections, [*(f"left out: {line}" for line in describe(left_out)), *links_and_copies(files["local"])]
+    unread = set(itertools.chain(*left_out.values()))
+    read = [file for file in files["local"] if file.name not in unread]
+    return sections, [*(f"left out: {line}" for line in describe(left_out)), *links_and_copies(read)]
 
 
 def _source_kind(file: SourceFile) -> str:
@@ -128,6 +142,7 @@ def _draft_local(
     """Draft a section for each text column; add plain text files to the first section."""
     by_column: dict[str, list[SourceFile]] = {}
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
+    guesses: dict[str, str] = {}
     texts: list[SourceFile] = []
     for file in files:
         try:
@@ -140,6 +155,7 @@ def _draft_local(
                 column = _text_column(rows, file)
                 by_column.setdefault(column, []).append(file)
                 columns.setdefault(column, {}).update(dict.fromkeys(rows[0]))
+                guesses.setdefault(column, _describe_guess(column, rows[0], file))
         except InputError as error:
             is_missing = isinstance(error, UsageError)
             leave_out(file, f"{error.what}; {error.fix}" if is_missing else error.what, left_out)
@@ -157,42 +173,55 @@ def _draft_local(
         has_licences = "license" in columns.get(column, {})
         rows_without = "rows without a value in the column license" if has_licences else "all rows"
         notes |= {"domain": "kind of text", "license_tag": f"licence of {rows_without}"}
-        yield SectionDraft(content, notes)
+        yield SectionDraft(content, notes, guesses.get(column, ""))
+
+
+def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> str:
+    if column.rpartition(".")[2] in _TEXT_NAMES:
+        return ""
+    guess = f"text is the column `{column}` of {file.name} (a guess): set `columns: {{text: …}}` for another one"
+    if detect_format(file.name) == "csv" and not all(any(map(str.isalpha, name)) for name in row):
+        guess += "; the first line is read as the names of columns, but looks like data"
+    if pair := next((pair for pair in _PAIRS if column in pair and row.keys() >= set(pair)), None):
+        guess += f"; of `{pair[0]}` and `{pair[1]}` only this one is used: to train on both, write them as `messages`"
+        guess += " and read these with corpusmill nemotron normalize"
+    return guess
 
 
 def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
-    """Return the text column: one with a usual name, or else with most text.
+    """Return the text column: one with a usual name, or else with most letters.
 
     In nested objects, it is a path.
 
     Raise InputError if the rows are conversations, or contain no text.
     """
-    characters: Counter[str] = Counter()
+    letters: Counter[str] = Counter()
     for row in rows:
-        for path, length in _text_lengths(row):
-            characters[path] += length
-    usual = [path for path in characters if path.rpartition(".")[2] in _TEXT_NAMES]
+        for path, text in _texts(row):
+            letters[path] += sum(map(str.isalpha, text))
+    usual = [path for path in letters if path.rpartition(".")[2] in _TEXT_NAMES]
     column = min(usual, key=lambda path: (path.count("."), _TEXT_NAMES.index(path.rpartition(".")[2])), default=None)
     if column not in _TEXT_NAMES and len(rows) == 1 and is_document_file(file):
         raise InputError("one object, such as settings, without a text in a column of a usual name", file.path, "")
     if column is not None:
         return column
     if turns := next((name for row in rows for name, value in row.items() if _is_conversation(value)), None):
-        command = f"corpusmill nemotron normalize --dataset {file.path.parent} --split {split_from_name(file.name)}"
+        place = ["--dataset", str(file.path.parent), "--split", split_from_name(file.name)]
+        command = shlex.join(["corpusmill", "nemotron", "normalize", *place])
         what = f"conversations in `{turns}`; read them with: {command} --domain chat_if --out-dir data"
         raise InputError(what, file.path, "")
-    if not characters:
+    if not any(letters.values()):
         raise InputError("no column contains text", file.path, "")
-    return characters.most_common(1)[0][0]
+    return letters.most_common(1)[0][0]
 
 
-def _text_lengths(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the path and length of each text, also in nested objects."""
+def _texts(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path and value of each text, also in nested objects."""
     for name, value in row.items():
         if isinstance(value, dict):
-            yield from _text_lengths(value, f"{prefix}{name}.")
+            yield from _texts(value, f"{prefix}{name}.")
         elif isinstance(value, str) and value:
-            yield prefix + name, len(value)
+            yield prefix + name, value
 
 
 def _is_conversation(value: object) -> bool:
@@ -221,4 +250,6 @@ def _selection(folder: SourceFolder, own: Sequence[SourceFile]) -> dict[str, lis
 
 def _file_summary(files: Sequence[SourceFile]) -> str:
     size = sum(file.bytes for file in files)
-    return f"{len(files):,} file{'s' * (len(files) != 1)}, {size / 1e6:,.1f} MB"
+    number, unit = (1e6, "MB") if size >= 1e5 else (1e3, "KB")
+    amount = f"{size / number:,.1f} {unit}" if size >= 1000 else f"{size} bytes"
+    return f"{len(files):,} file{'s' * (len(files) != 1)}, {amount}"

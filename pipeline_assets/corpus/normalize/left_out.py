@@ -2,6 +2,7 @@
 
 import codecs
 import os
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -14,12 +15,13 @@ from pipeline_assets.corpus.readers.whole_files import WHOLE_FILES, extractor_ve
 from pipeline_assets.spine.files import file_sha256
 
 _HEAD_BYTES = 1 << 16
+_NAMED = 5
 _OFFICE = "convert it: soffice --headless --convert-to"
 _CONVERSIONS = {
-    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE} docx"),
-    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE} csv"),
-    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE} pdf"),
-    ".epub": "convert it: pandoc --output FILE.html",
+    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE} docx FILE"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE} csv FILE"),
+    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE} pdf FILE"),
+    ".epub": "convert it: pandoc FILE --output FILE.html",
 }
 LeftOut = defaultdict[tuple[str, str], list[str]]
 """Names of the files that a draft leaves out, by suffix and reason."""
@@ -34,8 +36,12 @@ def leave_out(file: SourceFile, reason: str, left_out: LeftOut) -> None:
 
 
 def describe(left_out: LeftOut) -> list[str]:
-    """Return a line for each suffix and reason."""
-    return [f"{_summary(names, suffix + ' files')} ({reason})" for (suffix, reason), names in left_out.items()]
+    """Return a line for each suffix and reason; `FILE` in a reason is a single file."""
+    return [
+        f"{_summary(names, f'{suffix} files'.strip())} "
+        f"({reason.replace('FILE', shlex.quote(names[0]) if len(names) == 1 else 'FILE')})"
+        for (suffix, reason), names in left_out.items()
+    ]
 
 
 def unreadable_reason(file: SourceFile) -> str | None:
@@ -53,19 +59,40 @@ def unreadable_reason(file: SourceFile) -> str | None:
     if format_ in WHOLE_FILES and file.bytes <= _HEAD_BYTES:
         [(_, row)] = whole_file_rows(file, format_)
         return f"{row.reason}: {row.detail}" if isinstance(row, Fault) else None
-    encoding = None
-    if format_ not in ("parquet", "html", "docx", "pdf"):
-        try:
-            codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
-            encoding = "binary" if b"\0" in head else None
-        except UnicodeDecodeError:
-            encoding = "not UTF-8; convert it, such as: iconv -f WINDOWS-1252 -t UTF-8"
-        if head.startswith(UTF16_MARKS):
-            encoding = "UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
+    fault = None if format_ in ("parquet", "html", "docx", "pdf") else _encoding_fault(head, suffix)
     if format_ is not None:
-        return encoding
-    hint = f"unknown format; to read it as text, set `text_endings: [{suffix}]`" if suffix and not encoding else None
-    return _CONVERSIONS.get(suffix) or hint or "unknown format"
+        return fault
+    hint = f", {fault.partition(';')[0]}" if fault else ""
+    if suffix and not fault:
+        ending = file.name[len(without_compression(file.name)) - len(suffix) :]
+        hint = f"; to read it as text, add `**/*{ending}` to `files`, and set `text_endings: [{suffix}]`"
+    return _CONVERSIONS.get(suffix) or f"unknown format{hint}"
+
+
+def _encoding_fault(head: bytes, suffix: str) -> str | None:
+    output = f"-t UTF-8 FILE -o FILE.utf8{suffix}"
+    if head.startswith(UTF16_MARKS):
+        return f"UTF-16; convert it: iconv -f UTF-16 {output}"
+    nul_characters = head.count(b"\0")
+    if nul_characters > len(head) // 100:
+        return "binary"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
+    except UnicodeDecodeError:
+        return f"not UTF-8; convert it, such as: iconv -f WINDOWS-1252 {output}"
+    return f"NUL characters; remove them: tr -d '\\000' < FILE > FILE.text{suffix}" if nul_characters else None
+
+
+def visible_and_hidden(folder: Path) -> tuple[bool, list[str]]:
+    """Check whether a folder has visible files; list its hidden files and folders."""
+    has_files, hidden = False, list[str]()
+    for parent, folders, names in os.walk(folder):
+        entries = [*(f"{name}/" for name in folders), *names]
+        hidden += [Path(parent).relative_to(folder).joinpath(name).as_posix() + "/" * name.endswith("/")
+                   for name in entries if name.startswith(".")]  # fmt: skip
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        has_files |= any(not name.startswith(".") for name in names)
+    return has_files, sorted(hidden)
 
 
 def odd_entries(folder: Path) -> list[str]:
@@ -94,5 +121,9 @@ def links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
         yield f"copies, which `dedup` drops: {_summary(copies)}"
 
 
-def _summary(names: Sequence[str], noun: str = "files") -> str:
-    return names[0] if len(names) == 1 else f"{len(names):,} {noun.strip()}, such as {names[0]}"
+def _summary(names: Sequence[str], noun: str = "") -> str:
+    """Name up to five files; precede more than one by their number, if `noun` is set."""
+    few, shown = len(names) <= _NAMED, ", ".join(names[:_NAMED])
+    if len(names) == 1 or (few and not noun):
+        return shown
+    return f"{len(names):,} {noun or 'files'}{':' if few else ', such as'} {shown}"
