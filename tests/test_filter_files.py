@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from classifiers import train
 from refusals import refusal
 from stage_a_build import INLINE, build, digests, local_source, recipe_of
@@ -17,6 +18,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.pages import REPORT_JSON
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.stage_a import StageARecipe
 
 ROWS = [
@@ -139,6 +141,23 @@ def test_a_file_without_a_hash_is_told_its_hash(root: Path, tmp_path: Path) -> N
         f"{root}/lists/domains: the recipe does not pin the file; "
         "write `sha256: 878953d87250a927f2963d9ac931af414ec7fee67fb28ffabeb0da95fc695a21`"
     )
+
+
+def test_all_files_without_a_hash_are_named_with_their_lines(root: Path, tmp_path: Path) -> None:
+    path, notes = tmp_path / "notes.yaml", local_source(tmp_path, "notes", ROWS)
+    lists = {"domains": {"spam": {"path": "lists/domains"}}, "words": {"rude": {"path": "lists/words"}}}
+    values = {"system": "stage_a", "name": "mixed", "sources": [notes | {"filters": {"blocklist": lists}}]}
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+
+    with pytest.raises(UsageError) as refused:
+        StageARecipe.from_file_values(read_yaml(path), path, root)
+
+    lines = {line.strip(): number for number, line in enumerate(path.read_text().splitlines(), 1)}
+    hashes = {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in ("lists/domains", "lists/words")}
+    assert [str(one) for one in (refused.value, *refused.value.others)] == [
+        f"{path}:{lines[section]}: {name} is not pinned; add `sha256: {hashes[name]}`"
+        for section, name in (("spam:", "lists/domains"), ("rude:", "lists/words"))
+    ]
 
 
 def test_lists_that_can_check_no_document_stop_the_build(recipe: Make, root: Path) -> None:

@@ -289,6 +289,26 @@ def test_the_card_names_licences_the_source_and_how_to_read(corpus: Path, export
     assert 'NumpyFSLDatasetConfig(paths=["this/folder/tokens.npy"], dtype="uint32"' in card
 
 
+@pytest.mark.parametrize("to", ["megatron", "nanochat"])
+def test_the_card_has_a_title_each_step_and_the_tokenizer(to: str, corpus: Path, export: Export) -> None:
+    card = (export(corpus, to) / "README.md").read_text()
+
+    assert "pretty_name: notes\n" in card and "\n# notes\n" in card
+    steps = [
+        line.split("`")[1] for line in card.splitlines() if line.startswith("| `stage_a/") and line.count("|") == 6
+    ]
+    assert steps == ["stage_a/normalized", "stage_a/filtered"]
+    assert '"tokenizer": null' not in card
+    tokenizer = f'{{"family": "o200k_harmony", "sha256": "{VOCABULARY_SHA256}"}}'
+    assert (f"Tokenizer `{tokenizer}`; `{END}` ends each document." in card) is (to == "megatron")
+
+
+def test_the_card_of_an_artifact_without_a_partition_has_its_name(subsets: Artifact, export: Export) -> None:
+    card = (export(subsets.folder, "messages") / "README.md").read_text()
+
+    assert f"pretty_name: {subsets.manifest.name}\n" in card and f"\n# {subsets.manifest.name}\n" in card
+
+
 def test_wrong_use_is_refused_in_one_line(
     corpus: Path, subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:

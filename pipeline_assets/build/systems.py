@@ -8,9 +8,12 @@ from types import ModuleType
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import read_named_recipe, recipe_paths
 from pipeline_assets.build.target import Kind, Kinds
+from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.recipe_yaml import read_yaml
+
+EXPORT = "export/"  # with which the kinds of exports begin
 
 
 class Systems:
@@ -44,7 +47,7 @@ class Systems:
 
     def label_names(self, kind: str) -> tuple[str, ...]:
         """Return names of files that no digest covers; empty if the kind is unknown."""
-        return self.kinds[kind].labels if kind in self.kinds else ()
+        return self.kinds[kind].labels if kind in self.kinds else (CARD,) if kind.startswith(EXPORT) else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:
         recipe: type[Recipe] = self.page(system).RECIPE

@@ -3,6 +3,7 @@
 The manifest of an export names the digest of its source. An interrupted export continues, like any build.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,9 @@ from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.rows.conversations import ConversationRows, SubsetRows
 from pipeline_assets.build.rows.documents import DocumentRows
+from pipeline_assets.build.rows.export import card_title, earlier_steps
 from pipeline_assets.build.rows.file_rows import FileRows
+from pipeline_assets.build.systems import EXPORT
 from pipeline_assets.build.target import Kind
 from pipeline_assets.corpus.document_shards import document_shards
 from pipeline_assets.corpus.formats.parquet import open_parquet
@@ -158,12 +161,16 @@ def _build(job: Job) -> BuildResult:
     columns = ("dataset", "meta_license") if issubclass(form.rows, ConversationRows) else ("source", "license_tag")
     stated = form.rows(source, Lineage(job.run.root)).read(*columns)
     licences = Counter((name or "", licence) for name, licence in stated)
-    title, splits = source.manifest.name.partition("/")[2], _card_splits(job.staging, result.files)
-    descriptions = chat_rows.COLUMNS | packed_chats.COLUMNS
-    card = CardContent(title, "this/folder", splits, [], [source.manifest], columns=descriptions, licences=licences)
+    splits, descriptions = _card_splits(job.staging, result.files), chat_rows.COLUMNS | packed_chats.COLUMNS
+    steps = earlier_steps(source, Lineage(job.run.root))
+    title, manifests = card_title(source.manifest), [source.manifest]
+    card = CardContent(title, "this/folder", splits, [], manifests, steps, columns=descriptions, licences=licences)
     usage = ["", f"## Read by {job.recipe['to']}", "", "```python", form.usage.format(**result.decisions), "```", ""]
+    if (tokenizer := job.target.tokenizer) is not None:
+        end = tokenizer.get("end_of_document", result.decisions["end_of_document"])
+        usage += [f"Tokenizer `{json.dumps(tokenizer)}`; `{end}` ends each document.", ""]
     text = dataset_card(card) + "\n".join(usage)
-    return replace(result, files=[*result.files, job.staging.write(CARD, text.encode())])
+    return replace(result, labels=[job.staging.write(CARD, text.encode())])  # it lists the steps that the root has
 
 
 def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardSplit]:
@@ -183,6 +190,13 @@ def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardS
 
 
 KINDS: Final = {
-    to: Kind(f"export/{to}", StageVersion(f"export_{to}", 1), file_builder(_build), "Export for a trainer.", (FILES,))
+    to: Kind(
+        f"{EXPORT}{to}",
+        StageVersion(f"export_{to}", 1),
+        file_builder(_build),
+        "Export for a trainer.",
+        (FILES,),
+        labels=(CARD,),
+    )
     for to in FORMATS
 }

@@ -49,7 +49,12 @@ DecimalText = Annotated[str, pydantic.BeforeValidator(_decimal_text, json_schema
 Decimal = Annotated[
     DecimalText, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, "must be a decimal number, such as 0.3")
 ]
-Share = Annotated[Decimal, text_rule(lambda fraction: Fraction(fraction) <= 1, "must be at most 1")]
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+Share = Annotated[
+    DecimalText,
+    text_rule(_DECIMAL.fullmatch, "must be a decimal number, such as 0.3"),
+    text_rule(lambda share: 0 <= Fraction(share) <= 1, "must be in [0, 1]"),
+]
 
 
 @dataclass(frozen=True)

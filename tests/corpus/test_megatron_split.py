@@ -222,8 +222,8 @@ def test_a_dataset_of_both_splits_tells_documents_tokens_and_what_was_asked(
     ("megatron", "complaint"),
     [
         ({"token_budget": 0}, "Input should be greater than 0"),
-        ({"valid_fraction": "1.01"}, "must be at most 1"),
-        ({"valid_fraction": "-0.1"}, "must be a decimal number"),
+        ({"valid_fraction": "1.01"}, "must be in \\[0, 1\\]"),
+        ({"valid_fraction": "-0.1"}, "must be in \\[0, 1\\]"),
         ({"valid_fraction": None}, "Input should be a valid string"),
     ],
 )

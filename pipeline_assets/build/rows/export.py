@@ -10,7 +10,6 @@ Equal rows result in equal bytes. The folder gets its name when it is complete.
 import contextlib
 import errno
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,8 +24,9 @@ from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, dataset_card
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.temporary_names import temporary_path
@@ -100,19 +100,24 @@ def _count_rows(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
 
 def _card(store: RowStore, split: CardSplit) -> bytes:
     manifest = store.artifact.manifest
-    title = manifest.name.partition("/")[2] or manifest.name
     columns = COLUMNS if split.schema.names[: len(SCHEMA)] == SCHEMA.names else {}
-    card = CardContent(title, "path/of/this/folder", [split] if split.rows else [], [], [manifest], columns=columns)
-    return dataset_card(replace(card, steps=_earlier_steps(store))).encode()
+    splits, steps = [split] if split.rows else [], earlier_steps(store.artifact, store.lineage)
+    card = CardContent(card_title(manifest), "path/of/this/folder", splits, [], [manifest], steps, columns=columns)
+    return dataset_card(card).encode()
 
 
-def _earlier_steps(store: RowStore) -> list[Manifest]:
+def card_title(manifest: Manifest) -> str:
+    """Return an artifact's name without its recipe."""
+    return manifest.name.partition("/")[2] or manifest.name
+
+
+def earlier_steps(artifact: Artifact, lineage: Lineage) -> list[Manifest]:
     """Return the manifests of the artifacts upstream, sources first."""
     found = dict[str, Manifest]()
-    waiting = [store.artifact.manifest]
+    waiting = [artifact.manifest]
     while waiting:
         for entry in waiting.pop(0).identity.upstream:
-            upstream = store.lineage.find(entry["digest"])
+            upstream = lineage.find(entry["digest"])
             if upstream is not None and upstream.manifest.digest not in found:
                 found[upstream.manifest.digest] = upstream.manifest
                 waiting.append(upstream.manifest)

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -195,11 +195,12 @@ def filter_corpus(
     if step is not None:
         timed = {STEP_SECONDS: round(sum(receipt.notes[STEP_SECONDS] for receipt in receipts), 3)}
         files, fix = [receipt.files[2] for receipt in receipts], "correct the step"
-        rejects = (reject for file in files for reject in read_structs(staging.path(file.path), Reject))
+        rejects = _read_rejects(staging, receipts)
         found, limit = sum(file.rows for file in files), step.max_reject_fraction
         check_rejects(found, counts["rows"], limit, rejects, step.file, advice=lambda first: fix)
     if not counts.get("documents"):
-        raise _no_documents_error(counts, corpus.manifest.name)
+        first = None if is_linked else next(_read_rejects(staging, receipts), None)
+        raise _no_documents_error(counts, corpus.manifest.name, first)
     if recipe.blocklist is not None and counts.get(WITHOUT_URL) == counts["documents"]:
         what = f"no kept document has a URL in the column `{recipe.blocklist.url_column}`"
         raise UsageError(
@@ -235,12 +236,17 @@ def _link_shard(shard: document_shards.DocumentShard, window: Window, folder: St
     return Receipt([linked], {"documents": shard.rows}, reads={str(shard.file): linked.sha256})
 
 
-def _no_documents_error(counts: Mapping[str, int], corpus: str) -> InputError:
-    dropped = Ledger.from_counts(counts).dropped
-    reasons = sorted(((count, reason) for reason, count in dropped.items()), reverse=True)
+def _read_rejects(staging: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
+    return (row for receipt in receipts for row in read_structs(staging.path(receipt.files[2].path), Reject))
+
+
+def _no_documents_error(counts: Mapping[str, int], corpus: str, first: Reject | None) -> InputError:
+    outcomes = Ledger.from_counts(counts).other_outcomes()
+    reasons = sorted(((count, reason) for _, reason, count in outcomes), reverse=True)
     summary = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5]) or "the corpus is empty"
-    what = f"none of the {counts.get('rows', 0):,} documents is kept ({summary})"
-    return InputError(what, corpus, "loosen the filters or remove the source")
+    example, correct = ("", "") if first is None else (f" (the first reject: {first})", ", correct the step")
+    what = f"none of the {counts.get('rows', 0):,} documents is kept ({summary}){example}"
+    return InputError(what, corpus, f"loosen the filters{correct} or remove the source")
 
 
 def _filter_repeating(

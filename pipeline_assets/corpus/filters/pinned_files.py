@@ -1,7 +1,7 @@
 """Files that filters read, such as lists and models, pinned by their sha256."""
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ import pydantic
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256, read_error_text
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.section import RecipeSection
+from pipeline_assets.spine.section import RecipeError, RecipeSection
 
 _FILTER_FILES = "filter_files"  # provenance key: sha256, size and modification time of each file, by path
 
@@ -84,6 +84,18 @@ class FilterFiles:
                 fix = "restore the file, or pin the hash of the intended file"
                 raise InputError(f"sha256 is {actual}, the recipe pins {sha256}", root / path, fix)
         return _with_paths(content, {sha256: str((root / path).absolute()) for path, sha256 in self.hashes.items()})
+
+
+def unpinned_files(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeError]:
+    """Yield an error with its hash for each readable file in a section that has no hash."""
+    if not isinstance(section, Mapping):
+        return
+    path = section.get("path")
+    if isinstance(path, str) and not section.get("sha256") and (root / path).is_file():
+        with contextlib.suppress(OSError):  # the build reports it
+            yield RecipeError(keys, f"{path} is not pinned", f"add `sha256: {file_sha256(root / path)}`")
+    for key, value in section.items():
+        yield from unpinned_files((*keys, key), value, root)
 
 
 def _status(path: Path, sha256: str) -> list[str | int]:

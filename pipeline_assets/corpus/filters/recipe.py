@@ -60,8 +60,8 @@ class CharactersRecipe(RecipeSection):
         max_symbol_ratio: Maximum share of punctuation and symbols (Unicode P, S) in characters other than whitespace.
     """
 
-    min_ascii_ratio: Decimal | None = None
-    max_symbol_ratio: Decimal | None = None
+    min_ascii_ratio: Share | None = None
+    max_symbol_ratio: Share | None = None
 
 
 class GopherQualityRecipe(RecipeSection):
@@ -84,9 +84,9 @@ class GopherQualityRecipe(RecipeSection):
     max_mean_word_length: Decimal | None = None
     max_hash_ratio: Decimal | None = None
     max_ellipsis_ratio: Decimal | None = None
-    max_bullet_lines: Decimal | None = None
-    max_ellipsis_lines: Decimal | None = None
-    min_alphabetic_words: Decimal | None = None
+    max_bullet_lines: Share | None = None
+    max_ellipsis_lines: Share | None = None
+    min_alphabetic_words: Share | None = None
     min_stop_words: Natural | None = None
     stop_words: Phrases = ()
 
@@ -127,7 +127,7 @@ class BoilerplateRecipe(RecipeSection):
 
     phrases: Phrases
     lines: Phrases = ()
-    max_line_fraction: Decimal
+    max_line_fraction: Share
 
 
 class C4Recipe(RecipeSection):
@@ -186,8 +186,18 @@ class BlocklistRecipe(RecipeSection):
         return (*self.domains.values(), *self.urls.values(), *self.words.values())
 
 
+_FINEWEB = {
+    "terminal_punctuation": ".!?\"'",
+    "min_terminal_lines": "0.12",
+    "max_short_lines": "0.67",
+    "max_copied_characters": "0.1",
+}
+
+
 class FineWebQualityRecipe(RecipeSection):
     """Rules that FineWeb adds: Penedo et al. 2024 (arXiv 2406.17557), section 3.5.
+
+    Without any key, the thresholds are those of the paper.
 
     Attributes:
         terminal_punctuation: Characters that end a line.
@@ -197,10 +207,15 @@ class FineWebQualityRecipe(RecipeSection):
     """
 
     terminal_punctuation: str | None = pydantic.Field(default=None, min_length=1)
-    min_terminal_lines: Decimal | None = None
-    max_short_lines: Decimal | None = None
+    min_terminal_lines: Share | None = None
+    max_short_lines: Share | None = None
     short_line_characters: Natural = 30
-    max_copied_characters: Decimal | None = None
+    max_copied_characters: Share | None = None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _fill_published(cls, content: object) -> object:
+        return content if content != {} else _FINEWEB
 
     @pydantic.model_validator(mode="after")
     def _check_punctuation(self) -> Self:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
+from pipeline_assets.corpus.filters.pinned_files import unpinned_files
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licence_texts import licence_texts_fingerprint
 from pipeline_assets.corpus.licences import check_tag, licence_table
@@ -220,7 +221,7 @@ def check_outputs(recipe: Mapping[str, Any], reserved: Collection[str]) -> Itera
 
 
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
-    """Yield an error for each missing folder or file, and for missing columns.
+    """Yield an error for each missing folder or file, missing columns and unpinned files of filters.
 
     Sources and evaluation sets whose files the data root already lists are not checked. `recipe` is the content of a
     recipe file, which need not be valid.
@@ -233,6 +234,7 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError
         (("decontamination", "evaluation"), "evaluation", "name"),
     ):
         for position, section in sections_at(recipe, *keys):
+            yield from unpinned_files((*keys, position, "filters"), section.get("filters"), root)
             path, is_listed = section.get("path"), (artifacts / step / str(section.get(name))).exists()
             if not isinstance(path, str) or is_listed or "://" in path:
                 continue

@@ -276,7 +276,8 @@ def _licence_url(licence: str | None) -> str:
 
 def _recipe_lines(manifests: Sequence[Manifest]) -> list[str]:
     first = manifests[0].identity
-    how = {"recipe": first.recipe, "decisions": first.decisions, "tokenizer": first.tokenizer}
+    how = {"recipe": first.recipe, "decisions": first.decisions}
+    how |= {} if first.tokenizer is None else {"tokenizer": first.tokenizer}
     recipe = json.dumps(how, ensure_ascii=False, indent=1).replace("`", "\\u0060")  # A backtick could end the fence.
     upstream = dict.fromkeys(
         (code(str(entry["name"])), code(str(entry["digest"])))

@@ -240,6 +240,16 @@ def test_too_many_rejects_stop_the_build_with_the_line_of_the_first(stepped: Ste
     )
 
 
+def test_a_corpus_whose_rows_are_all_rejected_names_the_reasons_and_the_first(stepped: Stepped) -> None:
+    message = refusal(lambda: stepped("def keep(d):\n    return d.txt\n", "a", "b", max_reject_fraction="1"))
+
+    assert message.startswith(
+        "mixed/notes: none of the 2 documents is kept (2 step_failed) (the first reject: "
+        "shards/00000.jsonl.zst row 0: step_failed (my_filter.py:2: AttributeError: "
+    )
+    assert message.endswith("; loosen the filters, correct the step or remove the source")
+
+
 FATES = {
     "kept": ("out", None),
     "cut it": ("out", None),

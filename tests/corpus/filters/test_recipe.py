@@ -28,6 +28,19 @@ def test_sections_that_came_later_are_not_told_where_they_are_not_asked_for() ->
     assert [FilterRecipe.from_content(one.content()) for one in (nothing, both)] == [nothing, both]
 
 
+def test_an_empty_fineweb_section_has_the_published_thresholds() -> None:
+    recipe = FilterRecipe.model_validate({"fineweb_quality": {}})
+
+    assert recipe.content()["fineweb_quality"] == {
+        "terminal_punctuation": ".!?\"'",
+        "min_terminal_lines": "0.12",
+        "max_short_lines": "0.67",
+        "short_line_characters": 30,
+        "max_copied_characters": "0.1",
+    }
+    assert FilterRecipe.from_content(recipe.content()) == recipe
+
+
 @pytest.mark.parametrize(
     ("sections", "complaint"),
     [
@@ -51,10 +64,12 @@ def test_sections_that_came_later_are_not_told_where_they_are_not_asked_for() ->
         ({"windows": {"window_bytes": 0}}, "greater than or equal to 1"),
         ({"windows": {"every": 0}}, "greater than or equal to 1"),
         ({"windows": {"max_share": True}}, "Input should be a valid string"),
-        ({"windows": {"max_share": "1.1"}}, "must be at most 1"),
+        ({"windows": {"max_share": "1.1"}}, "must be in \\[0, 1\\]"),
         ({"windows": {"max_share": "0.3333333333"}}, "write at most nine decimals"),
         ({"language": {"keep": []}}, "at least 1 item"),
         ({"fineweb_quality": {"min_terminal_lines": "0.12"}}, "min_terminal_lines requires terminal_punctuation"),
+        ({"fineweb_quality": {"max_short_lines": 67}}, r"must be in \[0, 1\]"),
+        ({"characters": {"min_ascii_ratio": 80}}, r"must be in \[0, 1\]"),
         ({"blocklist": {"domains": {"a/b": {}}}}, "String should match pattern"),
         ({"blocklist": {"domains": {"a": {"path": "x", "sha256": "12"}}}}, "String should match pattern"),
         ({"score": {"model": {}, "label": "x", "column": "not a name"}}, "String should match pattern"),

@@ -85,7 +85,7 @@ def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
             "got 'assistant_first'; did you mean assistant_last?",
         ),
         ({"loss": {"mode": "assistant_all", "call": True}}, "unknown key `rows.loss.call`"),
-        ({"max_reject_fraction": "1.5"}, "must be at most 1"),
+        ({"max_reject_fraction": "1.5"}, "must be in [0, 1]"),
         ({"shard_bytes": 0}, "`rows.shard_bytes` must be > 0, got 0"),
         ({"tokenizer": {"family": "o200k_harmony", "sha256": "0" * 64}}, "the vocabulary that ships with this program"),
     ],

@@ -81,7 +81,7 @@ def twice(name: str) -> Change:
         ),
         (
             of("pages", max_reject_fraction="3"),
-            "`sources.0.max_reject_fraction` must be at most 1, got '3'",
+            "`sources.0.max_reject_fraction` must be in [0, 1], got '3'",
             "correct the value",
         ),
         (
