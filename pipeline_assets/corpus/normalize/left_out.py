@@ -74,7 +74,7 @@ def _encoding_fault(head: bytes, suffix: str) -> str | None:
     if head.startswith(UTF16_MARKS):
         return f"UTF-16; convert it: iconv -f UTF-16 {output}"
     nul_characters = head.count(b"\0")
-    if nul_characters > len(head) // 100:
+    if nul_characters > max(1, len(head) // 100):
         return "binary"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
@@ -96,7 +96,7 @@ def visible_and_hidden(folder: Path) -> tuple[bool, list[str]]:
 
 
 def odd_entries(folder: Path) -> list[str]:
-    """List broken links, links to a folder above themselves, and other entries that are not files."""
+    """List broken links, links to a folder above themselves, and pipes or the like."""
     entries = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
     odd = [entry for entry in entries if not (entry.is_file() or entry.is_dir()) or _leads_above_itself(entry)]
     return sorted(entry.relative_to(folder).as_posix() for entry in odd)
