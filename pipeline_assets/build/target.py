@@ -128,7 +128,7 @@ class Kind:
 
     @property
     def step(self) -> str:
-        """Name without the system."""
+        """The name without the system, such as `packed` of `stage_a/packed`."""
         return self.name.partition("/")[2]
 
     def target(

@@ -73,7 +73,7 @@ def dropped(
 def _places(
     artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, with_text: bool
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield each row's text and place, which is in its source file if that is known."""
+    """Yield the place and text of each row; the place is in its source file, if known."""
     from pipeline_assets.build.rows.source_listing import find_listing, input_for_source
     from pipeline_assets.build.rows.source_record import read_record
     from pipeline_assets.build.rows.source_row import LocalRow, format_place

@@ -116,11 +116,13 @@ def _about(number: int) -> str:
 
 def _shortage_warnings(mixture: MixtureEstimate) -> Iterator[str]:
     rows = mixture.possible_rows
-    fewer = f"request about {_about(rows)} rows, " if rows else ""
+    fewer = f"request about {_about(rows)} row{'s' * (rows != 1)}, " if rows else "lower seq_len, "
+    if not all(source.missing for source in mixture.sources):
+        fewer += "lower its weight, "
     for source in mixture.sources:
         if source.missing:
             short = f"{source.source} falls short by about {_about(source.missing)} tokens"
-            yield f"{short}; {fewer}lower its weight, or raise its max_epochs"
+            yield f"{short}; {fewer}or raise its max_epochs"
 
 
 def _warnings(plan: RecipePlan) -> list[str]:

@@ -35,10 +35,10 @@ def _label(number: int) -> str:
 
 
 def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
-    """Return a bar per bin, from the first with rows until 99 % of rows are counted.
+    """Return a bar for each bin, up to the bin where 99 % of rows are reached.
 
-    The last bar also counts all higher bins. `bins` counts the rows between each edge and the next, and may be
-    shorter than `edges`.
+    The first bar is the first bin that is not empty; the last bar also counts all higher bins. `bins` counts the rows
+    between each edge and the next, and may be shorter than `edges`.
     """
     reached, enough = list(itertools.accumulate(bins)), _SEPARATE_SHARE * sum(bins)
     shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]

@@ -59,7 +59,7 @@ def _to_text(value: Fraction) -> str:
 
 
 def add_missing_weight(recipe: Any, place: tuple[str, ...], sources: Collection[str]) -> Any:
-    """Give the only source without a weight what the other weights lack to 1.
+    """Set the weight of the only source without one, so that all weights sum to 1.
 
     `recipe` is the content of a recipe file, which need not be valid. It is returned unchanged if the weights sum to 1
     or more, or if several sources have no weight.
@@ -79,7 +79,7 @@ def _missing_sources(recipe: Any, place: tuple[str, ...], sources: Collection[st
 
 
 def _rest(weights: Mapping[str, Any]) -> str | None:
-    """Return what weights lack to 1; None if they are invalid, or 1 or more."""
+    """Return 1 minus the sum of weights; None if nothing is left, or one is invalid."""
     texts = [*map(str, weights.values())]
     total = sum(map(Fraction, texts), Fraction()) if all(map(_is_positive, texts)) else Fraction(1)
     return _to_text(1 - total) if total < 1 else None

@@ -1,15 +1,19 @@
 """Recipe keys whose values changed."""
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
 
-_SHOWN_CHARACTERS = 60
+_SHOWN_CHARACTERS, _CONTEXT_CHARACTERS = 60, 20  # of a value; before the first difference of long values
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Map the dotted key of each changed value to the text `old → new`, keys sorted."""
+    """Map the dotted key of each changed value to a text, keys sorted.
+
+    The text is `old → new`, or, for long lists, lists the added and removed entries.
+    """
     changed = dict[str, str]()
     for part in sorted(old.keys() | new.keys()):
         before, after = old.get(part), new.get(part)
@@ -20,12 +24,29 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
         if isinstance(was, Mapping) and isinstance(is_now, Mapping) and (was or is_now):
             changed |= changed_keys(was, is_now, f"{prefix}{part}.")
         else:
-            changed[f"{prefix}{part}"] = f"{_short(before)} → {_short(after)}"
+            changed[f"{prefix}{part}"] = _describe(before, after)
     return changed
 
 
-def _short(value: object) -> str:
-    text = str(value)
+def _describe(before: object, after: object) -> str:
+    texts = str(before), str(after)
+    is_long = max(map(len, texts)) > _SHOWN_CHARACTERS
+    if is_long and isinstance(before, list | tuple) and isinstance(after, list | tuple):
+        known, current = ({str(entry) for entry in entries} for entries in (before, after))
+        differing = {
+            "added": [entry for entry in after if str(entry) not in known],
+            "removed": [entry for entry in before if str(entry) not in current],
+        }
+        if any(differing.values()):
+            return "; ".join(f"{word} {_short(str(part)[1:-1])}" for word, part in differing.items() if part)
+    equal = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))
+    start = sum(1 for _ in equal) - _CONTEXT_CHARACTERS
+    if is_long and start > 0 and not any(map(_SHA256.fullmatch, texts)):
+        texts = f"…{texts[0][start:]}", f"…{texts[1][start:]}"
+    return " → ".join(map(_short, texts))
+
+
+def _short(text: str) -> str:
     if _SHA256.fullmatch(text):
         return f"{text[:12]}…"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -83,6 +83,9 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
         case "tuple_type":
             example = json.dumps(problem["input"], ensure_ascii=False)
             return UsageError(f"`{name}` must be a list, got {_preview(problem['input'])}", place, f"write [{example}]")
+        case "model_type" | "dict_type" | "mapping_type":
+            what = f"`{name}` must be a mapping, got {_preview(problem['input'])}"
+            return UsageError(what, place, _mapping_example(problem, recipe))
         case _:
             rule, value = _rule(problem), _preview(problem["input"])
             if rule.startswith("must "):
@@ -91,6 +94,18 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
                 what = f"`{name}` is {value}: {rule}"
             is_unquoted = problem["type"] == "string_type" and isinstance(problem["input"], int | float)
             return UsageError(what, place, "put it in quotes" if is_unquoted else "correct the value")
+
+
+def _mapping_example(problem: ErrorDetails, recipe: type[pydantic.BaseModel]) -> str:
+    """Return a fix that shows a mapping; the only required key gets the value."""
+    value, known = problem["input"], ["NAME"]
+    if problem["type"] == "model_type":
+        [section, *_], _ = _possible_sections(recipe, problem["loc"])
+        known = [key for key, field in section.model_fields.items() if field.is_required()]
+        if len(known) != 1:
+            return f"write `key: value` lines; known keys: {', '.join(section.model_fields)}"
+    example = (value or ["VALUE"])[0] if isinstance(value, list) else value
+    return f"write {{{known[0]}: {_clip(str(example))}}}"
 
 
 def _rule(problem: ErrorDetails) -> str:
@@ -106,7 +121,10 @@ def _rule(problem: ErrorDetails) -> str:
 
 
 def _preview(value: object) -> str:
-    text = repr(value)
+    return _clip(repr(value))
+
+
+def _clip(text: str) -> str:
     return text if len(text) <= _MAX_PREVIEW else f"{text[:_MAX_PREVIEW]}…"
 
 

@@ -157,7 +157,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 
 
 def _kept_bytes(status: ArtifactStatus, stored: Mapping[Path, float]) -> float:
-    """Estimate all work that is kept of a text, from the first corpus that has it."""
+    """Estimate the kept work of all corpora of a text by the first one; else return 0."""
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)
     return _KEPT_SHARE * stored[target.folder] / _STORED_SHARE if is_first and not status.matches_recipe else 0

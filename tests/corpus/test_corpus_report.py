@@ -405,12 +405,12 @@ LEDGER = total_ledger(
 )
 
 
-def page_of(name: str, profile: Profile, ledgers: list[dict[str, Any]], attribution: str) -> str:
+def page_of(name: str, profile: Profile, ledgers: list[dict[str, Any]], attribution: str, **more: object) -> str:
     licences = defaultdict(lambda: licence_table()["unknown"])
     identity = Identity(StageVersion("report", 1), {}, [], None, {}, {}, [])
     built = {"started_at_utc": "2026-11-25T12:00:00+00:00", "command": {"typed": f"corpusmill run {name}"}}
     report = json.loads(msgspec.json.encode(build_report(profile, ledgers, licences, attribution)))
-    return render_report(report, Manifest("stage_a/report", name, identity, [], built))
+    return render_report(report | more, Manifest("stage_a/report", name, identity, [], built))
 
 
 @pytest.fixture(scope="module")
@@ -458,6 +458,41 @@ def test_the_page_says_how_it_was_made(page: str) -> None:
         "built": "2026-11-25T12:00:00+00:00",
         "command": "<code>corpusmill run My corpus &lt;v1&gt;</code>",
     }
+
+
+def test_the_title_names_the_recipe(page: str) -> None:
+    assert "<title>My corpus &lt;v1&gt;: report on 2 sources</title>" in page
+    assert "<h1>My corpus &lt;v1&gt;: report on 2 sources</h1>" in page
+
+
+def test_columns_that_no_example_fills_are_left_out() -> None:
+    reject = {"no_text": [Example("", "null", "", "a.jsonl row 7")]}
+    ledger = total_ledger("fineweb", "normalized", Ledger(10, 9, {}, {"no_text": 1}), reject)
+
+    assert " no_text source row measured a.jsonl row 7 null " in words(page_of("web", PROFILE, [ledger], ""))
+
+
+def test_a_group_of_duplicates_and_its_search_are_sentences() -> None:
+    first = {"doc_id": "a", "source": "fineweb", "beginning": "One."}
+    groups = [{"gone": gone, "kept": first, "samples": [first | {"doc_id": "b"}]} for gone in (1, 1234)]
+    duplicates = {"by_source": {}, "comparisons": {"edges": 3, "buckets": 1500}, "groups": groups, "near": []}
+
+    said = words(page_of("web", PROFILE, [], "", duplicates=duplicates))
+
+    assert (
+        " How duplicates were searched: counted number buckets: groups of documents that may be near duplicates 1,500 "
+        "pairs of near duplicates 3 " in said
+    )
+    assert " 1 duplicate of the first document was dropped: document source text a fineweb One. " in said
+    assert " 1,234 duplicates of the first document were dropped: " in said
+
+
+def test_the_packed_set_says_that_its_tokens_include_ends_of_documents() -> None:
+    sizes = {"documents": 9, "tokens": 90, "by_source": {}, "lost_text": {}, "rejected": {}, "license_tokens": {}}
+    ends = "Tokens of the packed set include the token that ends each document; those of the other steps do not."
+
+    assert ends in page_of("web", PROFILE, [], "", packed=sizes)
+    assert ends not in page_of("web", PROFILE, [], "")
 
 
 def test_control_characters_are_visible() -> None:

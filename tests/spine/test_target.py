@@ -223,6 +223,16 @@ def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path
         ({"s": {"x": 1}}, {}, {"s.x": "1 → None"}),
         ({"s": None}, {"s": {}}, {"s": "None → {}"}),
         (dict.fromkeys("hgfedcba", 1), {}, dict.fromkeys("abcdefgh", "1 → None")),
+        (
+            {"s": {"files": ["config.json", *(f"part-{number}.jsonl" for number in range(9))]}},
+            {"s": {"files": [*(f"part-{number}.jsonl" for number in range(10)), "new.jsonl"]}},
+            {"s.files": "added 'part-9.jsonl', 'new.jsonl'; removed 'config.json'"},
+        ),
+        ({"a": ["x" * 40, "y" * 40]}, {"a": ["y" * 40]}, {"a": f"removed '{'x' * 40}'"}),
+        ({"a": [*"abcd"]}, {"a": [*"abc"]}, {"a": "['a', 'b', 'c', 'd'] → ['a', 'b', 'c']"}),
+        ({"a": [*"ab"]}, {"a": "x" * 61}, {"a": f"['a', 'b'] → {'x' * 60}…"}),
+        ({"a": "x" * 90 + "1"}, {"a": "x" * 90 + "2"}, {"a": f"…{'x' * 20}1 → …{'x' * 20}2"}),
+        ({"a": "0" * 64}, {"a": "0" * 63 + "1"}, {"a": "000000000000… → 000000000000…"}),
         ({"s": {"x": 1}, "a": 1}, {"s": "none", "a": 2}, {"a": "1 → 2", "s": "{'x': 1} → none"}),
     ],
 )

@@ -62,7 +62,7 @@ class SourceRows(DocumentRows):
     reads_sources = True
 
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        """Find the Document of a source row, as `RowStore.find_source`.
+        """Find the Document of a source row; see `RowStore.find_source`.
 
         In a file of text, a row is a line; its Document is the last one that begins at or before this line.
         """

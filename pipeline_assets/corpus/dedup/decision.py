@@ -85,7 +85,7 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 
 
 def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
-    """Yield the decisions with one of these values of a key, without decoding others."""
+    """Yield the decisions with one of the `values` of a key; decode no others."""
     pairs = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
     pattern = re.compile(b"|".join(re.escape(b'"%s":%s,' % (key.encode(), value)) for key, value in pairs))
     for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)) if pairs else ():

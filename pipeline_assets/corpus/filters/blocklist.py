@@ -90,14 +90,14 @@ class BlocklistFilter(Filter):
         self._words = [(f"blocklist_word:{name}", _build_words(Path(file.path))) for name, file in words]
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Drop each document with an entry; the first list that has one is the reason."""
+        """Drop each document that contains an entry; the first such list is the reason."""
         for reason, entries in self._find(candidates):
             for candidate, entry in zip(candidates, entries, strict=True):
                 if entry is not None:
                     candidate.fail(Measurement(reason, entry, None, is_failed=True))
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Return the first entry of each list in a document."""
+        """Yield, for each list, its first entry that a document contains."""
         return (Measurement(reason, entry, None, entry is not None) for reason, [entry] in self._find([candidate]))
 
     def _find(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:

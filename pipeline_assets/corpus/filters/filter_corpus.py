@@ -103,7 +103,7 @@ def _filter_lines(
     counts: Counter[str],
     step: StepProcess | None,
 ) -> list[Reject]:
-    """Filter and write lines; return the rejects of the own step `step`."""
+    """Filter and write lines; return the rows that the own step `step` rejects."""
     documents = document_shards.decode_lines(lines, shard, RAW_DECODER)
     candidates = [
         Candidate(document.text.encode(), decode_columns(document.meta, shard.file) if recipe.reads_meta else {})

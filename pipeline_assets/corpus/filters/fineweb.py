@@ -19,7 +19,7 @@ class FineWebFilter(Filter):
         self._terminal = frozenset(recipe.terminal_punctuation or "")
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Measure the shares of ended lines, short lines and copied characters."""
+        """Measure the shares of terminated lines, short lines and copied characters."""
         recipe, text = self._recipe, candidate.text.decode().replace("\r\n", "\n")
         lines = [line for line in text.split("\n") if line and not line.isspace()]
         number = len(lines) or 1

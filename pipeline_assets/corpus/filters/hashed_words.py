@@ -28,7 +28,7 @@ _WITHOUT_BLANKS = (
 
 
 class HashedWords(NamedTuple):
-    """Ascending hashes, and the value of each."""
+    """Hashes of words in ascending order, each with a value."""
 
     hashes: NDArray[np.uint64]
     values: NDArray[np.int32]
@@ -54,7 +54,7 @@ def find_value(table: HashedWords, word: np.uint64) -> int:
 
 @always_inline
 def extend_hash(state: np.uint64, byte: int) -> np.uint64:
-    """Return the hash of a string and one more byte."""
+    """Return the hash of a string with `byte` appended; `state` is the string's hash."""
     return (state ^ np.uint64(byte)) * _PRIME
 
 
@@ -81,7 +81,7 @@ def word_classes() -> NDArray[np.uint16]:
 
 @compiled_inner
 def _next_word(text: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
-    """Return start and end of the next word; they are equal if none is left."""
+    """Return start and end of the next word; they are equal after the last word."""
     bits, width = read_character(text, at, classes)  # eight zeros follow the last text
     while at < end and not bits & WORD:
         at += width

@@ -75,7 +75,7 @@ class PythonStep(RecipeSection):
         return {**content, "code": code, "pins": _pins(code, file)}
 
     def check_pins(self) -> None:
-        """Raise UsageError if an installed package is not of the pinned version."""
+        """Raise UsageError if the installed version of a package is not the pinned one."""
         changes = changed_keys(self.pins, _pins(self.code, self.file))
         if changes:
             what = f"packages changed ({', '.join(f'{name}: {change}' for name, change in changes.items())})"
@@ -103,7 +103,7 @@ def _parse(code: str, file: str) -> ast.Module:
 def _pins(code: str, file: str) -> dict[str, str]:
     """Return a file's sha256, and the versions of Python and the needed packages.
 
-    Raise UsageError if it imports a module that is not in an installed package, such as a local file.
+    Raise UsageError if the file imports a module that is in no installed package, such as another file of the user.
     """
     python, needed = "{}.{}".format(*sys.version_info), list[str]()
     pins = {file: hashlib.sha256(code.encode()).hexdigest(), "python": python}

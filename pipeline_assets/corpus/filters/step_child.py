@@ -93,7 +93,7 @@ class _Step:
 
 
 def _check_result(document: Document, result: object) -> Answer:
-    """Return the answer for a result; raise an error if it is an invalid document."""
+    """Return the answer to send for a step's result; raise if its document is invalid."""
     if result is None or (isinstance(result, str) and _REASON.fullmatch(result)):
         return Answer("dropped", result or DROPPED)
     if not isinstance(result, Document) or not isinstance(result.meta, Meta):
@@ -112,7 +112,7 @@ def _check_result(document: Document, result: object) -> Answer:
 
 
 def _describe(error: BaseException, file: str) -> str:
-    """Describe an exception by line, type and message, equally in all processes."""
+    """Describe an exception by line, type and message, the same in every process."""
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     place = f"{file}:{lines[-1]}: " if lines else ""
     return f"{place}{type(error).__name__}: {_ADDRESS.sub('0x…', one_line(error, _SHOWN))}"

@@ -198,7 +198,11 @@ def _pool_membership(
     is_allowed: NDArray[np.bool_],
     counts: Counter[str],
 ) -> NDArray[np.bool_]:
-    """Return a mask of the pools of each row, shape (rows, pools); update `counts`."""
+    """Return a mask of the pools of each row, shape (rows, pools).
+
+    Adds to the receipt's `counts`: rows, documents, tokens, and rows by reason to drop them, by condition that they
+    meet, and by column with a value.
+    """
     holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
     targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)

@@ -63,11 +63,11 @@ class SectionDraft:
 def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], list[str]]:
     """Draft sections for a folder's files; raise UsageError if none can be read.
 
-    The first source of local files is called `name`, further ones `<name>-<text column>`. A Stack Exchange source is
-    called after its host, a Wikipedia source `wikipedia`.
+    The first source of local files is called `name`, further ones `<name>-<text column>`. A Stack Exchange source has
+    the name of its host, a Wikipedia source the name `wikipedia`.
 
     Returns:
-        The drafts, and messages on files that are left out, are copies or are links.
+        The drafts, and messages that name files that are left out, copies and links.
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
     left_out = LeftOut(list)
@@ -230,9 +230,10 @@ def _is_conversation(value: object) -> bool:
 
 
 def _selection(folder: SourceFolder, own: Sequence[SourceFile]) -> dict[str, list[str]]:
-    """Return `files`, and `exclude` if necessary, that select only the files `own`.
+    """Return the key `files`, and `exclude` if needed, that select the files `own`.
 
-    For a whole folder, each pattern is a suffix. If these match more other files, the patterns are the file names.
+    For a whole folder, each pattern is a suffix, unless the suffixes match at least as many other files; then the
+    patterns are the names of the files.
     """
     names = {file.name for file in own}
     patterns = list(folder.patterns)

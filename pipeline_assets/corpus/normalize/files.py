@@ -157,7 +157,7 @@ def convert_local(
 ) -> ConvertedSource:
     """Convert local files of any format; use licence files for rows without a tag.
 
-    The decision `extractors` has the versions of packages on which the text of HTML and PDF files depends.
+    The decision `extractors` has the versions of packages on which the text of HTML, DOCX and PDF files depends.
     """
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
     licences = licences_by_folder(file for file in files if recipe.is_license_file(file.name))
@@ -229,7 +229,7 @@ def _readable_rows(
     fields_with_values: set[str],
     found: dict[str, str],
 ) -> Iterator[DocumentOrReject]:
-    """Yield the rows of a piece; if its file is unreadable, note why in `found`."""
+    """Yield the rows of a piece; if the file is unreadable, add the reason to `found`."""
     with note_unreadable(piece.file, found):
         yield from read_piece(piece, recipe, licences, fields_with_values)
 

@@ -24,9 +24,9 @@ _MAX_NUM_SEQS = 1 << 31
 
 def _check_seq_len(seq_len: int) -> int:
     if seq_len < 2:
-        raise ValueError("a row of one token has no next token to predict: use at least 2")
+        raise ValueError("must be at least 2 (a row needs a next token to predict)")
     if seq_len > _MAX_SEQ_LEN:
-        raise ValueError(f"rows are limited to {_MAX_SEQ_LEN:,} tokens")
+        raise ValueError(f"must be at most {_MAX_SEQ_LEN:,}")
     return seq_len
 
 

@@ -80,9 +80,9 @@ def _records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int, byte
 
 
 def _fields(content: bytes, delimiter: str) -> list[str] | Fault:
-    """Parse a row; a row of TSV whose quotes are wrong is split at its tabs.
+    """Parse a row; a row of TSV with unbalanced quotes is split at its tabs.
 
-    Many programs write TSV without quotes.
+    Many programs write TSV without quoting.
     """
     try:
         text = content.decode("utf-8")

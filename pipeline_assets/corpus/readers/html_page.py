@@ -20,7 +20,7 @@ _CODE = re.compile(r'<pre[^>]*>\s*<code class="(?:[^"]* )?lang(?:uage)?-([\w+#-]
 
 
 def html_row(content: bytes) -> dict[str, Any] | Fault:
-    """Return the `text` of a page, and its `title` if it has one, or its fault.
+    """Return a row with `text` and, if the page has one, `title`; or the page's fault.
 
     The page is decoded by its byte order mark, by the charset that it names, or as UTF-8.
     """

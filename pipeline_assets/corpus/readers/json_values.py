@@ -17,7 +17,10 @@ _BLANK = b" \t\r\n"
 
 
 def is_document(head: bytes) -> bool:
-    """Check whether a file begins with an array, or with an object over several lines."""
+    """Check whether a file is one JSON value, not JSON lines, by its first bytes.
+
+    Such a value is an array, or an object over several lines.
+    """
     head = head.removeprefix(UTF8_MARK).lstrip()
     return head[:1] == b"[" or head[:1] + head[1:].lstrip(b" \t\r")[:1] == b"{\n"
 

@@ -58,7 +58,7 @@ def locate_line(file: SourceFile, line: int) -> int:
 def format_row(name: str, row: int, file: SourceFile | None) -> str:
     """Format a position as `line 12 (byte 3,456)`, or `row 12` in Parquet, XML and 7z.
 
-    The line number is omitted if lines cannot be counted, or without `file`, which may be on another machine.
+    The line number is omitted if lines cannot be counted, or without `file`, as for a file on another machine.
     """
     if without_compression(name).lower().endswith(_NUMBERED_FORMATS):
         return f"row {row:,}"

@@ -121,7 +121,11 @@ def split_byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
 
 
 def open_source(file: SourceFile) -> BinaryIO:
-    """Open a file unbuffered; raise RetryableError if unreadable or of another size."""
+    """Open a file unbuffered.
+
+    Raises:
+        RetryableError: The file cannot be read, or its size is not the recorded one.
+    """
     try:
         opened = open(file.path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
     except OSError as error:

@@ -19,7 +19,7 @@ _SHOWN = 5
 
 @contextlib.contextmanager
 def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) -> Iterator[None]:
-    """Note by file name why the block cannot read a file; without `reasons`, raise."""
+    """Add the error of a block that reads a file to `reasons`; without these, raise."""
     try:
         yield
     except InputError as error:
@@ -46,7 +46,7 @@ class LostFiles:
     def check(self, max_fraction: str, where: object) -> None:
         """Raise InputError if the files have more than `max_fraction` of the bytes.
 
-        One file may be lost anyway, if it is at most a third of the source and `max_fraction` is not 0.
+        Unless `max_fraction` is 0, a single file of at most a third of the source may always be lost.
         """
         limit, share = Fraction(max_fraction), Fraction(self.bytes, max(self.source_bytes, 1))
         is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR

@@ -33,8 +33,9 @@ def plan_batches(
     """Group row numbers into batches of at most `batch_tokens`, padding included.
 
     A row with more tokens is a batch of its own. Batches depend only on lengths, so equal rows give equal batches.
-    Packed rows keep their order. Padded rows are sorted by length, longest first, and the share of padding in a batch
-    is below `PADDING`. `lengths` has the shape (rows,); `batch_rows` limits the rows of a batch, unless None.
+    If `is_packed`, rows keep their order; otherwise they are sorted by length, longest first, and padded, so that the
+    share of padding in a batch is below `PADDING`. `lengths` has the shape (rows,); `batch_rows` limits the rows of a
+    batch, unless None.
     """
     batches, sizes, filled = list[list[int]](), lengths.tolist(), 0
     for row in range(len(sizes)) if is_packed else np.argsort(-lengths, kind="stable").tolist():

@@ -83,7 +83,7 @@ def near_a_boundary(
     """Return a mask of the rows whose NLL is within an error bar of a band's boundary.
 
     The band is the rule's range of percentiles. A boundary is halfway between the outermost NLL in the band and the
-    nearest NLL outside. A side without rows outside, as of a band that starts at 0 or ends at 100, has no boundary.
+    nearest NLL outside. A side of the band without a row beyond it has no boundary.
     `nll` has the mean NLL of all rows of a split, `percentile` their percentiles, both with the shape (rows,), NaN
     without a score. `error_bar` is in nats per token.
     """

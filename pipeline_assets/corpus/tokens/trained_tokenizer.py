@@ -91,7 +91,7 @@ def preview_tokenizer(tokenizer: Artifact) -> list[dict[str, str]]:
 def shares_are_kept(tokenizer: Artifact) -> Verdict:
     """Check that the sample has at least 80 % of the requested bytes of each corpus.
 
-    It has fewer if the corpus has too little text.
+    The sample has less of a corpus with too little text.
     """
     recipe, drawn = tokenizer.manifest.identity.recipe["tokenizer"], tokenizer.manifest.identity.counts["drawn_bytes"]
     short = [

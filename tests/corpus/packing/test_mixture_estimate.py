@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stage_a_build import local_source
 
+from pipeline_assets.commands.plan import _shortage_warnings
 from pipeline_assets.corpus.packing.mixture_estimate import estimate_mixture
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 
@@ -76,3 +77,34 @@ def test_plan_says_which_source_falls_short_before_anything_is_built(corpusmill:
     assert lines[-1].startswith("WARNING wiki falls short by about ")
     assert lines[-1].endswith(" rows, lower its weight, or raise its max_epochs")
     assert report["mixture"]["sources"][1]["needed"] == 15360
+
+
+@pytest.mark.parametrize(
+    ("tokens", "num_seqs", "fixes"),
+    [
+        ({"web": 700, "wiki": 3}, 10, {"wiki": "request about 1 row, lower its weight, or raise its max_epochs"}),
+        (
+            {"web": 70, "wiki": 30},
+            100,
+            dict.fromkeys(("web", "wiki"), "request about 10 rows, or raise its max_epochs"),
+        ),
+        (
+            {"web": 6, "wiki": 2},
+            100,
+            dict.fromkeys(("web", "wiki"), "lower seq_len, or raise its max_epochs"),
+        ),
+    ],
+)
+def test_a_weight_is_no_way_out_if_every_source_falls_short(
+    tokens: dict[str, int], num_seqs: int, fixes: dict[str, str]
+) -> None:
+    pack = {
+        "seq_len": 10,
+        "num_seqs": num_seqs,
+        "weights": {"web": "0.7", "wiki": "0.3"},
+        "max_epochs": {"every_source": "1", "sources": {}},
+    }
+
+    lines = _shortage_warnings(estimate_mixture(pack, tokens))
+
+    assert {line.split()[0]: line.partition("; ")[2] for line in lines} == fixes

@@ -239,9 +239,9 @@ def test_a_cap_of_no_source_is_told_beside_another_key_that_is_wrong() -> None:
 
     found = refused(lambda: PackSection.from_mapping(content, "recipe.yaml"))
 
-    assert [error.what.partition(": ")[2] for error in found] == [
-        "a row of one token has no next token to predict: use at least 2",
-        "max_epochs names b, which has no weight",
+    assert [error.what for error in found] == [
+        "`seq_len` must be at least 2 (a row needs a next token to predict), got 1",
+        "`max_epochs`: max_epochs names b, which has no weight",
     ]
 
 
@@ -579,3 +579,19 @@ def test_what_tells_languages_is_missed_before_anything_is_built_for_who_asks_fo
     assert line.startswith("languages: py3langid is not installed; ")
     for recipe in (asking_nothing, unfiltered):
         recipe.check_local_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_epochs": 4}, "`max_epochs` must be a mapping, got 4; write {every_source: 4}"),
+        ({"weights": [3, 1]}, "`weights` must be a mapping, got [3, 1]; write {NAME: 3}"),
+        ({"weights": []}, "`weights` must be a mapping, got []; write {NAME: VALUE}"),
+    ],
+)
+def test_a_value_in_place_of_a_mapping_is_named_with_the_mapping_to_write(
+    values: dict[str, object], message: str
+) -> None:
+    [error] = refused(lambda: PackSection.from_mapping(values, "recipe.yaml"))
+
+    assert f"{error.what}; {error.fix}" == message
