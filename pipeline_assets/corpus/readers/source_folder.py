@@ -65,11 +65,11 @@ def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
         if os.path.isabs(pattern) or ".." in parts:
             what = f"the pattern {pattern!r} leads out of the folder"
             raise UsageError(what, root, "write patterns relative to this folder")
-        if (root / pattern).is_file():
+        if not parts or (root / pattern).is_file():
             matches = [PurePosixPath(pattern)]
         else:
             real = Path(os.path.realpath(root))
-            matches = list(_expand(root, PurePosixPath(), parts or ("",), {real, *real.parents}))
+            matches = list(_expand(root, PurePosixPath(), parts, {real, *real.parents}))
         files = {match.as_posix() for match in matches if not (root / match).is_dir()}
         if not files:
             raise _no_match_error(root, pattern, bool(matches))
