@@ -51,6 +51,22 @@ def test_the_import_loads_neither_dagster_nor_torch(tmp_path: Path) -> None:
     assert result.stdout.split() == [version("corpusmill"), "set()"]
 
 
+def test_the_loader_without_torch_names_its_install(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None\nfrom corpusmill import loader"
+
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+
+    fix = "install it: python -m pip install -c constraints.txt torch"
+    assert result.stderr.splitlines()[-1] == f"ModuleNotFoundError: loader needs torch; {fix}"
+
+
+def test_a_folder_that_is_no_packed_set_is_named_with_its_kind(notes_root: Path) -> None:
+    corpus = notes_root / "stage_a" / "mixed" / "filtered" / "notes"
+
+    with pytest.raises(InputError, match=r"stage_a/filtered has no such file; .* \(stage_a/packed\), such as data/"):
+        open_folder(corpus).packed()
+
+
 def test_loader_and_labels_are_those_of_batching() -> None:
     batching = pytest.importorskip("pipeline_assets.corpus.batching", reason="torch is not installed")
 

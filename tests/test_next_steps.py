@@ -42,6 +42,8 @@ def test_where_no_row_was_dropped_the_chain_is_verified(corpusmill: Corpusmill, 
     result = corpusmill("run", "mine", "--data", tmp_path / "my data", "--workers", 0)
 
     assert result.returncode == 0, result.stderr
+    packed = tmp_path / "my data" / "stage_a" / "mine" / "packed" / "mine"
+    assert f'batches from corpusmill import loader; loader("{packed}", batch=8)' in result.stderr.splitlines()
     steps = [shlex.split(line) for line in result.stderr.splitlines()[-3:]]
     assert [words[1] for words in steps] == ["verify", "peek", "trace"]
     assert all(corpusmill(*words[1:]).returncode == 0 for words in steps)

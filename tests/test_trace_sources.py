@@ -147,7 +147,7 @@ def test_rows_that_became_no_document_are_told_why(corpusmill: Corpusmill, stage
         f"{hub}/0.parquet#9": "dropped: by `score >= 3`",
         f"{hub}/1.parquet#60": "not read: rows read of the file: 0 to 59",
         f"{wiki}#{title_only}": "rejected: title_only (Page 4)",
-        f"{wiki}#{title_only + 1}": "no row: no row begins there; "
+        f"{wiki}#{title_only + 1}": "no row begins there; "
         "`source_row` names a row, in files of lines by the bytes before it",
         f"{posts}#0": "dropped: by `low_question_score`",
         f"{posts}#72": "rejected: no_question (question 73 is not in the file, or rejected)",

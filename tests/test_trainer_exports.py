@@ -321,11 +321,12 @@ def test_wrong_use_is_refused_in_one_line(
 
     assert wrong(corpus, "messages").endswith(
         "--to messages takes nemotron rows (normalized_shards, deduplicated, candidate_pools, training_subsets), "
-        "got stage_a/filtered; choose such a folder, or for this one --to megatron or --to olmo or --to nanochat"
+        "got stage_a/filtered; choose such a folder, or for this one --to parquet "
+        "or --to jsonl or --to hf or --to megatron or --to olmo or --to nanochat"
     )
     assert wrong(subsets.folder, "olmo").endswith(
         "--to olmo takes documents (normalized, filtered, deduplicated, …), got nemotron/training_subsets; "
-        "choose such a folder, or for this one --to messages or --to sft"
+        "choose such a folder, or for this one --to parquet or --to jsonl or --to hf or --to messages or --to sft"
     )
     assert wrong(corpus, "olmo", "--seq-len", 8) == (
         "--seq-len: --to olmo does not use --seq-len; omit it, or choose another --to"
@@ -348,6 +349,18 @@ def test_wrong_use_is_refused_in_one_line(
     assert wrong(subsets.folder, "sft", "--seq-len", 5) == (
         "--seq-len: all conversations have more than 5 tokens; pass a longer row"
     )
+
+
+@pytest.mark.parametrize("to", ["hf", "olmo"])
+def test_a_file_in_place_of_the_folder_is_named_by_its_plain_path(
+    to: str, corpus: Path, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    (tmp_path / "ex").write_text("mine")
+
+    result = corpusmill("export", corpus, "--to", to, "--out", tmp_path / "clone" / ".." / "ex")
+
+    line = f"{tmp_path / 'ex'}: expected a folder, got a file; choose another folder, or move the file away"
+    assert refused(result) == line
 
 
 def test_another_folder_is_never_replaced(corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path) -> None:

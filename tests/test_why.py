@@ -58,12 +58,13 @@ def test_several_are_listed_with_their_ids_and_rejects_with_their_reasons(corpus
     assert (by_text.returncode, by_text.stdout.splitlines()) == (
         0,
         [
-            "river  rows.jsonl byte 0  The river was high that year,⏎and nobody crossed it.",
-            f"ferry  rows.jsonl byte {both[2]['place'].rpartition(' ')[2]}  A ferry crossed⇥the river (twice a day) "
+            f"{step(root, 'normalized', 'letters')}",
+            "  river  rows.jsonl byte 0  The river was high that year,⏎and nobody crossed it.",
+            f"  ferry  rows.jsonl byte {both[2]['place'].rpartition(' ')[2]}  A ferry crossed⇥the river (twice a day) "
             "until 1932.",
         ],
     )
-    assert [line.split()[0] for line in by_file.stdout.splitlines()] == ["river", "short", "ferry", "-"]
+    assert [line.split()[0] for line in by_file.stdout.splitlines()[1:]] == ["river", "short", "ferry", "-"]
     assert by_file.stdout.splitlines()[-1].endswith("  rejected: no_text null")
     assert [row["doc_id"] for row in both] == ["river", "short", "ferry", "", "sea"]
 
@@ -76,9 +77,8 @@ def test_a_text_is_no_pattern(corpusmill: Corpusmill, root: Path) -> None:
 def test_what_is_nowhere_says_where_it_was_looked_for(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
     nowhere, empty = corpusmill("why", "no such words", "--data", root), corpusmill("why", "x", "--data", tmp_path)
 
-    corpora = ", ".join(str(step(root, "normalized", source)) for source in ("letters", "pages"))
     assert (nowhere.returncode, nowhere.stdout) == (1, "")
-    assert nowhere.stderr == f"'no such words' is not an id, a file or a text in {corpora}\n"
+    assert nowhere.stderr == f"'no such words' is not an id, a file or a text in the corpora of {root} (2)\n"
     assert empty.stderr == f"'x' is not an id, a file or a text in {tmp_path}, which has no corpus yet\n"
 
 
@@ -88,7 +88,34 @@ def test_only_the_first_twenty_are_listed(corpusmill: Corpusmill, tmp_path: Path
 
     lines = corpusmill("why", "line of text", "--data", tmp_path).stdout.splitlines()
 
-    assert len(lines) == 21 and lines[-1] == "and more; the first 20 are listed"
+    assert len(lines) == 22 and lines[-1] == "and more; the first 20 are listed"
+
+
+def test_equal_rows_of_two_recipes_are_listed_once(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    source = local_source(tmp_path, "notes", [{"text": text, "key": key} for key, text in TEXTS.items()])
+    for name in ("first", "second"):
+        build(recipe_of(source, name=name), tmp_path)
+
+    lines = corpusmill("why", "rows.jsonl", "--data", tmp_path).stdout.splitlines()
+
+    assert lines[0] == str(tmp_path / "stage_a/first/normalized/notes")
+    assert [line.split()[0] for line in lines[1:]] == [*TEXTS]
+
+
+def test_a_line_in_a_quoted_field_is_its_row_and_the_first_line_is_the_header(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    source = local_source(tmp_path, "table", []) | {"files": ["*.csv"]}
+    table = Path(source["path"]) / "table.csv"
+    table.write_text('key,text,license\na,"One line\nand another, quoted.",mit\nb,Plain text of a row.,mit\n')
+    build(recipe_of(source), tmp_path)
+
+    def traced(line: int) -> str:
+        return corpusmill("trace", "--source", f"{table}:{line}", "--data", tmp_path).stdout
+
+    assert "document  a\n" in traced(2) and "document  a\n" in traced(3) and "document  b\n" in traced(4)
+    header = corpusmill("trace", "--source", f"{table}:1", "--data", tmp_path)
+    assert only_line(header) == f"{table}: line 1 is the header; use a line of a row"
 
 
 def test_a_row_is_traced_by_a_path_in_its_source(corpusmill: Corpusmill, root: Path) -> None:
@@ -106,4 +133,4 @@ def test_a_row_is_traced_by_a_path_in_its_source(corpusmill: Corpusmill, root: P
         f"rows.jsonl: several source files match; write one of {sources}/letters/rows.jsonl, {sources}/pages/rows.jsonl"
     )
     none = corpusmill("trace", "--source", "none.jsonl:1", "--data", root)
-    assert none.returncode == 2 and "not a row of a source" in only_line(none)
+    assert none.returncode == 2 and only_line(none) == "none.jsonl: file not found; correct the path"

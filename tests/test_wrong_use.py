@@ -127,7 +127,10 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
             "--only: 'heeling' is not one of 'healing', 'stage-a', 'nemotron', 'stage2', "
             "'parallel-text'; see corpusmill demo --help",
         ),
-        ("stage-a why ''", "DOC_ID: must not be empty; pass the id of a document: `trace` and `peek` show ids"),
+        (
+            "stage-a why ''",
+            "DOC_ID: must not be empty; pass the id of a document, the name of its file, or a piece of its text",
+        ),
         ("status --data README.md", "README.md: expected a folder, got a file; pass the data root with --data"),
         (
             "stage-a ingest-manifest --manifest manifests/recipes/healing_text_v1.yaml --out-dir /tmp/none",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 To = Literal["parquet", "jsonl", "hf", "megatron", "olmo", "nanochat", "messages", "sft"]
 
+_PLAIN = ("parquet", "jsonl", "hf")
+
 
 def export(
     folder: Annotated[Path, typer.Argument(help="Folder of documents or of nemotron's rows.")],
@@ -54,6 +56,7 @@ def export(
     options = {name: value for name, value in values.items() if value is not None}
     root = data_root(folder, data)
     require_manifest(folder)
+    out = Path(os.path.normpath(out))
     store, run = open_rows(folder, SYSTEMS.kinds, Lineage(root)), Run.from_settings(root, os.environ)
     if to == "parquet" or to == "jsonl" or to == "hf":
         _refuse_options(to, options, frozenset())
@@ -80,8 +83,9 @@ def _target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "
 
     form, kind, source = FORMATS[to], store.artifact.manifest.kind, store.artifact.folder
     if not isinstance(store, form.rows):
-        fitting = [f"--to {name}" for name, other in FORMATS.items() if isinstance(store, other.rows)]
-        fix = f"choose such a folder, or for this one {' or '.join(fitting)}" if fitting else "choose such a folder"
+        others = [name for name, other in FORMATS.items() if isinstance(store, other.rows)]
+        fitting = " or ".join(f"--to {name}" for name in (*_PLAIN, *others))
+        fix = f"choose such a folder, or for this one {fitting}"
         raise UsageError(f"--to {to} takes {form.contents}, got {kind}", source, fix)
     _refuse_options(to, options, form.options)
     content: dict[str, Any] = {"to": to} | ({"seq_len": options.get("seq_len", 4096)} if to == "sft" else {})

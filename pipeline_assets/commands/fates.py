@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -17,6 +17,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.follow import FollowedRow
+    from pipeline_assets.build.rows.search import FoundRow
     from pipeline_assets.build.rows.store import Source
     from pipeline_assets.corpus.dedup.decision import DocumentGroup, GroupMember
     from pipeline_assets.corpus.document import Document
@@ -42,7 +43,9 @@ def why(
     from pipeline_assets.build.rows.search import search_rows
 
     if not doc_id.strip():
-        raise UsageError("must not be empty", "DOC_ID", "pass the id of a document: `trace` and `peek` show ids")
+        raise UsageError(
+            "must not be empty", "DOC_ID", "pass the id of a document, the name of its file, or a piece of its text"
+        )
     stores = RowStores(SYSTEMS.kinds, Lineage(terminal.existing_root(data)))
     followed = list(follow_document(stores, doc_id))
     found = [] if followed else list(itertools.islice(search_rows(stores, doc_id), _MAX_FOUND + 1))
@@ -55,14 +58,27 @@ def why(
         terminal.answer(as_json, content, lines)
         return True
     if not found and not as_json:
-        names = [str(store.artifact.folder) for store in stores.read_from_files()]
-        where = terminal.join_first(names, _MAX_DROPPED) or f"{data}, which has no corpus yet"
+        corpora = len([*stores.read_from_files()])
+        where = f"the corpora of {data} ({corpora:,})" if corpora else f"{data}, which has no corpus yet"
         terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}", err=True)
     rows = found[:_MAX_FOUND]
-    lines = (f"{row.doc_id or '-'}  {row.place}  {row.excerpt}" for row in rows)
     more = [f"and more; the first {_MAX_FOUND} are listed"] if len(found) > _MAX_FOUND else []
-    terminal.answer(as_json, [row._asdict() for row in rows], [*(line.translate(IN_ONE_LINE) for line in lines), *more])
+    terminal.answer(
+        as_json, [row._asdict() for row in rows], [*(line.translate(IN_ONE_LINE) for line in _found_lines(rows)), *more]
+    )
     return bool(found)
+
+
+def _found_lines(rows: "Sequence[FoundRow]") -> Iterator[str]:
+    """Yield rows headed by the folder of their corpus; equal rows of further corpora once."""
+    seen, folder = set[tuple[str, ...]](), None
+    for row in rows:
+        shown = row.doc_id, row.place, row.excerpt
+        if shown not in seen:
+            yield from [f"{row.folder}"] if row.folder != folder else []
+            yield f"  {row.doc_id or '-'}  {row.place}  {row.excerpt}"
+        folder = row.folder if shown not in seen else folder
+        seen.add(shown)
 
 
 def _why_lines(followed: "FollowedRow") -> Iterator[str]:

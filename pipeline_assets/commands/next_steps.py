@@ -8,9 +8,11 @@ from pipeline_assets.commands.terminal import as_command
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 
+_TORCH = "python -m pip install -c constraints.txt torch; docs/your_data.md#a-training-loop"
+
 
 def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
-    """Yield the path of the last report, and three commands on artifacts."""
+    """Yield the last report, Python that loads the packed set, and three commands."""
     from pipeline_assets.corpus.dropped_rows import dropped_rows
 
     built = [(target.kind, Artifact(folder, manifest)) for target in targets
@@ -24,6 +26,9 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     # The rejects of files come last, because filters and comparisons drop rows that seem usable.
     by_loss = sorted(stores, key=lambda entry: (entry[0].reads_sources, -_lost_rows(entry[1])))
     lossy = next((artifact for _, artifact in by_loss if _lost_rows(artifact) and any(dropped_rows(artifact))), None)
+    sets = [artifact.folder for kind, artifact in built if kind.name == "stage_a/packed"]
+    yield from (f'batches from corpusmill import loader; loader("{folder}", batch=8)' for folder in sets[-1:])
+    yield from (f"        with torch: {_TORCH}" for _ in sets[-1:])
     yield "next steps:"
     yield f"  {as_command('dropped', lossy.folder) if lossy else as_command('verify', last, '--upstream')}"
     yield f"  {as_command('peek', last)}"

@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, Self, TypeAlias
 
@@ -13,7 +13,7 @@ from pipeline_assets.spine.errors import InputError
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _DROPPED, _REJECTED = "dropped/", "rejected/"
-_SHOWN = 5
+_SHOWN, _SHORT_DETAIL = 5, 40  # rejects, and characters of details that are repeated
 MAX_FLOOR = Fraction(1, 3)  # of a source, which a floor may lose
 
 
@@ -151,11 +151,16 @@ def sufficient_limit(share: Fraction) -> str:
 
 
 def summarize_reasons(rejects: Iterable[Reject], format_reject: RejectFormatter = str) -> tuple[str, str]:
-    """Return two texts: counts by reason, largest first; and the first five rejects."""
+    """Return two texts: counts by reason, largest first; and the first five rejects.
+
+    A sentence that was shown as the detail of one reject is not repeated.
+    """
     reasons: Counter[str] = Counter()
-    shown: list[str] = []
+    shown, details = list[str](), set[str]()
     for reject in rejects:
         reasons[reject.reason] += 1
         if len(shown) < _SHOWN:
-            shown.append(format_reject(reject))
+            is_repeated = reject.detail in details and len(reject.detail) > _SHORT_DETAIL
+            shown.append(format_reject(replace(reject, detail="") if is_repeated else reject))
+            details.add(reject.detail)
     return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common()), "; ".join(shown)

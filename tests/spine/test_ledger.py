@@ -4,7 +4,7 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Reject, check_rejects
+from pipeline_assets.spine.ledger import Reject, check_rejects, summarize_reasons
 
 REJECTS = [Reject("a.parquet", row, "empty_text") for row in range(7)]
 
@@ -47,3 +47,13 @@ def test_the_error_counts_them_shows_the_first_five_and_says_what_to_do() -> Non
         "a.parquet row 4: empty_text); "
         "check those rows, or set `max_reject_fraction` in the recipe to 0.5 to accept these rejects"
     )
+
+
+def test_a_long_detail_is_shown_once() -> None:
+    sentence = "my_filter.py:3: PermissionError: a step must not open a network connection"
+    rejects = [Reject("rows.jsonl", row, "step_failed", sentence) for row in range(3)]
+
+    reasons, shown = summarize_reasons(rejects)
+
+    assert reasons == "3 step_failed"
+    assert shown == f"{rejects[0]}; rows.jsonl row 1: step_failed; rows.jsonl row 2: step_failed"

@@ -72,7 +72,12 @@ def open_folder(folder: Path | str) -> OpenedArtifact:
 def __getattr__(name: str) -> Any:
     """Load `loader` and `labels` with torch when they are first used."""
     if name in ("labels", "loader"):
-        from pipeline_assets.corpus import batching
-
+        try:
+            from pipeline_assets.corpus import batching
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            fix = "install it: python -m pip install -c constraints.txt torch"
+            raise ModuleNotFoundError(f"{name} needs torch; {fix}", name="torch") from None
         return getattr(batching, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -62,6 +62,8 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
 
 
 def _exists_error(out: Path) -> UsageError:
+    if out.is_file():
+        return UsageError("expected a folder, got a file", out, "choose another folder, or move the file away")
     return UsageError("folder already exists", out, "choose another folder, or remove this one")
 
 

@@ -91,7 +91,7 @@ def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     A relative path is one from the current folder, or if no file is there, the end of the path of one of `files`.
 
     Raises:
-        UsageError: The text is not such an address, the line does not exist, or several of `files` match.
+        UsageError: The text is not such an address, the file or line does not exist, or several of `files` match.
     """
     if _HUB_FILE_START.match(text):
         return HubRow.parse(text)
@@ -101,6 +101,8 @@ def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
         line = int(by_line["line"])
         return LocalRow(file.path, locate_line(file, line), line=line)
     match = _FILE.fullmatch(text)
+    if match is None and by_line is not None:
+        raise UsageError("file not found", by_line["path"], "correct the path")
     if match is None:
         fix = "write owner/name@commit:path#row, the commit with 40 hex digits, for a local file path#row or path:line"
         raise UsageError("not a row of a source", text, fix)

@@ -116,7 +116,8 @@ class Fate:
         """Place of the row in the artifact; if unknown, the outcome with the reason."""
         outcome = self.outcome.replace("_", " ")
         if not self.place:
-            return f"{outcome}: {self.detail}" if self.detail else outcome
+            is_named = self.detail.startswith(outcome)
+            return self.detail if is_named else f"{outcome}: {self.detail}" if self.detail else outcome
         if "sequence" in self.place:
             return "sequence {sequence:,}, tokens {first_token:,} to {last_token:,}".format(**self.place)
         return f"{outcome}, {self.place['shard']} row {self.place['shard_row']:,}"

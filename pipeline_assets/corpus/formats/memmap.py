@@ -38,6 +38,7 @@ BOUNDARIES, BOUNDARY_OFFSETS = "boundaries.npy", "boundary_offsets.npy"
 DTYPE = np.dtype("<i4")
 PADDING = -1
 _FIX = "restore the file or rebuild the set"
+_CHOOSE = "choose the folder of a packed set (stage_a/packed), such as data/stage_a/NAME/packed/NAME"
 _RETRY_HINT = "open the set again"
 
 
@@ -178,7 +179,7 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
         with pin_folder(folder, _RETRY_HINT) as opened:
             return _packed_set(opened, digest)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError("folder not found", folder, "choose the folder of a packed set") from None
+        raise InputError("folder not found", folder, _CHOOSE) from None
 
 
 def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
@@ -186,7 +187,8 @@ def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
     sealed = read_sealed_manifest(opened) if opened.size(FILE_NAME) is not None else None
     for name in (META, INPUT_IDS):
         if opened.size(name) is None:
-            raise InputError("file not found", folder / name, "choose the folder of a packed set")
+            what = "file not found" if sealed is None else f"{sealed.kind} has no such file"
+            raise InputError(what, folder / name, _CHOOSE)
     with opened.open(META) as file:
         meta_bytes = file.read()
     actual_digest = sealed.digest if sealed is not None else f"sha256:{hashlib.sha256(meta_bytes).hexdigest()}"

@@ -3,10 +3,13 @@
 A position is the byte offset of a line in the uncompressed text, or the number of a row from 0.
 """
 
+import itertools
 import os
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipeline_assets.corpus.readers.csv_rows import csv_table
 from pipeline_assets.corpus.readers.lines import read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.readers.source_formats import without_compression
@@ -39,20 +42,34 @@ def line_number(file: SourceFile, offset: int) -> int | None:
 
 
 def locate_line(file: SourceFile, line: int) -> int:
-    """Return the byte offset of a line, given its number; raise UsageError if missing."""
+    """Return the byte offset of a line, given its number; raise UsageError if missing.
+
+    For a line within a quoted field of CSV or TSV, return the offset of its row.
+    """
     if without_compression(file.name).lower().endswith(_NUMBERED_FORMATS):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
+    is_table = without_compression(file.name).lower().endswith((".csv", ".tsv"))
     offset, remaining = 0, line - 1
     with open_source(file) as opened:
         for block in read_blocks(opened, file):
             newlines = block.count(b"\n")
             if remaining < newlines or (remaining == newlines and not block.endswith(b"\n")):
                 # The line begins in this block, after `remaining` other lines with one newline each.
-                return offset + sum(map(len, block.split(b"\n")[:remaining])) + remaining
+                offset += sum(map(len, block.split(b"\n")[:remaining])) + remaining
+                return _row_start(file, offset, line) if is_table else offset
             remaining -= newlines
             offset += len(block)
     what = f"line {line:,} not found; the file has {line - 1 - remaining:,} lines"
     raise UsageError(what, file.path, "use a line number in this range")
+
+
+def _row_start(file: SourceFile, offset: int, line: int) -> int:
+    """Return the offset of the row of CSV or TSV that contains a line at `offset`."""
+    starts = (start for start, _, _ in csv_table(file)[1])
+    before = deque(itertools.takewhile(lambda start: start <= offset, starts), maxlen=1)
+    if not before:
+        raise UsageError(f"line {line:,} is the header", file.path, "use a line of a row")
+    return before[0]
 
 
 def format_row(name: str, row: int, file: SourceFile | None) -> str:

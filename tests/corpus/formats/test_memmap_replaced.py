@@ -101,7 +101,8 @@ def test_a_folder_that_is_moved_away_before_the_new_one_comes_is_said_to_be_repl
     monkeypatch.setattr(durable, "failpoint", None)
     answers.add(opened(folder))
 
-    assert answers == {"a", f"{folder}: folder not found; choose the folder of a packed set", "b"}
+    fix = "choose the folder of a packed set (stage_a/packed), such as data/stage_a/NAME/packed/NAME"
+    assert answers == {"a", f"{folder}: folder not found; {fix}", "b"}
 
 
 def test_a_worker_that_finds_another_set_says_that_it_was_replaced(tmp_path: Path) -> None:
