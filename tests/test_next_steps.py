@@ -43,7 +43,7 @@ def test_where_no_row_was_dropped_the_chain_is_verified(corpusmill: Corpusmill, 
 
     assert result.returncode == 0, result.stderr
     packed = tmp_path / "my data" / "stage_a" / "mine" / "packed" / "mine"
-    assert f'batches from corpusmill import loader; loader("{packed}", batch=8)' in result.stderr.splitlines()
+    assert f'batches from corpusmill import loader; loader("{packed}", batch=8)  # needs torch: ' in result.stderr
     steps = [shlex.split(line) for line in result.stderr.splitlines()[-3:]]
     assert [words[1] for words in steps] == ["verify", "peek", "trace"]
     assert all(corpusmill(*words[1:]).returncode == 0 for words in steps)

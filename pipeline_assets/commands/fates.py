@@ -70,7 +70,7 @@ def why(
 
 
 def _found_lines(rows: "Sequence[FoundRow]") -> Iterator[str]:
-    """Yield rows headed by the folder of their corpus; equal rows of further corpora once."""
+    """Yield rows under the folders of their corpora; of equal rows only the first."""
     seen, folder = set[tuple[str, ...]](), None
     for row in rows:
         shown = row.doc_id, row.place, row.excerpt

@@ -8,7 +8,7 @@ from pipeline_assets.commands.terminal import as_command
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 
-_TORCH = "python -m pip install -c constraints.txt torch; docs/your_data.md#a-training-loop"
+_TORCH = "needs torch: docs/your_data.md#a-training-loop"
 
 
 def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
@@ -27,8 +27,9 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     by_loss = sorted(stores, key=lambda entry: (entry[0].reads_sources, -_lost_rows(entry[1])))
     lossy = next((artifact for _, artifact in by_loss if _lost_rows(artifact) and any(dropped_rows(artifact))), None)
     sets = [artifact.folder for kind, artifact in built if kind.name == "stage_a/packed"]
-    yield from (f'batches from corpusmill import loader; loader("{folder}", batch=8)' for folder in sets[-1:])
-    yield from (f"        with torch: {_TORCH}" for _ in sets[-1:])
+    yield from (
+        f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {_TORCH}' for folder in sets[-1:]
+    )
     yield "next steps:"
     yield f"  {as_command('dropped', lossy.folder) if lossy else as_command('verify', last, '--upstream')}"
     yield f"  {as_command('peek', last)}"

@@ -87,7 +87,7 @@ class FilterFiles:
 
 
 def unpinned_files(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeError]:
-    """Yield an error with its hash for each readable file in a section that has no hash."""
+    """Yield an error, with the hash to add, for each unpinned file in a section."""
     if not isinstance(section, Mapping):
         return
     path = section.get("path")
