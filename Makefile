@@ -43,7 +43,7 @@ proof: $(BIN)/.dev
 
 bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
-	for name in encode build engines snapshot readers filters stage_a dedup decontamination packing shards stage2 pools scoring stackexchange verify growth faults crashes flips; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in encode build engines snapshot readers filters stage_a dedup decontamination packing shards stage2 pools scoring stackexchange verify growth faults crashes flips compared; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 lock: $(BIN)/.dev  # after each change of constraints.txt or of a dependency
 	$(BIN)/python .ci/lock.py

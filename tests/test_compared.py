@@ -1,0 +1,62 @@
+"""The page docs/compared.md shows the table of its program; corpusmill's rows are as the page says."""
+
+import json
+import runpy
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+PROGRAM = PROJECT / "benchmarks" / "compared.py"
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.syspath_prepend(str(PROGRAM.parent))
+    return runpy.run_path(str(PROGRAM))
+
+
+def rows_of_page() -> list[list[str]]:
+    page = (PROJECT / "docs" / "compared.md").read_text(encoding="utf-8")
+    lines = [line.strip("| \n").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    return [cells for cells in lines if len(cells) == 7]
+
+
+def test_the_page_has_the_columns_and_the_cases_of_the_program(program: dict[str, Any]) -> None:
+    head, *rows = rows_of_page()
+
+    cases = [(case.fault, f"{case.system}: {case.way}") for case in program["own_cases"]() + program["peer_cases"]()]
+    assert tuple(head) == program["COLUMNS"]
+    assert sorted((fault, way) for fault, way, *_ in rows) == sorted(cases)
+
+
+def test_a_loss_without_a_message_is_bold_and_one_with_a_message_is_not(program: dict[str, Any]) -> None:
+    outcome = program["Outcome"]
+
+    assert outcome("", Counter("aab"), 3).cells() == ["3", "2", "1", "1", "**nothing**"]
+    assert outcome("fails: EOFError", Counter("ab"), 3).cells() == ["3", "2", "0", "1", "fails: EOFError"]
+    assert outcome("", Counter("abc"), 3).cells() == ["3", "3", "0", "0", "nothing"]
+    assert outcome("fails: no file", Counter(), 3).cells() == ["3", "none", "–", "–", "fails: no file"]
+
+
+@pytest.mark.slow
+def test_faults_strike_corpusmill_as_the_page_says() -> None:
+    pytest.importorskip("torch")
+    shown = {(fault, way): figures for fault, way, *figures, _ in rows_of_page()}
+
+    command = [sys.executable, str(PROGRAM), "--only", "corpusmill: "]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
+
+    cases = json.loads(ran.stdout.splitlines()[-1])["cases"]
+    assert len(cases) == 7
+    for case in cases:
+        expected, found, repeated, _ = shown[case["fault"], case["with"]]
+        assert f"{case['expected']:,}" == expected
+        assert (f"{case['found']:,}", f"{case['repeated']:,}") == (
+            found.replace("none", "0"),
+            repeated.replace("–", "0"),
+        )
