@@ -1,4 +1,4 @@
-"""Three faults on corpusmill, datatrove and datasets, each used as its documentation describes.
+"""Comparison of corpusmill, datatrove and datasets under three faults.
 
     python benchmarks/compared.py                     # about five minutes, offline, in a temporary folder
     python benchmarks/compared.py --only corpusmill
@@ -125,7 +125,7 @@ def write_recipe(folder: Path, is_slow: bool = False, is_packed: bool = False) -
 
 
 def killed(command: Callable[[Path], list[str]], watched: str, out: str, whole: bool, folder: Path) -> Outcome:
-    """Kill a worker or all processes while a file is half written; run the same command again."""
+    """Kill a worker or all processes in the middle of a file, then run again."""
     write_recipe(folder, is_slow=True)
     first = kill_writer(command(folder), folder, folder / watched, whole)
     second = run(command(folder), folder)
@@ -171,13 +171,13 @@ def cut_source(command: Callable[[Path], list[str]], out: str, is_text: bool, fo
 
 
 def resumed(name: str, folder: Path) -> Outcome:
-    """Run the same flow four times: it stops three times, and resumes from what it saved."""
+    """Run a flow four times, which stops three times and resumes from its state."""
     shown = [run(flow(name, folder), folder) for _ in range(4)]
     return Outcome(next(filter(None, shown), ""), count_ids(folder / "next", "used.jsonl"))
 
 
 def resumed_loader(folder: Path) -> Outcome:
-    """Resume the loader of a packed set; a row is known by its tokens, which numpy reads from the set."""
+    """Resume the loader of a packed set; numpy identifies rows by their tokens."""
     import numpy as np
 
     write_recipe(folder, is_packed=True)

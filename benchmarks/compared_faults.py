@@ -1,4 +1,4 @@
-"""Faults of compared.py: processes that are killed, files that are cut, and the count of rows afterwards."""
+"""Faults of compared.py: killed processes and cut files."""
 
 import gzip
 import io
@@ -120,7 +120,7 @@ def writer_of(process: subprocess.Popen[str], folder: Path, is_worker: bool) -> 
 
 
 def kill_writer(command: list[str], folder: Path, watched: Path, whole: bool, is_worker: bool = True) -> str:
-    """Start a run and `kill -9` the process that writes, or all of them; return what followed."""
+    """Start a run, `kill -9` the writing process or all, and return the outcome."""
     process = start(command, folder)
     while (writer := writer_of(process, watched, is_worker)) is None:
         if process.poll() is not None:
@@ -141,7 +141,7 @@ def kill_writer(command: list[str], folder: Path, watched: Path, whole: bool, is
 
 
 def cut(path: Path, is_text: bool = False) -> None:
-    """Cut a file to two thirds, as an interrupted copy does; if `is_text`, after the end of a line."""
+    """Cut a file to two thirds; if `is_text`, after the end of a line."""
     data = path.read_bytes()
     kept = data[: len(data) * 2 // 3]
     path.write_bytes(kept[: kept.rindex(b"\n") + 1] if is_text else kept)

@@ -65,7 +65,7 @@ def datatrove_read(source: Path, folder: Path, form: str) -> None:
 
 
 def datatrove_depends(source: Path, folder: Path) -> None:
-    """Run a second pipeline that `depends` on the first, which runs its incomplete tasks before."""
+    """Run a pipeline that `depends` on another, whose incomplete tasks run first."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.readers import JsonlReader
 
@@ -84,7 +84,7 @@ def load_rows(source: Path, folder: Path, streaming: bool = False) -> Any:
 
 
 def datasets_map(source: Path, folder: Path) -> None:
-    """Map in two processes, then write Parquet; finished parts of a map are kept in the cache."""
+    """Map in two processes, then write Parquet; the cache keeps finished parts."""
     rows = load_rows(source, folder).map(slow_row, num_proc=2)
     (folder / "out").mkdir(exist_ok=True)
     rows.to_parquet(folder / "out" / "rows.parquet")
@@ -119,7 +119,7 @@ def datasets_read(source: Path, folder: Path) -> None:
 
 
 def take(rows: Iterable[Any], limit: int | None, ids: Path, text_of: Any) -> Iterator[int]:
-    """Append a line for each row that was used; yield the number of used rows after each."""
+    """Append a line for each used row, and yield the number of used rows."""
     with ids.open("a") as file:
         for used, row in enumerate(rows, 1):
             file.write(json.dumps({"text": text_of(row)}) + "\n")
@@ -129,7 +129,7 @@ def take(rows: Iterable[Any], limit: int | None, ids: Path, text_of: Any) -> Ite
 
 
 def next_limit(folder: Path) -> tuple[Path, int | None, bool]:
-    """Return the file of used rows, how many rows the next process uses, and if it is the first."""
+    """Return the file of used rows, the next number of rows, and if it is the first."""
     ids = folder / "next" / "used.jsonl"
     ids.parent.mkdir(exist_ok=True)
     before = len(ids.read_text().splitlines()) if ids.exists() else 0
@@ -161,7 +161,7 @@ def datasets_indexed(source: Path, folder: Path) -> None:
 
 
 def corpusmill_loader(source: Path, folder: Path) -> None:
-    """Use rows of a packed set, eight a batch, up to the next stop; save and load `state_dict`."""
+    """Use rows of a packed set up to the next stop, with `state_dict`."""
     from corpusmill import loader
 
     ids, limit, is_first = next_limit(folder)

@@ -221,7 +221,7 @@ def check_outputs(recipe: Mapping[str, Any], reserved: Collection[str]) -> Itera
 
 
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
-    """Yield an error for each missing folder or file, missing columns and unpinned files of filters.
+    """Yield errors for missing folders, files and columns, and unpinned filter files.
 
     Sources and evaluation sets whose files the data root already lists are not checked. `recipe` is the content of a
     recipe file, which need not be valid.

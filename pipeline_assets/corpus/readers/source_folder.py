@@ -44,7 +44,7 @@ class ByteRange:
 
 
 def list_files(root: Path, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[SourceFile]:
-    """List the files below `root` that match any pattern and none of `exclude`, sorted by name.
+    """List the files below `root` that match a pattern and none of `exclude`, by name.
 
     Patterns have shell syntax: `*` matches within one folder and ignores hidden files, `**` matches any number of
     folders. A pattern that is the name of a file matches that file, even with special characters. A pattern without a
@@ -78,7 +78,7 @@ def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
 
 
 def _expand(root: Path, at: PurePosixPath, parts: Sequence[str], above: Set[Path]) -> Iterator[PurePosixPath]:
-    """Yield the files and folders in the folder `at` that match the parts of a pattern.
+    """Yield the files and folders in `at` that match the parts of a pattern.
 
     `above` has the real paths of this folder and of those above it. `glob` would follow links to them without end.
     """
