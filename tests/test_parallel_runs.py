@@ -91,7 +91,8 @@ def test_of_three_joined_runs_one_is_killed_and_the_others_finish_its_work(
     words = ("run", "many", "--data", tmp_path / "data", "--join", "--workers", 0)
     victim, *others = [started(*words) for _ in range(3)]
     assert victim.stderr is not None
-    next(line for line in victim.stderr if "normalize" in line or "filter" in line)
+    progress = (line for line in victim.stderr if "normalize" in line or "filter" in line)
+    next(progress), next(progress)  # the second line comes when the artifact of the first is sealed
     os.killpg(victim.pid, signal.SIGKILL)
 
     results = [process.communicate(timeout=300)[1] for process in others]
@@ -101,7 +102,7 @@ def test_of_three_joined_runs_one_is_killed_and_the_others_finish_its_work(
     counts = [[int(count) for count in found.groups()] for found in map(last.search, results) if found]
     assert [sum(own) for own in counts] == [39, 39]
     assert all(built > 0 for built, _, _ in counts)
-    assert sum(built for built, _, _ in counts) <= 39
+    assert sum(built for built, _, _ in counts) < 39  # the killed one sealed at least one artifact
     alone = corpusmill("run", "many", "--data", tmp_path / "alone", "--workers", 2)
     assert alone.returncode == 0, alone.stderr
     assert digests(tmp_path / "data") == digests(tmp_path / "alone")
