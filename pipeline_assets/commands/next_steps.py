@@ -15,8 +15,8 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     """Yield the last report, Python that loads the packed set, and three commands."""
     from pipeline_assets.corpus.dropped_rows import dropped_rows
 
-    built = [(target.kind, Artifact(folder, manifest)) for target in targets
-            if (manifest := read_manifest(folder := root / target.folder)) is not None]  # fmt: skip
+    sealed = [(target.kind, root / target.folder, read_manifest(root / target.folder)) for target in targets]
+    built = [(kind, Artifact(folder, manifest)) for kind, folder, manifest in sealed if manifest is not None]
     reports = [artifact.folder / REPORT_HTML for _, artifact in built if (artifact.folder / REPORT_HTML).is_file()]
     yield from (f"report  {report}" for report in reports[-1:])
     stores = [(kind.rows, artifact) for kind, artifact in built if kind.rows is not None and _rows(artifact)]
