@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from command_results import Corpusmill, Started, Typed, refused
+from command_results import DOCS, Corpusmill, Started, Typed, commands_of, refused
 
 from pipeline_assets.corpus.formats.memmap import Segment, open_packed
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -183,6 +183,17 @@ def words_at(out: Path, source: str, row: dict[str, Any]) -> list[str]:
             line = [line for line in posts if line.lstrip().startswith("<row ")][number]
             text = line.split('Title="', 1)[1].split('"', 1)[0]
     return str(text).split()
+
+
+def test_commands_of_the_page_on_traces_list_dropped_rows(out: Path, corpusmill: Corpusmill) -> None:
+    commands = [words for words in commands_of(DOCS / "trace.md") if words[0] == "dropped"]
+    assert len(commands) == 2
+
+    for words in commands:
+        listed = corpusmill(*(word.replace("data/demo", str(out)) for word in words))
+
+        assert listed.returncode == 0, listed.stderr
+        assert len(listed.stdout.splitlines()) > 2
 
 
 def test_the_summary_names_every_step_path_and_next_command(smoked: tuple[Path, Typed], corpusmill: Corpusmill) -> None:

@@ -18,7 +18,7 @@ def train(demo_root: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_commands_of_the_page_run(corpusmill: Corpusmill, demo_root: Path) -> None:
-    # This demo has only the healing system; tests of `dropped` run it on stage A.
+    # This demo has only the healing system; tests/test_smoke.py runs `dropped` on stage A.
     commands = [words for words in commands_of(DOCS / "trace.md") if words[0] != "dropped"]
     commit = snapshot_of(demo_root).name
     assert len(commands) == 7
