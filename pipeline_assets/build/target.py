@@ -82,7 +82,7 @@ class Planner:
     describe: Callable[[Mapping[str, Any]], str] = lambda recipe: ""
 
     def figures(self, target: "Target", listed: Inputs) -> dict[str, Forecast]:
-        """Return numbers by name that a target's recipe and its external files state."""
+        """Return what is known before the build, such as input rows and tokens, by name."""
         read, tokens = input_figures(() if target.upstream else listed), self.plan_tokens(target.recipe)
         figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}
         return figures if tokens is None else figures | {"tokens": tokens}

@@ -201,7 +201,7 @@ def find_data_root_above(folder: Path) -> Path:
 
 
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Map roles to the artifacts of these kinds below a folder; raise if roles repeat."""
+    """Find the artifacts of `kinds` below a folder, by role; raise if a role repeats."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):

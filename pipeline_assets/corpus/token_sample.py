@@ -19,7 +19,12 @@ _STANDARD_ERRORS = 1.96  # in half of a 95 % interval
 
 
 class Sampling(NamedTuple):
-    """Rule that samples the documents of a source: the rate f, and their mean length."""
+    """Rule that samples the documents of a source.
+
+    Attributes:
+        rate: Share of the documents to sample, in units of 1 / ONE.
+        mean_bytes: Mean length of the documents. Longer ones are sampled more often, and weigh less.
+    """
 
     rate: int
     mean_bytes: int

@@ -149,9 +149,9 @@ def gzip_member(content: bytes) -> bytes:
 def _healing() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages.
 
-    Each copy is in the dump after the dump of its page; the first dump follows the last. Three copies have another id.
-    Two repeat the id, and one of these lacks the last paragraph. One has a NUL in its text. One has an empty text:
-    one bad row in a thousand.
+    Each copy is one dump later than its page, and copies of the last dump are in the first. Three copies have another
+    id. Two repeat the id; one of them lacks the last paragraph. One copy has a NUL in its text. One has no text, so that
+    one row in a thousand is bad.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]

@@ -103,7 +103,7 @@ def parse_yaml(text: str) -> object:
 
 
 def _describe_mistake(error: yaml.MarkedYAMLError) -> str:
-    """Return the line of a mistake, for a bracket that of its start, and its reason."""
+    """Describe a mistake with its line, or with the line where an open bracket begins."""
     if "flow" in (error.context or "") and error.context_mark is not None:
         return f"line {error.context_mark.line + 1}: a bracket or brace is not closed, or a comma is missing"
     mark = error.problem_mark

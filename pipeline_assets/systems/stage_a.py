@@ -233,7 +233,7 @@ NORMALIZED = Kind(
 
 
 def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
-    """Deduplicate upstream corpora of `kinds`, also against upstream signature stores."""
+    """Deduplicate the upstream corpora of these kinds, also against signature stores."""
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])

@@ -77,7 +77,7 @@ def write_sets(
 ) -> Receipt:
     """Write the shingle sets of a shard's documents whose bit is set in `members`.
 
-    Files in the folder `area`: the sets and their index; none without such documents. Counts: `compared` documents.
+    The sets and their index are written to the folder `area`, but no empty files. Counts: `compared`, the documents.
     """
     is_compared = np.unpackbits(np.frombuffer(members, np.uint8), count=shard.rows).astype(np.bool_)
     if not is_compared.any():

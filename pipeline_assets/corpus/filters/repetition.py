@@ -132,7 +132,10 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 @compiled_inner
 def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, number: int) -> None:
-    """Fill `grams` and `counts` for `number` single words, `repeated` with all words."""
+    """Store each word's first equal word in `grams`, and the copies of it in `counts`.
+
+    `repeated` becomes the list of all `number` words.
+    """
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
     mask = _clear_slots(scratch.slots, number)
     for word in range(to_index(number)):
