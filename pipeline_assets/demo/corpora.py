@@ -149,8 +149,8 @@ def gzip_member(content: bytes) -> bytes:
 def _healing() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages.
 
-    Each copy is one dump later than its page, and copies of the last dump are in the first. Three copies have another
-    id. Two repeat the id; one of them lacks the last paragraph. One copy has a NUL in its text. One has no text, so that
+    Each copy is one dump later than its page; copies of the last dump are in the first. Three copies have another id.
+    Two repeat the id; one of them lacks the last paragraph. One copy has a NUL in its text. One has no text, so that
     one row in a thousand is bad.
     """
     pages = texts.pages("edu", 1200)
