@@ -19,7 +19,7 @@ from pipeline_assets.build.rows.store import (
 )
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
-from pipeline_assets.corpus.harmony.encode import LOSS_MODES, loss_messages
+from pipeline_assets.corpus.harmony.encode import loss_messages, row_loss_mode
 from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, parse_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA
@@ -78,14 +78,14 @@ class ConversationRows(FileRows):
         return {"completion_tokens": part.record["stats_completion_tokens"]}
 
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
-        mode = LOSS_MODES.get(part.record["loss_rule"])
-        if mode is None:
-            return None
         try:
+            mode = row_loss_mode("", part.record["loss_rule"])
             parsed = parse_harmony(part.text)
+            counting = frozenset(loss_messages(parsed, mode))
         except Refusal:
             return []
-        counting = frozenset(loss_messages(parsed, mode))
+        except ValueError:  # an unknown rule
+            return None
         return [(message, number in counting) for number, message in enumerate(parsed.messages)]
 
     def excerpt_text(self, text: str) -> str:

@@ -7,6 +7,7 @@ count.
 """
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -135,7 +136,34 @@ class AssistantLast:
         return "assistant_last/1"
 
 
-LossMode = AssistantAll | AssistantLast
+@dataclass(frozen=True)
+class AssistantTurns:
+    """Loss mode in which the assistant bodies with these numbers count.
+
+    Attributes:
+        messages: Ascending numbers of messages in the text, from 0; may be empty.
+    """
+
+    name: ClassVar = "assistant_turns"
+    prefix: ClassVar = "assistant_turns/1 messages="
+    messages: tuple[int, ...]
+
+    @property
+    def rule(self) -> str:
+        """Name, version and numbers of the loss mode, as stored with rows; see `AssistantAll.rule`."""
+        return f"{self.prefix}{','.join(map(str, self.messages))}"
+
+    @classmethod
+    def from_rule(cls, rule: str) -> "AssistantTurns":
+        """Parse a rule; raise `ValueError` unless it has ascending numbers."""
+        numbers = re.findall(r"\d{1,9}", rule.removeprefix(cls.prefix), re.ASCII)
+        mode = cls(tuple(sorted(set(map(int, numbers)))))
+        if mode.rule != rule:
+            raise ValueError(f"loss_rule is {rule!r}, expected ascending numbers, such as `{cls.prefix}3,5`")
+        return mode
+
+
+LossMode = AssistantAll | AssistantLast | AssistantTurns
 _ALL = [AssistantAll(*flags) for flags in itertools.product((True, False), repeat=2)]
 _MODES: list[LossMode] = [AssistantLast(), *_ALL]
 LOSS_MODES = {mode.rule: mode for mode in _MODES}
@@ -149,8 +177,11 @@ def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
     error, because it may count other bodies than `loss_mode` suggests.
 
     Raises:
-        ValueError: The rule is not in `LOSS_MODES`; or the rule is missing, and the mode is unknown.
+        ValueError: The rule is neither in `LOSS_MODES` nor of `AssistantTurns`; or the rule is missing, and the mode is
+            unknown.
     """
+    if loss_rule is not None and loss_rule.startswith(AssistantTurns.prefix):
+        return AssistantTurns.from_rule(loss_rule)
     column, stored, known = "loss_rule", loss_rule, LOSS_MODES
     if loss_rule is None:
         column, stored, known = "loss_mode", loss_mode, _DEFAULT_MODES
@@ -160,9 +191,17 @@ def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
 
 
 def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
-    """Return the ascending numbers of the messages whose bodies count in the loss."""
+    """Return the ascending numbers of the messages whose bodies count in the loss.
+
+    Raises:
+        ValueError: A number of `AssistantTurns` is not an assistant message of the text.
+    """
     messages, assistant = parsed.conversation, Role.ASSISTANT
     spoken = [number for number, message in enumerate(messages) if message.role is assistant]
+    if isinstance(mode, AssistantTurns):
+        if unknown := sorted({*mode.messages}.difference(spoken)):
+            raise ValueError(f"{mode.rule!r} names message {unknown[0]}, which is not an assistant message of the text")
+        return [*mode.messages]
     if isinstance(mode, AssistantLast):
         return [number for number in spoken[-1:] if not messages[number].is_call]
     return [

@@ -42,8 +42,9 @@ def encoding_faults(
     """Yield (row in the batch, problem) for each disagreement between tokens and text.
 
     Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts; `span_faults` checks
-    the bodies that count in the loss. `rows` are the numbers of sampled rows, since tiktoken is several times slower
-    than the rest; rows that are not valid Harmony are skipped.
+    the bodies that count in the loss: those of `loss`, or those that the row names (`AssistantTurns`). `rows` are the
+    numbers of sampled rows, since tiktoken is several times slower than the rest; rows that are not valid Harmony are
+    skipped.
     """
     sample = batch.take(to_arrow(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):
@@ -52,15 +53,22 @@ def encoding_faults(
         text = values["text"]
         parsed = parse_harmony(text)
         [encoded] = encode.encode_harmony([parsed], encoder)
+        try:
+            mode = encode.row_loss_mode(None, values["loss_rule"])
+            mode = mode if isinstance(mode, encode.AssistantTurns) else loss
+            counting = encode.loss_messages(parsed, mode)
+        except ValueError as error:
+            yield row, str(error)
+            continue
         if encoded.ids.tolist() != encoder.oracle.encode(text, allowed_special="all"):
             yield row, "ids differ from tiktoken's"
         if encoder.decode(encoded.ids) != text:
             yield row, "ids do not decode to the text"
-        completion = sum(stop - start for start, stop in encoded.bodies[encode.loss_messages(parsed, loss)].tolist())
+        completion = sum(stop - start for start, stop in encoded.bodies[counting].tolist())
         if (values["stats_tokens"], values["stats_completion_tokens"]) != (len(encoded.ids), completion):
             sizes = f"{len(encoded.ids)} tokens, {completion} of them completion"
             yield row, f"the text has {sizes}, unlike the row's counts"
-        yield from ((row, what) for what in span_faults(parsed, encoded, loss, encoder))
+        yield from ((row, what) for what in span_faults(parsed, encoded, mode, encoder))
 
 
 def span_faults(
@@ -88,6 +96,8 @@ def span_faults(
 
 def _loss_messages_by_header(headers: Sequence[str], loss: encode.LossMode) -> list[int]:
     spoken = [number for number, header in enumerate(headers) if _IS_ASSISTANT.match(header)]
+    if isinstance(loss, encode.AssistantTurns):
+        return [number for number in spoken if number in loss.messages]
     if isinstance(loss, encode.AssistantLast):
         return [number for number in spoken[-1:] if " to=" not in headers[number]]
     return [
@@ -143,7 +153,7 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
     recipe = rows_recipe(identity.recipe, identity.tokenizer)
     loss, encoder = recipe.loss_mode, load_encoder(recipe.tokenizer.sha256)
     rows, checked, faults, seen = 0, 0, [], ""
-    columns = ["id", "text", "quality_valid_harmony", "stats_tokens", "stats_completion_tokens"]
+    columns = ["id", "text", "loss_rule", "quality_valid_harmony", "stats_tokens", "stats_completion_tokens"]
     for name, batch in _batches(shards, columns):
         ids = batch.column("id").to_pylist()
         sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id) or (name != seen and row == 0)]

@@ -145,7 +145,9 @@ def _parse_row(row: Mapping[str, Any], name: str) -> tuple[ParsedText, encode.Lo
     if not row["text"]:
         raise InputError("row has no text", name, _FIX)
     try:
-        return parse_harmony(row["text"]), encode.row_loss_mode(row["loss_mode"], row["loss_rule"])
+        parsed, mode = parse_harmony(row["text"]), encode.row_loss_mode(row["loss_mode"], row["loss_rule"])
+        encode.loss_messages(parsed, mode)  # raises if the mode does not fit the text
+        return parsed, mode
     except (Refusal, ValueError) as error:
         raise InputError(str(error), name, _FIX) from None
 

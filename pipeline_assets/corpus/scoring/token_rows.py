@@ -74,15 +74,18 @@ def encode_row(
         return EncodedRow(reason=NO_TEXT)
     try:
         mode = encode.row_loss_mode(loss_mode, loss_rule)
+        parsed = parse_harmony(text)
+        counting = encode.loss_messages(parsed, mode)
     except ValueError:
         return EncodedRow(reason=UNKNOWN_LOSS_MODE)
+    except Refusal as refusal:
+        return EncodedRow(reason=refusal.reason)
     try:
-        parsed = parse_harmony(text)
         [encoded] = encode.encode_harmony([parsed], tokenizer)
     except Refusal as refusal:
         return EncodedRow(reason=refusal.reason)
     counts, size = np.zeros(len(encoded.ids), bool), 0
-    for number in encode.loss_messages(parsed, mode):
+    for number in counting:
         start, stop = encoded.bodies[number].tolist()
         counts[start:stop] = True
         if stop <= max_length:

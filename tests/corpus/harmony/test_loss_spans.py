@@ -4,11 +4,13 @@ import pytest
 from harmony_oracle import encoder, library
 from harmony_strategies import CONVERSATIONS
 from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import (
     LOSS_MODES,
     AssistantAll,
     AssistantLast,
+    AssistantTurns,
     LossMode,
     encode_harmony,
     loss_messages,
@@ -49,6 +51,32 @@ def test_assistant_last_takes_the_last_assistant_message_unless_it_calls() -> No
     assert bodies("<|start|>user<|message|>Q<|end|>", AssistantLast()) == []
 
 
+def test_assistant_turns_takes_the_messages_that_it_names() -> None:
+    assert bodies(TEXT, AssistantTurns((1, 7))) == ["thinks", "answers"]
+    assert bodies(TEXT, AssistantTurns(())) == []
+
+
+@pytest.mark.parametrize("number", [0, 4, 8, 999_999_999])  # a user, a tool, beyond the text
+def test_a_named_message_that_is_not_the_assistants_is_an_error(number: int) -> None:
+    with pytest.raises(ValueError, match=f"names message {number}, which is not an assistant message of the text"):
+        bodies(TEXT, AssistantTurns((number,)))
+
+
+@given(st.sets(st.integers(0, 10**9 - 1)))
+def test_the_rule_of_named_messages_round_trips(numbers: set[int]) -> None:
+    mode = AssistantTurns(tuple(sorted(numbers)))
+
+    assert row_loss_mode(None, mode.rule) == mode
+
+
+@pytest.mark.parametrize(
+    "numbers", ["3,3", "5,3", "03", "3,", ",3", "3, 5", "-3", "+3", "x", "3 ", "٣", "1" * 5000, "1_0", "3\n"]
+)
+def test_a_rule_with_other_than_ascending_numbers_is_refused(numbers: str) -> None:
+    with pytest.raises(ValueError, match=r"expected ascending numbers, such as `assistant_turns/1 messages=3,5`"):
+        row_loss_mode("assistant_turns", f"assistant_turns/1 messages={numbers}")
+
+
 def test_plain_texts_count_alike() -> None:
     text = "<|start|>user<|message|>Q<|end|><|start|>assistant<|message|>A<|end|>"
 
@@ -59,6 +87,8 @@ def test_plain_texts_count_alike() -> None:
 def test_a_mode_says_what_it_is() -> None:
     assert (AssistantLast.name, AssistantLast().rule) == ("assistant_last", "assistant_last/1")
     assert AssistantAll.name == "assistant_all"
+    assert (AssistantTurns.name, AssistantTurns((3, 5)).rule) == ("assistant_turns", "assistant_turns/1 messages=3,5")
+    assert AssistantTurns(()).rule == "assistant_turns/1 messages="
     assert AssistantAll(analysis=True, calls=False).rule == "assistant_all/1 analysis=true calls=false"
 
 
@@ -90,6 +120,8 @@ def test_a_row_counts_by_its_rule_and_without_one_by_its_mode() -> None:
         ("assistant", None, "loss_mode is 'assistant'"),
         ("assistant_last", "assistant_last/2", "loss_rule is 'assistant_last/2'"),
         ("assistant_all", "", "loss_rule is ''"),
+        ("assistant_turns", None, "loss_mode is 'assistant_turns'"),
+        ("assistant_turns", "assistant_turns/2 messages=1", "loss_rule is 'assistant_turns/2 messages=1'"),
     ],
 )
 def test_a_loss_that_is_not_known_is_refused(mode: str | None, rule: str | None, named: str) -> None:

@@ -55,6 +55,13 @@ def test_a_wrong_count_is_found(column: str) -> None:
     assert [row for row, _ in faults] == [1]
 
 
+@pytest.mark.parametrize("rule", ["assistant_turns/1 messages=0", "assistant_all/9"])
+def test_a_loss_rule_that_does_not_fit_the_text_is_found(rule: str) -> None:
+    batch = with_column(normalised(ROW).batch, "loss_rule", [rule])
+
+    assert [row for row, _ in encoding_faults(batch, [0], LOSSES[0], encoder())] == [0]
+
+
 def test_ids_that_are_not_the_texts_are_found() -> None:
     batch = normalised(ROW).batch
     other = with_column(batch, "text", [batch.column("text")[0].as_py().replace("2 + 2?", "3 + 3 + 3?")])

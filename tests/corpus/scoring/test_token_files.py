@@ -119,6 +119,7 @@ def test_headers_count_from_the_author_on_in_every_form(tmp_path: Path, text: st
     ("changes", "why"),
     [
         ({"loss_rule": "assistant_all/9"}, "math/high math/high-0: loss_rule is 'assistant_all/9'"),
+        ({"loss_rule": "assistant_turns/1 messages=0"}, "names message 0, which is not an assistant message"),
         ({"loss_rule": None, "loss_mode": None}, "loss_mode is None"),
         ({"text": "no Harmony"}, "math/high math/high-0: .*text_outside_messages"),
         ({"text": "<|start|>user<|message|>is <|endoftext|> text?<|end|>"}, "control_tokens_in_content"),

@@ -132,6 +132,17 @@ def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path) -> None:
         load_model_tokenizer(tmp_path)
 
 
+def test_a_row_counts_the_messages_that_its_rule_names(tmp_path: Path) -> None:
+    tokenizer = load_model_tokenizer(save_tokenizer(tmp_path))
+    text = "<|start|>user<|message|>Q<|end|><|start|>assistant<|message|>A<|end|><|start|>assistant<|message|>B<|end|>"
+
+    row = encode_row(text, "assistant_turns", "assistant_turns/1 messages=2", tokenizer, 100)
+    unknown = encode_row(text, "assistant_turns", "assistant_turns/1 messages=0", tokenizer, 100)
+
+    assert tokenizer.decode(row.tokens.ids[row.tokens.counts]) == "B"
+    assert unknown.reason == "unknown_loss_mode"
+
+
 def test_made_rows_have_the_modes_that_their_rules_say() -> None:
     [row] = normalised({"messages": [QUESTION, ANSWER]}).batch.to_pylist()
 
