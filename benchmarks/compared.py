@@ -17,14 +17,16 @@ import json
 import random
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from compared_faults import count_ids, cut, kill_writer, run
+from evidence import leave
 from measure import PROJECT, machine_line
 
 COLUMNS = ("fault", "with", "expected", "found", "repeated", "lost", "shown")
@@ -268,6 +270,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="three faults on corpusmill and two peers")
     parser.add_argument("--only", default="", help="run the cases whose system, way or fault contains this")
     options = parser.parse_args()
+    started = time.monotonic()
     versions = {name: installed(name) for name in ("corpusmill", "datatrove", "datasets", "torch")}
     present = ", ".join(f"{name} {number}" for name, number in versions.items() if number and name != "torch")
     print(f"{machine_line()}\n{present}\n", flush=True)
@@ -288,7 +291,19 @@ def main() -> None:
     figures = [
         {"fault": case.fault, "with": f"{case.system}: {case.way}", **_numbers(it)} for case, it in outcomes if it
     ]
+    if not options.only:
+        rows = [
+            {"fault": case.fault, "way": case.way, **_numbers(it), "message": it.shown or "nothing"}
+            for case, it in outcomes
+            if it and case.system == "corpusmill"
+        ]
+        silent = [row for row in rows if row["message"] == "nothing" and _is_wrong(row)]
+        leave("compared", cases=len(rows), failures=len(silent), rows=rows, seconds=time.monotonic() - started)
     print(json.dumps({"benchmark": "compared", "versions": versions, "cases": figures}))
+
+
+def _is_wrong(row: Mapping[str, str | int]) -> bool:
+    return row["repeated"] != 0 or row["found"] != row["expected"]
 
 
 def _numbers(outcome: Outcome) -> dict[str, int]:

@@ -12,10 +12,12 @@ import json
 import logging
 import sys
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evidence import leave
 from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
@@ -107,10 +109,34 @@ def losses_table(tallies: dict[Case, Tally]) -> str:
     return "\n".join([*lines, f"| **all** | **{losses:,}** | **{survived:,}** |"])
 
 
+def leave_evidence(tallies: dict[Case, Tally], seconds: float) -> None:
+    """Leave two results for the page of evidence: of kills, and of power losses."""
+    kills = [
+        {
+            "case": case.name,
+            "workers": case.workers,
+            "killed": case.victim,
+            "points": tally.points,
+            "kills": tally.killed,
+            "survived": tally.survived,
+        }
+        for case, tally in tallies.items()
+    ]
+    losses = [
+        {"case": case.name, "states of the disk": tally.losses, "survived": tally.losses_survived}
+        for case, tally in tallies.items()
+        if tally.losses
+    ]
+    for name, rows, cases in (("crashes", kills, "kills"), ("power_losses", losses, "states of the disk")):
+        total, survived = (sum(row[key] for row in rows) for key in (cases, "survived"))
+        leave(name, cases=total, failures=total - survived, rows=rows, seconds=seconds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="kill -9 and power loss at every step on the disk")
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
     options = parser.parse_args()
+    started = time.monotonic()
     logging.disable(logging.WARNING)  # dead workers log thousands of warnings
     print(f"{machine_line()}\n", flush=True)
     tallies: dict[Case, Tally] = {}
@@ -122,6 +148,8 @@ def main() -> None:
     print(f"{kills_table(tallies)}\n\n{losses_table(tallies)}\n")
     wrong = [f"{case}: {it}" for case, tally in tallies.items() for it in tally.wrong]
     print("\n".join(wrong[:20]), file=sys.stderr)
+    if not options.only:
+        leave_evidence(tallies, time.monotonic() - started)
     every = tallies.values()
     result = {
         "benchmark": "crashes",

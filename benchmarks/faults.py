@@ -13,9 +13,12 @@ import re
 import string
 import sys
 import tempfile
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence import leave
 from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
@@ -24,6 +27,8 @@ from fault_cases import CASES, PASSING, PLACES, FaultCase, Reading, open_hub, st
 from faulty_hub import ALWAYS, FaultKind
 
 from pipeline_assets.spine.errors import InputError
+
+OUTCOMES = ("same", "error", "unnoticed")  # unnoticed: wrong bytes of the right length, for which a hub has no hash
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,10 @@ class Cell:
     @property
     def outcome(self) -> str:
         return "error" if self.error else "same" if self.is_same else "unnoticed"
+
+
+def outcomes_at(cells: Mapping[FaultCase, Cell], place: str) -> list[str]:
+    return [cell.outcome for case, cell in cells.items() if case.place.name == place]
 
 
 def make_cell(struck: Reading, later: Reading, expected: Reading) -> Cell:
@@ -87,6 +96,7 @@ def is_as_promised(case: FaultCase, cell: Cell) -> bool:
 
 def main() -> None:
     argparse.ArgumentParser(description="Every fault of the loopback hub wherever bytes are read").parse_args()
+    started = time.monotonic()
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as scratch, open_hub(Path(scratch, "hub")) as hub:
         folder = Path(scratch)
@@ -101,6 +111,11 @@ def main() -> None:
     print("\n".join(f"- {letter}: {error}" for error, letter in letters.items()) + "\n")
     broken = [str(case) for case, cell in cells.items() if not is_as_promised(case, cell)]
     print("\n".join(broken), file=sys.stderr)
+    rows = [
+        {"read": place.name, **{name: outcomes_at(cells, place.name).count(name) for name in OUTCOMES}}
+        for place in PLACES
+    ]
+    leave("faults", cases=len(cells), failures=len(broken), rows=rows, seconds=time.monotonic() - started)
     outcomes = [cell.outcome for cell in cells.values()]
     result = {"benchmark": "faults", "cases": len(cells)} | {name: outcomes.count(name) for name in sorted({*outcomes})}
     print(json.dumps(result | {"not_as_promised": len(broken)}))

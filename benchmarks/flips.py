@@ -12,9 +12,11 @@ import logging
 import random
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
+from evidence import leave, table
 from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
@@ -29,6 +31,7 @@ def main() -> None:
     parser.add_argument("--seed", default="0")
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
     options = parser.parse_args()
+    started = time.monotonic()
     logging.disable(logging.WARNING)
     print(f"{machine_line()}\n", flush=True)
     cases = [case for case in FLIP_CASES if options.only in case.name]
@@ -45,10 +48,19 @@ def main() -> None:
                     wrong.append(f"{case}: {outcome.flip}: {outcome.wrong}")
                     print(wrong[-1], file=sys.stderr, flush=True)
             print(f"{case}: done, {len(wrong)} wrong so far", file=sys.stderr, flush=True)
-    lines = ["| role of the file | flips | correct digest | error that names the file |", "|---|---|---|---|"]
-    for role in sorted(same.keys() | reported.keys()):
-        lines.append(f"| {role} | {same[role] + reported[role]} | {same[role]} | {reported[role]} |")
-    print("\n".join(lines))
+    rows = [
+        {
+            "role of the file": role,
+            "flips": same[role] + reported[role],
+            "correct digest": same[role],
+            "error that names the file": reported[role],
+        }
+        for role in sorted(same.keys() | reported.keys())
+    ]
+    print("\n".join(table(rows)))
+    if not options.only:
+        flips = same.total() + reported.total()
+        leave("flips", cases=flips, failures=len(wrong), rows=rows, seconds=time.monotonic() - started)
     result = {"benchmark": "flips", "flips": same.total() + reported.total(), "wrong": len(wrong)}
     print(f"\n{json.dumps(result)}")
     sys.exit(1 if wrong else 0)

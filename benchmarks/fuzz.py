@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from evidence import leave
 from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
@@ -59,6 +60,8 @@ def main() -> None:
                             f"seed {seed}: {how} of {place}: {' '.join(words)}\n{cause}\n", file=sys.stderr, flush=True
                         )
     print(f"{machine_line()}\n{len(files)} files; {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
+    rows = [{"files": len(files), **counts, "causes": len(causes)}]
+    leave("fuzz_root", cases=counts["commands"], failures=counts["failures"], rows=rows, seconds=60 * options.minutes)
     print(json.dumps({"benchmark": "fuzz", "files": len(files), **counts, "causes": len(causes)}))
     sys.exit(1 if causes else 0)
 

@@ -17,12 +17,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence import leave, table
 from measure import machine_line
 
 PROJECT = Path(__file__).parents[1]
@@ -161,6 +163,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    started = time.monotonic()
     print(f"{machine_line()}\n")
     package = PROJECT / "pipeline_assets"
     files = [path.relative_to(PROJECT) for name in FOLDERS for path in sorted((package / name).rglob("*.py"))]
@@ -176,9 +179,10 @@ def main() -> None:
             tried[mutant.rule] += 1
             killed[mutant.rule] += killed_by is not None
             print(f"{'killed' if killed_by else 'SURVIVES'}  {mutant}  {killed_by or ''}", flush=True)
-    print("\n| rule | killed | of |\n| --- | --- | --- |")
-    for rule in sorted(tried):
-        print(f"| {rule} | {killed[rule]} | {tried[rule]} |")
+    rows = [{"rule": rule, "killed": killed[rule], "of": tried[rule]} for rule in sorted(tried)]
+    print("\n" + "\n".join(table(rows)))
+    survivors = tried.total() - killed.total()
+    leave("mutants", cases=tried.total(), failures=survivors, rows=rows, seconds=time.monotonic() - started)
     print(json.dumps({"benchmark": "mutants", "killed": killed.total(), "of": tried.total(), "seed": options.seed}))
 
 

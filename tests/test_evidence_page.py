@@ -1,0 +1,95 @@
+"""The page docs/evidence.md: figures of matrices, with machine and commit."""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+PROGRAM = PROJECT / "benchmarks" / "evidence.py"
+RESULT = {
+    "matrix": "flips",
+    "command": "python benchmarks/flips.py --flips 1000",
+    "commit": "abc1234567",
+    "date": "2026-01-02",
+    "machine": "a machine, 2 cores",
+    "seconds": 130,
+    "cases": 1003,
+    "failures": 2,
+    "rows": [{"role": "source | hub", "flips": 1003, "correct digest": 400}],
+}
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.syspath_prepend(str(PROGRAM.parent))
+    return runpy.run_path(str(PROGRAM))
+
+
+def write_page(folder: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(PROGRAM), "--results", str(folder), "--page", str(folder / "page.md")]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+def test_a_result_has_its_row_its_table_and_its_machine_and_others_were_not_run(tmp_path: Path) -> None:
+    (tmp_path / "flips.json").write_text(json.dumps(RESULT))
+
+    ran = write_page(tmp_path)
+
+    assert ran.returncode == 0, ran.stderr
+    page = (tmp_path / "page.md").read_text()
+    rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[3:] for line in page.splitlines() if line[:1] == "|"}
+    assert rows["[Flipped bits](#flipped-bits)"] == ["1,003", "2", "abc1234567 |"]
+    assert rows["Crash points"] == ["not run", "–", "– |"]
+    assert page.endswith(
+        "## Flipped bits\n\n"
+        "`python benchmarks/flips.py --flips 1000` at abc1234567, 2026-01-02, 2 min, on a machine, 2 cores.\n\n"
+        "| role | flips | correct digest |\n|---|---|---|\n| source \\| hub | 1,003 | 400 |\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "no results; run one of: python benchmarks/crashes.py"),
+        ("{", "flips.json: not JSON"),
+        ("[]", "flips.json: not a result of a matrix"),
+        (json.dumps(RESULT | {"matrix": "crashes"}), "flips.json: not a result of a matrix"),
+    ],
+    ids=["none", "cut", "list", "other name"],
+)
+def test_what_is_no_result_is_one_line_and_the_page_is_not_touched(
+    tmp_path: Path, content: str | None, complaint: str
+) -> None:
+    if content is not None:
+        (tmp_path / "flips.json").write_text(content)
+
+    ran = write_page(tmp_path)
+
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
+    assert complaint in ran.stderr
+    assert not (tmp_path / "page.md").exists()
+
+
+def test_a_matrix_leaves_what_the_page_reads(program: dict[str, Any], tmp_path: Path) -> None:
+    program["leave"].__globals__["RESULTS"] = tmp_path
+
+    path = program["leave"]("faults", cases=7, failures=1, rows=[{"read": "pin", "same": 7}], seconds=3.4)
+
+    [(name, result)] = program["read_results"](tmp_path).items()
+    assert (path, name, result["cases"], result["failures"]) == (tmp_path / "faults.json", "faults", 7, 1)
+    assert result["rows"] == [{"read": "pin", "same": 7}]
+    assert "| pin | 7 |" in program["page"]({name: result})
+
+
+def test_the_page_of_the_project_lists_every_matrix(program: dict[str, Any]) -> None:
+    page = (PROJECT / "docs" / "evidence.md").read_text(encoding="utf-8")
+
+    for matrix in program["MATRICES"].values():
+        assert f"| {matrix.title} |" in page or f"| [{matrix.title}](#" in page
