@@ -45,6 +45,9 @@ bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
 	for name in encode build engines snapshot readers filters stage_a dedup decontamination packing shards stage2 pools scoring stackexchange verify growth faults crashes flips compared; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
 
+fuzz: $(BIN)/.dev  # edited files for every reader: 20,000 take five minutes
+	PYTHONPATH=. $(BIN)/python benchmarks/fuzz_files.py --cases $(or $(CASES),20000) --seed $(or $(SEED),0)
+
 mutants: $(BIN)/.dev  # small changes of the sources, and the tests that notice them: minutes each
 	PYTHONPATH=. $(BIN)/python benchmarks/mutants.py --mutants $(or $(N),40) --seed $(or $(SEED),1)
 
@@ -75,4 +78,4 @@ $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half
 	touch $@ $(BIN)/.demo
 
-.PHONY: demo ui test test-quick hooks test-slow test-real samples proof bench mutants evidence lock docs tree anew
+.PHONY: demo ui test test-quick hooks test-slow test-real samples proof bench fuzz mutants evidence lock docs tree anew

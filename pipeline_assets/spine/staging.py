@@ -114,7 +114,10 @@ class Receipt:
         sha256, _, content = data.partition(b"\n")
         if hashlib.sha256(content).hexdigest().encode() != sha256:
             return None
-        return msgspec.convert(json.loads(content), cls)
+        try:
+            return msgspec.convert(json.loads(content), cls)
+        except (ValueError, RecursionError):  # a forged hash
+            return None
 
 
 def read_receipt(path: Path) -> Receipt | None:

@@ -100,17 +100,17 @@ class NearRecipe(RecipeSection):
         if not isinstance(content, Mapping):
             return content
         threshold, sketch = 0.0, content.get("faiss")
-        with contextlib.suppress(ValueError, TypeError):  # the validator of the key reports the error
+        with contextlib.suppress(ValueError, TypeError, ArithmeticError):  # the validator of the key reports the error
             threshold = float(content.get("threshold", cls.model_fields["threshold"].default))
             if isinstance(sketch, Mapping) and "max_distance" not in sketch and 0 < threshold <= 1:
                 bits = int(sketch.get("bits", BinarySketchRecipe.model_fields["bits"].default))
                 distance = recommend_distance(min(bits, _MAX_PERMUTATIONS), threshold, TARGET_RECALL).max_distance
                 content = {**content, "faiss": {**sketch, "max_distance": distance}}
-        if sketch is not None:
+        if sketch is not None or not isinstance(content.get("minhash") or {}, Mapping):
             return content
         minhash = {"permutations": MinHashRecipe.model_fields["permutations"].default}
         minhash |= dict(content.get("minhash") or {})
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError, ArithmeticError):
             permutations = int(minhash["permutations"])
             if 0 < threshold <= 1 and 0 < permutations <= _MAX_PERMUTATIONS:
                 banding = recommend_banding(permutations, threshold, TARGET_RECALL)

@@ -3,13 +3,14 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.lib import format as npy
 
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, one_line
 
 
 def write_npy_header(file: DurableFile, kind: str, shape: tuple[int, ...]) -> None:
@@ -37,6 +38,6 @@ def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:
     try:
         npy.read_magic(file)
         shape, is_fortran, dtype = npy.read_array_header_1_0(file)
-    except ValueError as error:
-        raise InputError(f"not an array ({error})", where, "restore the file or rebuild the set") from None
+    except (ValueError, SyntaxError, TokenError) as error:
+        raise InputError(f"not an array ({one_line(error)})", where, "restore the file or rebuild the set") from None
     return NpyHeader(shape, "F" if is_fortran else "C", dtype, file.tell())

@@ -253,7 +253,7 @@ class ObjectStore:
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             fix = f"check the permissions, and the credentials in the environment: {_variables(self.url)}"
             raise DeniedError(f"the store refuses access ({_describe(error)})", where, fix) from None
-        except exceptions.InvalidPathError as error:
+        except (exceptions.InvalidPathError, ValueError) as error:
             raise InputError(_describe(error), where, "rename the object") from None
         except exceptions.BaseError as error:
             text = _describe(error)
