@@ -10,6 +10,7 @@ from command_results import Corpusmill, refused
 from document_corpus import numbered
 from nemotron_build import build as build_nemotron
 from nemotron_build import offline, write_nemotron
+from own_steps import DECIDES, build_step, write_step
 from stage_a_build import build, local_source, recipe_of, step
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
@@ -91,6 +92,22 @@ def test_every_kind_that_drops_rows_lists_them_with_reason_id_and_text(
     for row, (_, detail, _, _) in zip(listed, rows, strict=True):
         assert row["detail"].startswith(detail[: detail.find(".") + 2] if "similarity" in detail else detail)
         assert Path(row["place"].partition("#")[0]).is_file()
+
+
+def test_a_document_that_an_own_step_rejects_is_listed_by_its_source_row(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    texts = ["kept", "error here"]
+    folder = build_step(write_step(tmp_path, DECIDES, texts, max_reject_fraction="0.5"), tmp_path / "data").folder
+    file = tmp_path / "sources" / "notes" / "rows.jsonl"
+    at = len(file.read_bytes().splitlines(keepends=True)[0])
+
+    lines = corpusmill("dropped", folder, "--text").stdout.splitlines()
+
+    assert lines[2:] == [
+        f"step_failed  my_filter.py:15: ZeroDivisionError: division by zero  note-1  {file}#{at}, line 2 (byte {at})",
+        "    error here",
+    ]
 
 
 def test_reason_and_limit_choose_what_is_listed_and_say_how_many_more(corpusmill: Corpusmill, root: Path) -> None:

@@ -53,7 +53,7 @@ def dropped(
     with forbid_replacement(folder):
         matching = (row for row in dropped_rows(artifact) if row.reason in reasons)
         rows = list(itertools.islice(matching, limit if reasons else 0))
-        listed = [*zip(rows, _places(artifact, rows, Lineage(terminal.data_root(folder, data)), text), strict=True)]
+        listed = [*_located(artifact, rows, Lineage(terminal.data_root(folder, data)), text)]
     lines = [f"{folder}: {ledger}"]
     lines += [f"  {count:>9,} {f'{fate}: {name}' if name else fate}" for fate, name, count in ledger.other_outcomes()]
     lines += [line.translate(IN_ONE_LINE) for entry in listed for line in _row_lines(*entry, text)]
@@ -65,31 +65,37 @@ def dropped(
         lines.append(f"counted, but not listed row by row: {unlisted}")
     content = [
         {**asdict(row), "place": place} | ({"text": shown and shown[:_TEXT_CHARACTERS]} if text else {})
-        for row, (place, shown) in listed
+        for row, place, shown in listed
     ]
     terminal.answer(as_json, {"folder": folder, "ledger": ledger.to_json(), "rows": content}, lines)
 
 
-def _places(
+def _located(
     artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, with_text: bool
-) -> Iterator[tuple[str, str | None]]:
-    """Yield the place and text of each row; the place is in its source file, if known."""
+) -> Iterator[tuple["DroppedRow", str, str | None]]:
+    """Yield each row with its place and text; the place is in its source file, if known."""
+    from msgspec.structs import replace
+
     from pipeline_assets.build.rows.source_listing import find_listing, input_for_source
     from pipeline_assets.build.rows.source_record import read_record
     from pipeline_assets.build.rows.source_row import LocalRow, format_place
     from pipeline_assets.build.run import open_hub
     from pipeline_assets.corpus.document import Document
+    from pipeline_assets.corpus.document_shards import SHARDS, shard_rows
     from pipeline_assets.corpus.formats.jsonl_zst import read_chosen_lines
 
     shards = {}
     for row in rows:
-        digest = input_for_source(artifact.manifest, row.source)["digest"]
-        if row.doc_id and digest in lineage:
-            shards[row] = lineage.locate(digest).path(row.file), row.row
+        prefix, _, name = row.file.rpartition(f"{SHARDS}/")  # a reject of several sources begins with its source
+        digest = input_for_source(artifact.manifest, row.source or prefix.rstrip("/"))["digest"]
+        corpus = lineage.locate(digest) if digest in lineage else None
+        if corpus is not None and (path := f"{SHARDS}/{name}") in shard_rows(corpus):
+            shards[row] = corpus.path(path), row.row
     documents = read_chosen_lines(shards.values(), Document)
     for row in rows:
         file, number, place, text = row.file, row.row, f"{row.file} row {row.row:,}", None
         if (document := documents.get(shards.get(row, (Path(), 0)))) is not None:
+            row = replace(row, doc_id=document.doc_id, source=row.source or document.source)
             file, number, text = document.meta.source_file, document.meta.source_row, document.text
         with contextlib.suppress(InputError):  # an input is missing, or has changed
             listing = find_listing(lineage, artifact, row.source or artifact.folder.name)
@@ -100,10 +106,10 @@ def _places(
                 place += "" if line.startswith("row ") else f", {line}"
             if with_text and document is None and isinstance(source, LocalRow):
                 text = read_record(source, open_hub(lineage.root, os.environ)).decode(errors="replace")
-        yield place, text
+        yield row, place, text
 
 
-def _row_lines(row: "DroppedRow", place: tuple[str, str | None], with_text: bool) -> Iterator[str]:
-    yield "  ".join(filter(None, (row.reason, row.detail.removeprefix(f"{row.reason} "), row.doc_id, place[0])))
+def _row_lines(row: "DroppedRow", place: str, text: str | None, with_text: bool) -> Iterator[str]:
+    yield "  ".join(filter(None, (row.reason, row.detail.removeprefix(f"{row.reason} "), row.doc_id, place)))
     if with_text:
-        yield f"    {'(only its source has the text)' if place[1] is None else place[1][:_TEXT_CHARACTERS]}"
+        yield f"    {'(only its source has the text)' if text is None else text[:_TEXT_CHARACTERS]}"

@@ -50,7 +50,7 @@ from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.stage import WarmUp, no_warm_up
 from pipeline_assets.spine.staging import Receipt, StagingDir
 
-REPORT_STAGE = StageVersion("report", 11)
+REPORT_STAGE = StageVersion("report", 12)
 ATTRIBUTION = "ATTRIBUTION"
 _REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
 

@@ -49,6 +49,11 @@ class Meta(msgspec.Struct, frozen=True):
         extra = msgspec.json.encode(columns).decode() if columns else "{}"
         return cls(source_file, source_row, license_evidence, **named, extra=extra)
 
+    @property
+    def address(self) -> str:
+        """Source row in the form that `trace --source` reads."""
+        return f"{self.source_file}#{self.source_row}"
+
     def columns(self) -> dict[str, Any]:
         """Return the source's columns, `source_file`, `source_row` and `license_evidence`.
 

@@ -65,16 +65,17 @@ def _hash(text: str) -> bytes:
 def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
     """Draw examples of the dropped and rejected rows of a source, by reason."""
     drawn = draw(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _EXAMPLES)
-    places = [(normalized.path(row.file), row.row) for rows in drawn.values() for row in rows if row.doc_id]
-    documents, is_hub = read_chosen_lines(places, Document), normalized.manifest.identity.recipe.get("kind") == "hub"
+    is_filtered, is_hub = artifact is not normalized, normalized.manifest.identity.recipe.get("kind") == "hub"
+    places = [(normalized.path(row.file), row.row) for rows in drawn.values() for row in rows if is_filtered]
+    documents = read_chosen_lines(places, Document)
 
     def example(row: DroppedRow) -> Example:
-        file, number, text, has_numbers = row.file, row.row, "", is_hub or artifact is not normalized
-        if row.doc_id:
+        file, number, doc_id, text = row.file, row.row, "", ""
+        if is_filtered:
             found = documents[normalized.path(file), number]
-            file, number, text, has_numbers = found.meta.source_file, found.meta.source_row, found.text, is_hub
-        place = f"row {number:,}" if has_numbers else format_row(file, number, None)
-        return Example(row.doc_id, row.detail, text[:_EXAMPLE_CHARACTERS], f"{file} {place}")
+            file, number, doc_id, text = found.meta.source_file, found.meta.source_row, found.doc_id, found.text
+        place = f"row {number:,}" if is_hub else format_row(file, number, None)
+        return Example(doc_id, row.detail, text[:_EXAMPLE_CHARACTERS], f"{file} {place}")
 
     return {reason: [example(row) for row in rows] for reason, rows in drawn.items()}
 

@@ -12,13 +12,13 @@ import msgspec
 
 from pipeline_assets.corpus import document_shards
 from pipeline_assets.corpus.converted_shards import concatenate_lines
-from pipeline_assets.corpus.document import RAW_DECODER, add_columns, decode_columns, encode_with_text
+from pipeline_assets.corpus.document import RAW_DECODER, Document, add_columns, decode_columns, encode_with_text
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
 from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, FilterRecipe, keeps_all
 from pipeline_assets.corpus.filters.step_process import StepProcess
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs, write_rows
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line, read_structs, write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
@@ -194,13 +194,12 @@ def filter_corpus(
     timed, step = {}, recipe.python
     if step is not None:
         timed = {STEP_SECONDS: round(sum(receipt.notes[STEP_SECONDS] for receipt in receipts), 3)}
-        files, fix = [receipt.files[2] for receipt in receipts], "correct the step"
-        rejects = _read_rejects(staging, receipts)
-        found, limit = sum(file.rows for file in files), step.max_reject_fraction
-        check_rejects(found, counts["rows"], limit, rejects, step.file, advice=lambda first: fix)
+        found, rejects = sum(receipt.files[2].rows for receipt in receipts), _read_rejects(staging, receipts)
+        limit, describe = step.max_reject_fraction, functools.partial(_describe, corpus)
+        check_rejects(found, counts["rows"], limit, rejects, step.file, describe, lambda first: "correct the step")
     if not counts.get("documents"):
         first = None if is_linked else next(_read_rejects(staging, receipts), None)
-        raise _no_documents_error(counts, corpus.manifest.name, first)
+        raise _no_documents_error(counts, corpus, first)
     if recipe.blocklist is not None and counts.get(WITHOUT_URL) == counts["documents"]:
         what = f"no kept document has a URL in the column `{recipe.blocklist.url_column}`"
         raise UsageError(
@@ -240,13 +239,21 @@ def _read_rejects(staging: StagingDir, receipts: Sequence[Receipt]) -> Iterator[
     return (row for receipt in receipts for row in read_structs(staging.path(receipt.files[2].path), Reject))
 
 
-def _no_documents_error(counts: Mapping[str, int], corpus: str, first: Reject | None) -> InputError:
+def _describe(corpus: Artifact, reject: Reject) -> str:
+    """Format a reject with the source row and the id of its document."""
+    document = read_line(corpus.path(reject.file), reject.row, Document)
+    return replace(reject, file=document.meta.address).describe(f"({document.doc_id})")
+
+
+def _no_documents_error(counts: Mapping[str, int], corpus: Artifact, first: Reject | None) -> InputError:
     outcomes = Ledger.from_counts(counts).other_outcomes()
     reasons = sorted(((count, reason) for _, reason, count in outcomes), reverse=True)
     summary = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5]) or "the corpus is empty"
-    example, correct = ("", "") if first is None else (f" (the first reject: {first})", ", correct the step")
+    example, correct = (
+        ("", "") if first is None else (f" (the first reject: {_describe(corpus, first)})", ", correct the step")
+    )
     what = f"none of the {counts.get('rows', 0):,} documents is kept ({summary}){example}"
-    return InputError(what, corpus, f"loosen the filters{correct} or remove the source")
+    return InputError(what, corpus.manifest.name, f"loosen the filters{correct} or remove the source")
 
 
 def _filter_repeating(

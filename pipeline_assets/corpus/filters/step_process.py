@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
-from pipeline_assets.corpus.document import RAW_DECODER
+from pipeline_assets.corpus.document import RAW_DECODER, Document
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
 from pipeline_assets.corpus.filters.own_step import PythonStep
 from pipeline_assets.corpus.filters.step_child import TOO_SLOW, Answer
@@ -55,14 +55,12 @@ class StepProcess:
         self.seconds += time.perf_counter() - started
         self._kills += self._connection is None
         if self._kills > _MAX_KILLS:
-            what, fix = (
-                f"more than {_MAX_KILLS} documents kill or stop its process",
-                "correct it, or raise `memory_mib`",
-            )
-            raise RetryableError(what, self._step.file, fix)
+            what = f"more than {_MAX_KILLS} documents kill or stop its process"
+            raise RetryableError(what, self._step.file, "correct it, or raise `memory_mib`")
         match answer.outcome:
             case "refused":
-                raise self._refused(answer, f", row {row} of {shard}")
+                document = msgspec.json.decode(line, type=Document)
+                raise self._refused(answer, f", {document.meta.address} ({document.doc_id})")
             case "rejected":
                 return Reject(shard, row, answer.reason, answer.detail)
             case "dropped":

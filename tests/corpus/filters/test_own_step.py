@@ -1,6 +1,7 @@
 """Kept, changed, dropped, rejected and refused results of own steps."""
 
 import os
+import re
 import subprocess
 import tempfile
 from collections import Counter
@@ -209,7 +210,9 @@ def test_a_step_with_other_results_is_refused_by_name(body: str, message: str, s
     code += f"def keep(document):\n    {body}\n"
     texts = [f"note {number}" for number in range(40)]
 
-    assert message in refusal(lambda: stepped(code, *texts))
+    refused = refusal(lambda: stepped(code, *texts))
+    assert message in refused
+    assert re.match(r"my_filter\.py, rows\.jsonl#\d+ \(note-\d+\): ", refused), "it names the source row"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +239,7 @@ def test_too_many_rejects_stop_the_build_with_the_line_of_the_first(stepped: Ste
 
     assert message.startswith(
         "my_filter.py: 2 of 2 rows are rejected (2 step_failed), above `max_reject_fraction` 0.1 (the first: "
-        "shards/00000.jsonl.zst row 0: step_failed (my_filter.py:2: AttributeError: "
+        "rows.jsonl#0 (note-0): step_failed (my_filter.py:2: AttributeError: "
     )
 
 
@@ -245,7 +248,7 @@ def test_a_corpus_whose_rows_are_all_rejected_names_the_reasons_and_the_first(st
 
     assert message.startswith(
         "mixed/notes: none of the 2 documents is kept (2 step_failed) (the first reject: "
-        "shards/00000.jsonl.zst row 0: step_failed (my_filter.py:2: AttributeError: "
+        "rows.jsonl#0 (note-0): step_failed (my_filter.py:2: AttributeError: "
     )
     assert message.endswith("; loosen the filters, correct the step or remove the source")
 
