@@ -69,6 +69,25 @@ def test_several_are_listed_with_their_ids_and_rejects_with_their_reasons(corpus
     assert [row["doc_id"] for row in both] == ["river", "short", "ferry", "", "sea"]
 
 
+def test_a_file_that_the_recipe_excludes_is_named_with_the_pattern(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    source = local_source(tmp_path, "notes", [{"text": TEXTS["river"], "key": "river"}])
+    drafts = Path(source["path"]) / "drafts"
+    drafts.mkdir()
+    (drafts / "a.jsonl").write_text('{"text": "A draft."}\n')
+    build(recipe_of(source | {"files": ["**/*.jsonl"], "exclude": ["*.tmp", "drafts"]}), tmp_path)
+
+    for name in ("a.jsonl", "drafts/a.jsonl", drafts / "a.jsonl"):
+        found = corpusmill("why", name, "--data", tmp_path)
+
+        assert (found.returncode, found.stdout.splitlines()) == (
+            0,
+            [
+                f"{step(tmp_path, 'normalized', 'notes')}",
+                "  -  drafts/a.jsonl  left out by the pattern 'drafts' in `exclude`",
+            ],
+        )
+
+
 def test_a_text_is_no_pattern(corpusmill: Corpusmill, root: Path) -> None:
     assert "A ferry crossed" in corpusmill("why", "river (twice", "--data", root).stdout
     assert corpusmill("why", "r.ver", "--data", root).returncode == 1

@@ -1,5 +1,6 @@
 """Search for documents by their source file or by a piece of their text."""
 
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +9,14 @@ from typing import NamedTuple
 from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.row_positions import format_row
-from pipeline_assets.corpus.readers.source_folder import folder_path
+from pipeline_assets.corpus.readers.source_folder import folder_path, input_folder
 from pipeline_assets.spine.errors import InputError
 
 _EXCERPT_CHARACTERS = 100
 
 
 class FoundRow(NamedTuple):
-    """Row of a source file; a reject has no `doc_id`, and its reason as excerpt."""
+    """Row of a source file; a reject or excluded file has no `doc_id`, and the reason as excerpt."""
 
     doc_id: str
     folder: Path
@@ -33,6 +34,9 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
     pattern = None if any(files) else re.compile(r"\s+".join(map(re.escape, query.split())))
     for corpus, names in zip(corpora, files, strict=True):
         schema, folder = corpus.schema, corpus.artifact.folder
+        for file, excluded in names.items():
+            if excluded:
+                yield FoundRow("", folder, file, f"left out by the pattern {excluded!r} in `exclude`")
         columns = schema.id, schema.file, schema.row, schema.text
         for doc_id, file, row, text in corpus.read(*columns) if pattern or names else ():
             if pattern.search(text) if pattern else file in names:
@@ -43,15 +47,18 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
                 yield FoundRow("", folder, place, f"rejected: {reject.reason} {reject.detail}".rstrip())
 
 
-def _files_named(corpus: FileRows, query: str) -> set[str]:
-    """Return the files whose path is or ends with `query`."""
+def _files_named(corpus: FileRows, query: str) -> dict[str, str]:
+    """Map the files whose path is or ends with `query` to the pattern that excludes them, or ""."""
     try:
         listing = corpus.listing(corpus.artifact.folder.name)
     except InputError:  # the listing is missing
-        return set()
+        return {}
     folder = folder_path(listing.artifact.manifest, listing.root)
-    names = [entry["name"] for entry in listing.artifact.manifest.identity.inputs]
+    names = {entry["name"]: "" for entry in listing.artifact.manifest.identity.inputs}
     is_end = re.compile(rf"(^|[/:]){re.escape(query)}$").search
     if folder is None:  # names of hub files begin with repository and commit
-        return {name.partition(":")[2] for name in names if is_end(name)}
-    return {name for name in names if is_end(f"{folder}/{name}")}
+        return {name.partition(":")[2]: "" for name in names if is_end(name)}
+    with contextlib.suppress(InputError, OSError):  # the folder is missing, or cannot be read
+        source = input_folder(listing.artifact.manifest, listing.root)
+        names |= {} if source is None else dict(source.excluded_files())
+    return {name: pattern for name, pattern in names.items() if is_end(f"{folder}/{name}")}

@@ -228,6 +228,11 @@ class SourceFolder(InputFolder):
     def files(self) -> list[SourceFile]:
         return list_files(self.path, self.patterns, self.exclude)
 
+    def excluded_files(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of files that `exclude` leaves out, each with the pattern that matches it."""
+        for name in _matching_names(self.path, self.patterns) if self.exclude else ():
+            yield from ((name, pattern) for pattern in self.exclude if is_excluded(name, [pattern]))
+
 
 def has_changed_since_seal(manifest: Manifest, folder: Path, name: str) -> bool:
     """Check by size and time whether a listed file has changed; False if deleted."""
