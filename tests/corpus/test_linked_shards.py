@@ -26,7 +26,7 @@ TEXTS = [
     *(3 * ["A note of six words in all.", "Ein Wort, naïve ones.", "日本語の文です。", "\U0001f98a"]),
 ]
 WITHOUT_RULES: dict[str, Any] = {}
-WITHOUT_LIMITS = {"length": {}}  # a rule that drops nothing, so every document is read
+WITHOUT_LIMITS = {"length": {"min_words": 0}}  # a rule that drops nothing, so every document is read
 
 
 def notes(folder: Path, filters: Mapping[str, Any]) -> StageARecipe:

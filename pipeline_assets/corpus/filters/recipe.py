@@ -7,7 +7,7 @@ empty a Japanese source, and so would any minimum number of words between blanks
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import pydantic
 
@@ -43,7 +43,21 @@ class WindowRecipe(RecipeSection):
     ] = "0.5"
 
 
-class LengthRecipe(RecipeSection):
+class _Limits(RecipeSection):
+    """Section whose limits are optional; a recipe must set one, because it has no effect without any."""
+
+    OTHER_KEYS: ClassVar[frozenset[str]] = frozenset()  # keys that are no limit
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _refuse_no_limit(cls, content: object) -> object:
+        if isinstance(content, Mapping) and content.keys() <= cls.OTHER_KEYS:
+            limit = next(name for name in cls.model_fields if name not in cls.OTHER_KEYS)
+            raise ValueError(f"has no limit and so no effect; set one, such as `{limit}`, or remove the section")
+        return content
+
+
+class LengthRecipe(_Limits):
     """Limits on a document's length; those of Gopher are 50 and 100,000 words."""
 
     min_characters: Natural | None = None
@@ -52,7 +66,7 @@ class LengthRecipe(RecipeSection):
     max_words: Natural | None = None
 
 
-class CharactersRecipe(RecipeSection):
+class CharactersRecipe(_Limits):
     """Limits on kinds of characters.
 
     Attributes:
@@ -64,7 +78,7 @@ class CharactersRecipe(RecipeSection):
     max_symbol_ratio: Share | None = None
 
 
-class GopherQualityRecipe(RecipeSection):
+class GopherQualityRecipe(_Limits):
     """Quality rules of Gopher: Rae et al. 2021 (arXiv 2112.11446), section A.1.1.
 
     The limits on the number of words are in `length`.
@@ -80,6 +94,7 @@ class GopherQualityRecipe(RecipeSection):
         min_stop_words: Minimum number of different `stop_words` that occur as whole words, in upper or lower case.
     """
 
+    OTHER_KEYS = frozenset({"stop_words"})
     min_mean_word_length: Decimal | None = None
     max_mean_word_length: Decimal | None = None
     max_hash_ratio: Decimal | None = None
@@ -98,7 +113,7 @@ class GopherQualityRecipe(RecipeSection):
         return self
 
 
-class RepetitionRecipe(RecipeSection):
+class RepetitionRecipe(_Limits):
     """Maximum shares of repetition: Rae et al. 2021 (arXiv 2112.11446), table A1."""
 
     max_duplicate_lines: Decimal | None = None
@@ -164,7 +179,7 @@ class C4Recipe(RecipeSection):
         return self
 
 
-class BlocklistRecipe(RecipeSection):
+class BlocklistRecipe(_Limits):
     """Lists of entries that drop a document, by name: see `blocklist`.
 
     Attributes:
@@ -174,6 +189,7 @@ class BlocklistRecipe(RecipeSection):
         url_column: Column with the URL of a document.
     """
 
+    OTHER_KEYS = frozenset({"url_column"})
     domains: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
     urls: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
     words: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
@@ -194,7 +210,7 @@ _FINEWEB = {
 }
 
 
-class FineWebQualityRecipe(RecipeSection):
+class FineWebQualityRecipe(_Limits):
     """Rules that FineWeb adds: Penedo et al. 2024 (arXiv 2406.17557), section 3.5.
 
     Without any key, the thresholds are those of the paper.
@@ -206,6 +222,7 @@ class FineWebQualityRecipe(RecipeSection):
         max_copied_characters: Maximum share of characters in lines that are copies of an earlier line.
     """
 
+    OTHER_KEYS = frozenset({"terminal_punctuation", "short_line_characters"})
     terminal_punctuation: str | None = pydantic.Field(default=None, min_length=1)
     min_terminal_lines: Share | None = None
     max_short_lines: Share | None = None

@@ -57,6 +57,15 @@ def test_an_empty_fineweb_section_has_the_published_thresholds() -> None:
         ({"boilerplate": {"phrases": [""], "max_line_fraction": "0.3"}}, "a phrase must not be empty"),
         ({"boilerplate": {"phrases": ["a\nb"], "max_line_fraction": "0.3"}}, "or contain a line feed"),
         ({"boilerplate": {"phrases": []}}, "Field required"),
+        ({"length": {}}, "has no limit and so no effect; set one, such as `min_characters`, or remove the section"),
+        ({"characters": {}}, "has no limit and so no effect; set one, such as `min_ascii_ratio`"),
+        ({"gopher_quality": {"stop_words": ["the"]}}, "has no limit and so no effect; set one, such as `min_mean_word"),
+        ({"repetition": {}}, "has no limit and so no effect; set one, such as `max_duplicate_lines`"),
+        ({"blocklist": {"url_column": "link"}}, "has no limit and so no effect; set one, such as `domains`"),
+        (
+            {"fineweb_quality": {"short_line_characters": 20}},
+            "has no limit and so no effect; set one, such as `min_ter",
+        ),
         ({"c4": {"min_sentences": 3}}, "Field required"),  # remove_lines is a choice
         ({"c4": {"remove_lines": True, "min_sentences": 3}}, "min_sentences requires terminal_punctuation"),
         ({"c4": {"remove_lines": True, "terminal_punctuation": ""}}, "at least 1 character"),
