@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
-from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
+from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source, real_folders
 from pipeline_assets.corpus.readers.source_formats import detect_format, without_compression
 from pipeline_assets.corpus.readers.whole_files import WHOLE_FILES, extractor_versions, whole_file_rows
 from pipeline_assets.spine.files import file_sha256
@@ -98,12 +98,9 @@ def visible_and_hidden(folder: Path) -> tuple[bool, list[str]]:
 def odd_entries(folder: Path) -> list[str]:
     """List broken links, links to a folder above themselves, and pipes or the like."""
     entries = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
-    odd = [entry for entry in entries if not (entry.is_file() or entry.is_dir()) or _leads_above_itself(entry)]
+    odd = {entry for entry in entries if not (entry.is_file() or entry.is_dir())}
+    odd |= {entry for entry in {*entries} - odd if entry.is_symlink() and entry.resolve() in real_folders(entry.parent)}
     return sorted(entry.relative_to(folder).as_posix() for entry in odd)
-
-
-def _leads_above_itself(entry: Path) -> bool:
-    return entry.is_symlink() and entry.parent.resolve().is_relative_to(os.path.realpath(entry))
 
 
 def links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:

@@ -68,8 +68,7 @@ def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
         if not parts or (root / pattern).is_file():
             matches = [PurePosixPath(pattern)]
         else:
-            real = Path(os.path.realpath(root))
-            matches = list(_expand(root, PurePosixPath(), parts, {real, *real.parents}))
+            matches = list(_expand(root, PurePosixPath(), parts, real_folders(root)))
         files = {match.as_posix() for match in matches if not (root / match).is_dir()}
         if not files:
             raise _no_match_error(root, pattern, bool(matches))
@@ -77,10 +76,16 @@ def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
     return sorted(names)
 
 
+def real_folders(folder: Path) -> Set[Path]:
+    """Return the real paths of a folder and of those above it: a link in it to one of them has no end."""
+    real = Path(os.path.realpath(folder))
+    return {real, *real.parents}
+
+
 def _expand(root: Path, at: PurePosixPath, parts: Sequence[str], above: Set[Path]) -> Iterator[PurePosixPath]:
     """Yield the files and folders in `at` that match the parts of a pattern.
 
-    `above` has the real paths of this folder and of those above it. `glob` would follow links to them without end.
+    `above` has the `real_folders` on the way here. `glob` would follow links to them without end.
     """
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:
