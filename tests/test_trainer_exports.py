@@ -99,10 +99,7 @@ def test_a_tokenizer_of_a_file_encodes_and_is_pinned(corpus: Path, export: Expor
     out = export(corpus, "megatron", "--tokenizer", tmp_path / "tokenizer.json", "--end-of-document", "<|end|>")
 
     dataset, manifest = read_indexed_dataset(out / "tokens"), open_artifact(out).manifest
-    first = texts_of(corpus)[0].text
-    assert (
-        dataset.document(0)[: len(first)].tolist() == [id_of(letter) for letter in first if letter != " "][:0] or True
-    )
+    assert dataset.document(0)[:-1].tolist() == [id_of(letter) for letter in texts_of(corpus)[0].text.replace(" ", "Ġ")]
     assert dataset.document(0)[-1] == manifest.identity.decisions["end_of_document"] == 256
     assert manifest.identity.tokenizer["family"] == "hf_tokenizer"
 
@@ -267,6 +264,7 @@ def test_a_killed_command_says_nothing_and_a_second_one_finishes(
 
     assert result.returncode == 0, result.stderr
     assert corpusmill("verify", out).returncode == 0
+    assert [*tmp_path.glob(".out*")] == []
 
 
 def test_an_export_leads_to_its_source(corpus: Path, export: Export, corpusmill: Corpusmill) -> None:
@@ -279,6 +277,42 @@ def test_an_export_leads_to_its_source(corpus: Path, export: Export, corpusmill:
         f"{out}: export/megatron has no rows; choose its source, stage_a/filtered/notes with the digest {digest}"
     )
     assert open_artifact(out).manifest.identity.counts["ledger"]["dropped"] == {}
+
+
+def test_nothing_is_next_to_an_export_also_if_it_is_refused(
+    corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    bad = tmp_path / "tokenizer.json"
+    bad.write_text("{}")
+    options = ("--to", "olmo", "--tokenizer", bad, "--end-of-document", "x", "--out", tmp_path / "bad")
+
+    out = export(corpus, "nanochat")
+
+    assert refused(corpusmill("export", corpus, *options), 1).startswith(f"{bad}: not a tokenizer.json (")
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".") or path.name == "bad"]
+    assert out.is_dir()
+
+
+def test_an_export_is_rebuilt_from_its_manifest(
+    corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    save_tokenizer(tmp_path, ("<|end|>",))
+    out = export(corpus, "megatron", "--tokenizer", tmp_path / "tokenizer.json", "--end-of-document", "<|end|>")
+
+    rebuilt = corpusmill("rebuild", out, "--data", corpus.parents[3])
+
+    assert rebuilt.stdout.splitlines()[0] == f"identical   {out}", rebuilt.stderr
+
+
+def test_an_exported_copy_of_an_artifact_is_not_taken_for_the_artifact(
+    corpus: Path, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    corpusmill("export", corpus, "--out", tmp_path / "copy")
+    line = f"{tmp_path / 'copy'}: these files are an exported copy of stage_a/filtered mixed/notes; "
+    line += f"pass the folder that they were exported from, {open_artifact(corpus).manifest.digest}"
+
+    for command in ("rebuild", "verify", "peek", "dropped"):
+        assert refused(corpusmill(command, tmp_path / "copy")) == line
 
 
 def test_the_card_names_licences_the_source_and_how_to_read(corpus: Path, export: Export) -> None:

@@ -20,7 +20,7 @@ from pipeline_assets.build.systems import EXPORT
 from pipeline_assets.build.target import Kind
 from pipeline_assets.corpus.document_shards import document_shards
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.packing.recipe import PackRecipe, TokenizerPath
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.publishing.dataset_card import ROW_FILE, CardContent, CardSplit, dataset_card, split_pattern
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.corpus.readers.hub_configs import CARD
@@ -30,7 +30,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import run_stage
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.ledger import Ledger
-from pipeline_assets.spine.lineage import Lineage, collect_chain
+from pipeline_assets.spine.lineage import Lineage, collect_chain, find_data_root
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 
@@ -76,7 +76,10 @@ def _write_tokens(job: Job) -> BuildResult:
         del files[megatron_split.INDEX]
         durable.rename(job.staging.path(megatron_split.TOKENS), job.staging.path(_FLAT))
         files[_FLAT] = replace(files.pop(megatron_split.TOKENS), path=_FLAT)
-    return replace(result, files=[*files.values()], counts=counts, decisions=decisions)
+    used = {TOKENIZER_FILE: str(file)} if isinstance(external, TokenizerPath) else {}
+    return replace(
+        result, files=[*files.values()], counts=counts, decisions=decisions, provenance={**result.provenance, **used}
+    )
 
 
 def _write_nanochat(job: Job) -> BuildResult:
@@ -87,7 +90,7 @@ def _write_nanochat(job: Job) -> BuildResult:
 
 def _write_messages(job: Job) -> BuildResult:
     [source], catalogues, files = job.upstream, dict[str, tuple[Path, ...]](), list[chat_rows.ChatFile]()
-    chain = collect_chain(source.folder, job.run.root)
+    chain = collect_chain(source.folder, find_data_root(source.folder) or job.run.root)
     for artifact in chain.artifacts:
         for name in (file.path for file in artifact.manifest.identity.files if file.path.endswith(_CATALOGUE)):
             split = name.removesuffix(_CATALOGUE)
@@ -197,6 +200,7 @@ KINDS: Final = {
         "Export for a trainer.",
         (FILES,),
         labels=(CARD,),
+        external_inputs=tokenizer_path,
     )
     for to in FORMATS
 }

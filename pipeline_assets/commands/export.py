@@ -1,5 +1,6 @@
 """The command `export`, which writes rows in the formats of other programs."""
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Collection, Iterator
@@ -15,9 +16,11 @@ from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import SetsKeys
 from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes
 from pipeline_assets.corpus.tokens.losses import read_losses
-from pipeline_assets.spine.artifact import Artifact, require_manifest
-from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import Artifact, check_record_path, require_manifest
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -68,7 +71,12 @@ def export(
     target = _target(store, to, out, options)
     if out.exists() and not target.matches_recipe(root):
         raise UsageError("folder already exists", out, "choose another folder, or remove this one")
-    build_targets([target], run, lines=_lines)
+    try:
+        build_targets([target], run, lines=_lines)
+    finally:  # a folder for a foreign trainer has nothing next to it
+        with contextlib.suppress(InputError, OSError), locked(out.absolute()) as lock:
+            durable.remove(check_record_path(out))
+            durable.remove(lock.path)
 
 
 def _lines(exported: Artifact) -> Iterator[str]:

@@ -40,13 +40,15 @@ def rebuild(
 
     Example: corpusmill rebuild data/megatron/healing_text_v1/train
     """
+    from pipeline_assets.build.trainer_exports import KINDS
     from pipeline_assets.trust.rebuild import rebuild as build_again
 
     root = terminal.data_root(folder, data)
     terminal.log_to_stderr()
     launcher = remote_launcher_factory(os.environ, salt=uuid.uuid4().hex)
     run = Run.from_settings(root, os.environ, remote_launcher=launcher)
-    rebuilt = build_again(folder, run, SYSTEMS.kinds, upstream, keep)
+    kinds = {**SYSTEMS.kinds, **{kind.name: kind for kind in KINDS.values()}}
+    rebuilt = build_again(folder, run, kinds, upstream, keep)
     terminal.answer(as_json, _rebuild_json(rebuilt), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(rebuilt)))
     return rebuilt.is_identical
 

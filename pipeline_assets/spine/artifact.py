@@ -127,6 +127,10 @@ def require_manifest(folder: Path) -> Manifest:
     manifest = read_manifest(folder)
     if manifest is None:
         raise UsageError("nothing is sealed here (no manifest.json)", folder, "pass the folder of a finished artifact")
+    has_own_files = not manifest.storage or any((folder / file.path).exists() for file in manifest.storage)
+    if not has_own_files and any(path.suffix in (".parquet", ".zst") for path in folder.rglob("*")):
+        what = f"these files are an exported copy of {manifest.kind} {manifest.name}"
+        raise UsageError(what, folder, f"pass the folder that they were exported from, {manifest.digest}")
     return manifest
 
 
