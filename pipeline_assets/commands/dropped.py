@@ -73,7 +73,7 @@ def dropped(
 def _located(
     artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, with_text: bool
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
-    """Yield each row with its place and text; the place is in its source file, if known."""
+    """Yield each row with its place, in its source file if known, and its text."""
     from msgspec.structs import replace
 
     from pipeline_assets.build.rows.source_listing import find_listing, input_for_source

@@ -16,7 +16,7 @@ _EXCERPT_CHARACTERS = 100
 
 
 class FoundRow(NamedTuple):
-    """Row of a source file; a reject or excluded file has no `doc_id`, and the reason as excerpt."""
+    """Row of a source file; a reject has no `doc_id`, and its reason as excerpt."""
 
     doc_id: str
     folder: Path
@@ -48,7 +48,7 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
 
 
 def _files_named(corpus: FileRows, query: str) -> dict[str, str]:
-    """Map the files whose path is or ends with `query` to the pattern that excludes them, or ""."""
+    """Map files whose path ends with `query` to the pattern that excludes them."""
     try:
         listing = corpus.listing(corpus.artifact.folder.name)
     except InputError:  # the listing is missing

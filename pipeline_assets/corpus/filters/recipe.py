@@ -44,7 +44,7 @@ class WindowRecipe(RecipeSection):
 
 
 class _Limits(RecipeSection):
-    """Section whose limits are optional; a recipe must set one, because it has no effect without any."""
+    """Section of optional limits, which has no effect without any."""
 
     OTHER_KEYS: ClassVar[frozenset[str]] = frozenset()  # keys that are no limit
 

@@ -77,7 +77,7 @@ def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
 
 
 def real_folders(folder: Path) -> Set[Path]:
-    """Return the real paths of a folder and of those above it: a link in it to one of them has no end."""
+    """Return the real paths of a folder and those above, where no link in it may lead."""
     real = Path(os.path.realpath(folder))
     return {real, *real.parents}
 
@@ -234,7 +234,7 @@ class SourceFolder(InputFolder):
         return list_files(self.path, self.patterns, self.exclude)
 
     def excluded_files(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of files that `exclude` leaves out, each with the pattern that matches it."""
+        """Yield the name of each file that `exclude` leaves out, with its pattern."""
         for name in _matching_names(self.path, self.patterns) if self.exclude else ():
             yield from ((name, pattern) for pattern in self.exclude if is_excluded(name, [pattern]))
 
