@@ -65,6 +65,18 @@ class SealedPools(RecipeSection):
     splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
+def _check_strata(columns: tuple[str, ...]) -> tuple[str, ...]:
+    for name in columns:
+        if name not in SCHEMA.names:
+            near = difflib.get_close_matches(name, SCHEMA.names, 1)
+            raise ValueError(f"column {name!r} not found" + (f"; did you mean {near[0]}?" if near else ""))
+    return columns
+
+
+Strata = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_check_strata)]
+"""Columns whose combinations of values get equal shares of rows."""
+
+
 class PoolQuota(RecipeSection):
     """Quota of a pool.
 
@@ -75,16 +87,7 @@ class PoolQuota(RecipeSection):
     """
 
     max_rows: int = pydantic.Field(ge=1)
-    stratify: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ()
-
-    @pydantic.field_validator("stratify")
-    @classmethod
-    def _check_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
-        for name in columns:
-            if name not in SCHEMA.names:
-                near = difflib.get_close_matches(name, SCHEMA.names, 1)
-                raise ValueError(f"column {name!r} not found" + (f"; did you mean {near[0]}?" if near else ""))
-        return columns
+    stratify: Strata = ()
 
 
 class PoolsRecipe(RecipeSection):

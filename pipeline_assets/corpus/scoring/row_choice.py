@@ -28,17 +28,17 @@ def selection_ranks(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDA
     return np.frombuffer(bytes(heads), ">u8").astype(np.uint64)
 
 
-def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], domains: NDArray[np.int32]) -> NDArray[np.bool_]:
+def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], strata: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return a mask of the candidates that a rule selects.
 
-    If the rule balances domains, they take turns: each contributes its next row, and a domain without rows left is
-    skipped. The turns end after `max_rows` rows or, without `max_rows`, when the smallest domain has no rows left. So
+    If the rule balances strata, they take turns: each contributes its next row, and a stratum without rows left is
+    skipped. The turns end after `max_rows` rows or, without `max_rows`, when the smallest stratum has no rows left. So
     if `max_rows` grows by one, at most one row is added, and none is removed. `ranks` are the candidates'
-    `selection_ranks`, `domains` the numbers of their domains, both with the shape (candidates,).
+    `selection_ranks`, `strata` the numbers of their strata, both with the shape (candidates,).
     """
     if rule.max_rows is None and not rule.balance:
         return np.ones(len(ranks), bool)
-    groups = domains if rule.balance else np.zeros_like(domains)
+    groups = strata if rule.balance else np.zeros_like(strata)
     sizes = np.bincount(groups)
     present = sizes[sizes > 0]
     rows = rule.max_rows if rule.max_rows is not None else int(present.min(initial=len(ranks))) * len(present)
@@ -59,7 +59,7 @@ def take_turns(ranks: NDArray[np.uint64], groups: NDArray[np.int32], rows: int) 
 def choose_rows(
     candidates: NDArray[np.bool_],
     ranks: NDArray[np.uint64],
-    domains: NDArray[np.int32],
+    strata: NDArray[np.int32],
     rules: Sequence[SubsetRule],
     *,
     disjoint: bool,
@@ -67,13 +67,13 @@ def choose_rows(
     """Return a mask of the rows that the rules select in turn, shape (rows, rules).
 
     `candidates` marks the rows that a rule may select, and `ranks` has their `selection_ranks`; both have the shape
-    (rows, rules). `domains` has the number of each row's domain, shape (rows,). If `disjoint`, a rule cannot select
-    rows that an earlier rule selected.
+    (rows, rules). `strata` has the number of each row's stratum, shape (rows, rules), or (rows,) for all rules. If
+    `disjoint`, a rule cannot select rows that an earlier rule selected.
     """
-    chosen = np.zeros_like(candidates)
+    chosen, by_rule = np.zeros_like(candidates), np.broadcast_to(strata.T, candidates.T.shape)
     for column, rule in enumerate(rules):
         rows = np.flatnonzero(candidates[:, column] & ~(disjoint & chosen.any(axis=1)))
-        chosen[rows, column] = select_candidates(rule, ranks[rows, column], domains[rows])
+        chosen[rows, column] = select_candidates(rule, ranks[rows, column], by_rule[column, rows])
     return chosen
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
-from pipeline_assets.corpus.nemotron.pools_recipe import Condition, parse_condition, raise_if_invalid_name
+from pipeline_assets.corpus.nemotron.pools_recipe import Condition, Strata, parse_condition, raise_if_invalid_name
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import Decimal, RecipeSection
 
@@ -20,15 +20,15 @@ class SubsetRule(RecipeSection):
         percentile: Lowest and highest `percentile_within_split`, both included: numbers from 0 to 100.
         where: Conditions that must all hold, in SQL over the columns of a row; see `parse_condition`.
         max_rows: Maximum number of rows over all splits; None for all.
-        balance: Whether domains (`meta_domain`; no domain counts as one) get equal shares of `max_rows`; shares that
-            a domain cannot fill are distributed to the others. Without `max_rows`, each domain gets as many rows as
-            the smallest one has.
+        balance: Columns, such as `meta_domain` or `meta_solved_bin`, whose combinations of values (no value counts as
+            one) get equal shares of `max_rows`; shares that one cannot fill are distributed to the others. Without
+            `max_rows`, each gets as many rows as the smallest one has. True stands for `meta_domain`.
     """
 
     percentile: Annotated[tuple[Decimal, Decimal], pydantic.Field(strict=False)] = ("0", "100")
     where: Annotated[tuple[Condition, ...], pydantic.Field(strict=False)] = ()
     max_rows: int | None = pydantic.Field(default=None, ge=1)
-    balance: bool = False
+    balance: bool | Strata = False
 
     @pydantic.field_validator("percentile")
     @classmethod
@@ -42,6 +42,11 @@ class SubsetRule(RecipeSection):
     def band(self) -> tuple[float, float]:
         """Lowest and highest percentile, as floats."""
         return float(self.percentile[0]), float(self.percentile[1])
+
+    @property
+    def strata(self) -> tuple[str, ...]:
+        """Columns by which the rule balances; empty if it does not."""
+        return ("meta_domain",) if self.balance is True else self.balance or ()
 
     @property
     def columns(self) -> list[str]:

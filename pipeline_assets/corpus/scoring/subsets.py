@@ -78,7 +78,7 @@ def choose_subsets(
     pools = {file for split in splits for file in split.pool_files.values()}
     settings = limit_workers(staging, settings, [file.stat().st_size for file in pools])
     scored = _ScoredRows(splits, recipe)
-    chosen = choose_rows(scored.candidates, scored.ranks, scored.domains, recipe.ordered, disjoint=recipe.disjoint)
+    chosen = choose_rows(scored.candidates, scored.ranks, scored.strata, recipe.ordered, disjoint=recipe.disjoint)
     files = _write_subsets(staging, scored, chosen, settings)
     loss = TokenLoss(recipe.terminators, recipe.headers)
     tokens = write_token_files(staging, files, tokenizer, loss, settings) if recipe.tokens else []
@@ -105,7 +105,7 @@ class _ScoredRows:
     Attributes:
         nll: Mean NLL, shape (rows,); NaN without a score.
         percentile: Percentile within the split, shape (rows,); NaN without a score.
-        domains: Index of each row's domain among the sorted domain names, shape (rows,).
+        strata: Index of each row's stratum among the sorted strata of a rule, shape (rows, rules).
         tokens, completion_tokens: Numbers of tokens from the pool, shape (rows,); 0 if unknown.
         meets_conditions: Whether a row meets all conditions of a rule, shape (rows, rules).
         candidates: Whether the row is also in the rule's range of percentiles, shape (rows, rules).
@@ -118,29 +118,29 @@ class _ScoredRows:
         self._stops = np.cumsum([pq.read_metadata(split.scores).num_rows for split in splits]).tolist()
         shape = (self._stops[-1] if splits else 0, len(recipe.order))
         self.nll, self.percentile = np.empty(shape[0]), np.empty(shape[0])
-        self.domains = np.empty(shape[0], np.int32)
         self.tokens, self.completion_tokens = np.empty(shape[0], np.int64), np.empty(shape[0], np.int64)
         self.meets_conditions, self.candidates = np.ones(shape, bool), np.empty(shape, bool)
-        self.ranks = np.zeros(shape, np.uint64)
+        self.ranks, self.strata = np.zeros(shape, np.uint64), np.zeros(shape, np.int32)
         self.present_columns = set[str]()
-        domains: dict[str, int] = {}
+        self._numbers: list[dict[tuple[str, ...], int]] = [{} for _ in recipe.order]  # of strata, by first appearance
+        columns = sorted({*recipe.columns, *_COUNTED, *(name for rule in recipe.ordered for name in rule.strata)})
         for split, rows in self.splits():
             first = rows.start
-            columns = sorted({*recipe.columns, *_COUNTED})
             for table in split.rows(["id", "nll_mean", "percentile_within_split"], columns):
-                self._add(_cast_columns(table, columns, split), slice(first, first + len(table)), split.name, domains)
+                self._add(_cast_columns(table, columns, split), slice(first, first + len(table)), split.name)
                 first += len(table)
-        # Number the domains by name instead of by first appearance: argsort of argsort is the rank of each name.
-        self.domains = np.argsort(np.argsort(np.array([*domains], object))).astype(np.int32)[self.domains]
+        for column, numbers in enumerate(self._numbers):
+            if numbers:  # number the strata by name instead of by first appearance
+                order = {name: number for number, name in enumerate(sorted(numbers))}
+                self.strata[:, column] = np.array([order[name] for name in numbers], np.int32)[self.strata[:, column]]
 
     def splits(self) -> Iterator[tuple[ScoredSplit, slice]]:
         for split, first, stop in zip(self._splits, [0, *self._stops], self._stops, strict=False):
             yield split, slice(first, stop)
 
-    def _add(self, table: pa.Table, rows: slice, split: str, domains: dict[str, int]) -> None:
+    def _add(self, table: pa.Table, rows: slice, split: str) -> None:
         self.nll[rows] = to_numpy(fill_null(table["nll_mean"], math.nan))
         self.percentile[rows] = to_numpy(fill_null(table["percentile_within_split"], math.nan))
-        self.domains[rows] = [domains.setdefault(name or "", len(domains)) for name in table["meta_domain"].to_pylist()]
         self.tokens[rows] = to_numpy(fill_null(table["stats_tokens"], 0))
         self.completion_tokens[rows] = to_numpy(fill_null(table["stats_completion_tokens"], 0))
         self.present_columns |= {name for name in self.recipe.columns if table[name].null_count < len(table)}
@@ -155,6 +155,12 @@ class _ScoredRows:
             in_band = (self.percentile[rows] >= low) & (self.percentile[rows] <= high)
             candidates = self.meets_conditions[rows, column] & in_band
             self.candidates[rows, column] = candidates
+            if rule.strata:
+                values = (
+                    ["" if value is None else str(value) for value in table[name].to_pylist()] for name in rule.strata
+                )
+                names, numbers = zip(*values, strict=True), self._numbers[column]
+                self.strata[rows, column] = [numbers.setdefault(name, len(numbers)) for name in names]
             if rule.max_rows is not None or rule.balance:
                 numbers_in_table = np.flatnonzero(candidates)
                 ids = table["id"].take(to_arrow(numbers_in_table)).to_pylist()

@@ -238,6 +238,31 @@ def test_balanced_without_max_rows_each_domain_has_as_many_as_that_with_the_fewe
     assert Counter(row["meta_domain"] for row in rows_in(made, "even")) == {"math": 3, "proof": 3, None: 3}
 
 
+def test_balance_by_columns_gives_each_combination_equal_shares(tmp_path: Path) -> None:
+    strata = [("math", "low")] * 9 + [("math", "high")] * 2 + [("proof", None)] * 5
+    rows = [
+        bare(f"{number}", meta_domain=domain, meta_difficulty_bin=difficulty)
+        for number, (domain, difficulty) in enumerate(strata)
+    ]
+    split = scored(tmp_path, "math/low", rows, [1.0] * 16)
+    columns = ["meta_domain", "meta_difficulty_bin"]
+
+    made = subsets_of(
+        tmp_path, [split], {"some": {"max_rows": 10, "balance": columns}, "even": {"balance": columns}}, disjoint=False
+    )
+
+    found = [
+        Counter((row["meta_domain"], row["meta_difficulty_bin"]) for row in rows_in(made, rule))
+        for rule in ("some", "even")
+    ]
+    assert found == [
+        {("math", "low"): 4, ("math", "high"): 2, ("proof", None): 4},
+        {("math", "low"): 2, ("math", "high"): 2, ("proof", None): 2},
+    ]
+    with pytest.raises(ValueError, match="column 'meta_dificulty_bin' not found; did you mean meta_difficulty_bin"):
+        SubsetRule.model_validate({"balance": ["meta_dificulty_bin"]})
+
+
 def test_another_seed_is_another_choice(tmp_path: Path) -> None:
     split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(40)], [1.0] * 40)
 
