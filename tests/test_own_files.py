@@ -202,12 +202,14 @@ def test_init_leaves_out_dead_links_pipes_and_loops_and_run_reads_the_rest(
     (folder / "dead.txt").symlink_to("gone")
     (folder / "self").symlink_to(".")
     os.mkfifo(folder / "pipe.txt")
+    (folder / os.fsdecode(b"caf\xe9.txt")).write_text("A text in a file without a name in UTF-8.")
 
     made = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
     ran = corpusmill("run", "odd", "--data", tmp_path, "--workers", "0")
 
     reason = "a broken link, a link to a folder above it, or a pipe"
     assert made.stderr.replace(f"{folder}: left out: ", "").splitlines() == [
+        "caf?.txt (a name that is not UTF-8; rename the file)",
         f"2 .txt files: dead.txt, pipe.txt ({reason})",
         f"self ({reason})",
     ]

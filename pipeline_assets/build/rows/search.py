@@ -1,6 +1,7 @@
 """Search for documents by their source file or by a piece of their text."""
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,9 +35,7 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
     pattern = None if any(files) else re.compile(r"\s+".join(map(re.escape, query.split())))
     for corpus, names in zip(corpora, files, strict=True):
         schema, folder = corpus.schema, corpus.artifact.folder
-        for file, excluded in names.items():
-            if excluded:
-                yield FoundRow("", folder, file, f"left out by the pattern {excluded!r} in `exclude`")
+        yield from (FoundRow("", folder, file, reason) for file, reason in names.items() if reason)
         columns = schema.id, schema.file, schema.row, schema.text
         for doc_id, file, row, text in corpus.read(*columns) if pattern or names else ():
             if pattern.search(text) if pattern else file in names:
@@ -48,17 +47,22 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
 
 
 def _files_named(corpus: FileRows, query: str) -> dict[str, str]:
-    """Map files whose path ends with `query` to the pattern that excludes them."""
+    """Map files whose path is or ends with `query` to why they are not read, or to ""."""
     try:
         listing = corpus.listing(corpus.artifact.folder.name)
     except InputError:  # the listing is missing
         return {}
     folder = folder_path(listing.artifact.manifest, listing.root)
     names = {entry["name"]: "" for entry in listing.artifact.manifest.identity.inputs}
-    is_end = re.compile(rf"(^|[/:]){re.escape(query)}$").search
+    path = os.path.abspath(query)
+    is_end = re.compile(rf"(^|[/:]){re.escape(query)}$|^{re.escape(path)}$").search
     if folder is None:  # names of hub files begin with repository and commit
         return {name.partition(":")[2]: "" for name in names if is_end(name)}
     with contextlib.suppress(InputError, OSError):  # the folder is missing, or cannot be read
         source = input_folder(listing.artifact.manifest, listing.root)
-        names |= {} if source is None else dict(source.excluded_files())
-    return {name: pattern for name, pattern in names.items() if is_end(f"{folder}/{name}")}
+        for name, pattern in () if source is None else source.excluded_files():
+            names[name] = f"left out by the pattern {pattern!r} in `exclude`"
+        for file in (Path(os.path.normpath(folder / query)), Path(path)):
+            if file.is_file() and file.is_relative_to(folder):
+                names.setdefault(file.relative_to(folder).as_posix(), "no pattern in `files` matches it")
+    return {name: reason for name, reason in names.items() if is_end(f"{folder}/{name}")}

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.normalize.left_out import (
 from pipeline_assets.corpus.readers.json_values import is_document_file
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local import SAMPLE_ROWS, first_rows
-from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder, utf8_pattern
 from pipeline_assets.corpus.readers.source_formats import FORMATS, WITH_COLUMNS, detect_format
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_host
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -35,6 +35,7 @@ from pipeline_assets.spine.manifest import FILE_NAME
 
 _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
 _PAGES, _ANY = "wiki_*", "**/*"
+_ODD = "a broken link, a link to a folder above it, or a pipe"
 _DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
 _PAIRS = (("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("question", "answer"))
@@ -71,11 +72,11 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
     left_out = LeftOut(list)
-    for entry in (odd := odd_entries(folder.path)):
-        left_out[PurePosixPath(entry).suffix.lower(), "a broken link, a link to a folder above it, or a pipe"].append(
-            entry
-        )
-    folder = replace(folder, exclude=(*folder.exclude, *map(glob.escape, odd)))
+    odd = odd_entries(folder.path)
+    for entry in odd:
+        reason = _ODD if utf8_pattern(entry) == entry else "a name that is not UTF-8; rename the file"
+        left_out[PurePosixPath(entry).suffix.lower(), reason].append(utf8_pattern(entry))
+    folder = replace(folder, exclude=(*folder.exclude, *(utf8_pattern(glob.escape(entry)) for entry in odd)))
     is_whole = folder.patterns == (_ANY,)
     has_files, hidden = visible_and_hidden(folder.path)
     if is_whole and hidden:

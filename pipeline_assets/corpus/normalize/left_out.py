@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
-from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source, real_folders
+from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source, real_folders, utf8_pattern
 from pipeline_assets.corpus.readers.source_formats import detect_format, without_compression
 from pipeline_assets.corpus.readers.whole_files import WHOLE_FILES, extractor_versions, whole_file_rows
 from pipeline_assets.spine.files import file_sha256
@@ -96,9 +96,10 @@ def visible_and_hidden(folder: Path) -> tuple[bool, list[str]]:
 
 
 def odd_entries(folder: Path) -> list[str]:
-    """List broken links, links to a folder above themselves, and pipes or the like."""
+    """List broken links, links to a folder above them, pipes and the like, and names that are not UTF-8."""
     entries = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
     odd = {entry for entry in entries if not (entry.is_file() or entry.is_dir())}
+    odd |= {entry for entry in entries if utf8_pattern(entry.name) != entry.name}
     odd |= {entry for entry in {*entries} - odd if entry.is_symlink() and entry.resolve() in real_folders(entry.parent)}
     return sorted(entry.relative_to(folder).as_posix() for entry in odd)
 

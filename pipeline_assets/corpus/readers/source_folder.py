@@ -151,9 +151,14 @@ def _source_file(root: Path, name: str) -> SourceFile:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
-        fix = "rename the file: manifests name files in UTF-8"
+        fix = f"rename the file, because manifests name files in UTF-8, or list {utf8_pattern(name)!r} in `exclude`"
         raise UsageError("the file name is not UTF-8", ascii(name), fix) from None
     return SourceFile(path, name, path.stat().st_size)
+
+
+def utf8_pattern(name: str) -> str:
+    """Return a pattern for a file name: `?` replaces bytes that are not UTF-8."""
+    return name.encode(errors="replace").decode()
 
 
 def has_files(folder: Path) -> bool:
