@@ -296,6 +296,34 @@ PRINTING = {
 }
 
 
+WRITING = {  # calls on paths that change the disk without a sync
+    "pipeline_assets.build.pins.model_pin": 3,  # links to cached files, made again for each run
+    "pipeline_assets.commands.admin": 2,  # folders of manifests that git tracks
+    "pipeline_assets.commands.corpora": 1,  # a link to the report, next to it
+    "pipeline_assets.corpus.readers.hub_files": 1,  # the file of a lock
+    "pipeline_assets.corpus.scoring.remote_shard": 2,  # a scratch folder of links
+    "pipeline_assets.corpus.scoring.score_shard": 1,  # a scratch folder
+    "pipeline_assets.demo.loopback_files": 1,  # the demo's hub
+    "pipeline_assets.demo.loopback_hub": 1,
+    "pipeline_assets.demo.loopback_writes": 1,
+    "pipeline_assets.spine.durable": 2,  # syncs them
+}
+_CHANGES = {"write_bytes", "write_text", "mkdir", "touch", "rename", "symlink_to", "hardlink_to"}
+
+
+def test_files_are_written_by_durable_alone() -> None:
+    """A plain write in its place would survive every test that has no power loss."""
+    found = Counter(
+        module_name(path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES
+        if ast.unparse(node.func.value) not in ("durable", "formatter")
+    )
+
+    assert found == WRITING
+
+
 def test_only_echo_prints() -> None:
     """Control characters of names and rows reach no terminal: `terminal.echo` makes them visible."""
     calls = (

@@ -1,12 +1,15 @@
 """The app on Modal, as far as it runs without: what its functions let through, and what `modal run` types."""
 
+import contextlib
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
+import modal
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -14,8 +17,10 @@ from refusals import refusal
 
 from modal_jobs import nll_scoring
 from pipeline_assets import cli
+from pipeline_assets.corpus.scoring import remote_shard
 from pipeline_assets.corpus.scoring.local_functions import LOCAL_FUNCTIONS
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.staging import Receipt
 
 PROJECT = Path(__file__).parents[1]
 
@@ -39,6 +44,63 @@ def test_errors_of_the_system_arrive_as_lines_and_no_others_are_taken_for_silenc
     with pytest.raises(RuntimeError, match="KeyError: 'stage'") as found:
         raised(KeyError("stage"))()
     assert not isinstance(found.value, InputError)
+
+
+@dataclass(frozen=True)
+class RecordedVolume:
+    """Volume that records when it is reloaded and committed."""
+
+    name: str
+    events: list[str]
+
+    def reload(self) -> None:
+        self.events.append(f"reload {self.name}")
+
+    def commit(self) -> None:
+        self.events.append(f"commit {self.name}")
+
+
+LOCALLY = pytest.mark.filterwarnings("ignore:The .* function is executing locally")
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Events of a container, in order: its volumes are recorded, and the work is an event."""
+    events: list[str] = []
+    monkeypatch.setattr(modal, "is_local", lambda: False)
+    for name in ("files", "scores"):
+        monkeypatch.setattr(nll_scoring, name, RecordedVolume(name, events))
+    monkeypatch.setattr(remote_shard, "fetch_files", lambda *_: events.append("fetch"))
+    return events
+
+
+@LOCALLY
+def test_a_container_commits_the_files_that_it_fetched(events: list[str]) -> None:
+    assert nll_scoring.fetch.local('{"a": 1}') == '{"a": 1}'
+
+    assert events == ["fetch", "commit files"]
+
+
+@LOCALLY
+@pytest.mark.parametrize("is_fetched", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_container_sees_the_files_of_others_and_commits_its_scores_even_if_interrupted(
+    events: list[str], monkeypatch: pytest.MonkeyPatch, is_fetched: bool, fails: bool
+) -> None:
+    def score(*_: object) -> Receipt:
+        events.append("score")
+        if fails:
+            raise KeyboardInterrupt
+        return Receipt([], {"rows": 3})
+
+    monkeypatch.setattr(remote_shard, "is_fetched", lambda *_: is_fetched)
+    monkeypatch.setattr(remote_shard, "score_remote", score)
+
+    with pytest.raises(KeyboardInterrupt) if fails else contextlib.nullcontext():
+        assert nll_scoring.score.local("{}") == Receipt([], {"rows": 3}).to_bytes().decode()
+
+    seen = ["reload scores"] if is_fetched else ["reload scores", "reload files"]
+    assert events == [*seen, "score", "commit scores"]
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:

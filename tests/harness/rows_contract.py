@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from pipeline_assets.build.rows.follow import follow_source
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.source_row import AnySourceRow
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.trace import trace_row
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 
 _MOST_ROWS = 8
@@ -46,6 +49,9 @@ def hold_contract(store: RowStore, is_text_of: Callable[[str, AnySourceRow], boo
             )
     if row.first_token is not None:
         assert store.row_of_token(row.first_token) == row.number
+    for number in (-1, len(store)):
+        with pytest.raises(UsageError, match=f" {number:,} not found; choose 0 to {len(store) - 1:,}$"):
+            store.row_at(number)
 
 
 def _way_back(store: RowStore, source: AnySourceRow) -> str:

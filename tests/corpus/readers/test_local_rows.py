@@ -215,3 +215,15 @@ def test_no_column_is_taken_that_the_recipe_sets_to_null() -> None:
     made = document({"text": "Text.", "doc_id": "d", "id": "i", "license": "MIT"})
 
     assert (made.doc_id, made.license_tag) == (local_doc_id("notes", "Text."), "cc0-1.0")
+
+
+def test_fields_with_a_value_in_any_row_are_noted() -> None:
+    noted: set[str] = set()
+    columns = LicensedColumns(text="text", id="id", created_at="date", license="terms")
+    rows = RowMap(columns, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source), fields_with_values=noted)
+
+    rows.to_document({"text": "a", "id": "", "date": None}, 0)
+    assert noted == {"text"}
+    rows.to_document({"text": "b", "id": "x", "date": None, "terms": ""}, 1)
+
+    assert noted == {"text", "id"}
