@@ -69,8 +69,10 @@ class DatasetSection(RecipeSection):
         subset: Configuration stored as the subset of the rows; None for the one in the card, or `default` without one.
         domain: Domain of the rows; None to look the dataset up in `DOMAINS`, which has six known datasets.
         reasoning_effort: Reasoning effort of the answers in a split, by split. It is written into system messages.
+        generated_by: Model that generated the conversations, for `corpusmill describe`; None if unknown.
     """
 
+    LATER_KEYS = frozenset({"generated_by"})
     dataset: str
     revision: Annotated[
         str | None, Option("Branch, tag or commit; its commit is stored. Default: main.", default=None)
@@ -83,6 +85,7 @@ class DatasetSection(RecipeSection):
         Domain | None, Option("Domain of a new dataset: math, proof, science, agentic, chat_if.", default=None)
     ] = None
     reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)
+    generated_by: str | None = None
 
     @pydantic.model_validator(mode="after")
     def _check_source(self) -> Self:
@@ -115,9 +118,10 @@ class DatasetSection(RecipeSection):
         return self.domain or known_domain(self.dataset)
 
     def rows_content(self, split: str) -> dict[str, Any]:
-        """Return the subset, domain and reasoning effort of a split's rows."""
+        """Return the subset, domain, effort and known model of a split's rows."""
+        model = {} if self.generated_by is None else {"generated_by": self.generated_by}
         effort = self.reasoning_effort.get(split)
-        return {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}
+        return {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort} | model
 
     def effort_warning(self, default_effort: Effort | None) -> str | None:
         """Return a warning about splits whose reasoning effort may be wrong, or None.

@@ -68,8 +68,10 @@ class LicensedColumns(RecipeSection):
 
 
 class SourceLabels(RecipeSection):
-    """Source name, domain and default licence of the documents of a local source."""
+    """Source name, domain, default licence and generating model of a local source."""
 
+    LATER_KEYS = frozenset({"generated_by"})
     source: str
     domain: Annotated[str, Option("Domain label of the documents.")] = "unknown"
     license_tag: Annotated[str, Option("Licence of rows that do not state one.", "license")] = "unknown"
+    generated_by: str | None = None

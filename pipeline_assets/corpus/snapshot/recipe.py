@@ -59,9 +59,11 @@ class HubRows(RecipeSection):
         files: Patterns of paths in the dataset, in fnmatch syntax.
         rules: Comparisons that a row must pass, such as `int_score >= 3`.
         language: Required value of the column `language` if that column exists; None keeps every language.
+        generated_by: Model that generated the texts, for `corpusmill describe`; None if people wrote them, or unknown.
         max_reject_fraction: Share of rejected rows above which the build stops.
     """
 
+    LATER_KEYS = frozenset({"generated_by"})
     dataset: Annotated[str, text_rule(re.compile(r"[\w.-]+/[\w.-]+").fullmatch, _DATASET_RULE)]
     config: Annotated[
         str, Option("Config. Default: fineweb-2 eng_Latn, others default.", "config-name", None, ("--subset",))
@@ -80,6 +82,7 @@ class HubRows(RecipeSection):
     )
     rules: Annotated[ColumnRules, Option("Condition on rows, such as 'int_score >= 3'; repeatable.", "rule")] = ()
     language: str | None = None
+    generated_by: str | None = None
     amount: Amount
     seed: Annotated[str, Option("Random seed for drawing the sample.")] = "0"
     max_reject_fraction: MaxRejectShare = "0.001"
