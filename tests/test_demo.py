@@ -6,9 +6,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from command_results import Corpusmill, Typed
+from description_checks import check_standards, describe_artifact
 
+from pipeline_assets.corpus.markdown import escape
+from pipeline_assets.corpus.publishing.forms import form_lines
 from pipeline_assets.instance import open_instance
 from pipeline_assets.sealed_sensor import report_sealed
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.slow
@@ -59,11 +63,38 @@ def test_it_fits_a_screen_and_ends_with_what_to_do_next(demo: tuple[Path, Typed]
     )
 
 
-@pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron", "stage2", "parallel_text"])
+@pytest.fixture(scope="module", params=["healing", "stage_a", "nemotron", "stage2", "parallel_text"])
+def system_demo(
+    corpusmill: Corpusmill,
+    tmp_path_factory: pytest.TempPathFactory,
+    demo: tuple[Path, Typed],
+    request: pytest.FixtureRequest,
+) -> tuple[str, Path, Typed]:
+    """System, data root with its demo, and result of the command. Tests only read it."""
+    root = tmp_path_factory.mktemp("system") / "a b"
+    if request.param == "stage_a":
+        return request.param, *demo
+    return request.param, root, corpusmill("demo", "--data", root, "--only", request.param)
+
+
+def test_each_kind_of_artifact_has_a_valid_description_in_every_form(system_demo: tuple[str, Path, Typed]) -> None:
+    _, root, _ = system_demo
+    first = {manifest.kind: folder for folder, manifest in reversed(Lineage(root).sealed.items())}
+
+    assert len(first) >= 3
+    for kind, folder in first.items():
+        description = describe_artifact(folder, root)
+        check_standards(description)
+        for form in ("eu-summary", "ab2013"):
+            lines = list(form_lines(form, description))
+            assert f"| {escape(kind)} " in "".join(lines) or form == "ab2013"
+            assert all(line.count(" | ") == 2 for line in lines if line.startswith("| "))
+
+
 def test_the_next_steps_of_each_system_work_when_pasted(
-    corpusmill: Corpusmill, tmp_path: Path, demo: tuple[Path, Typed], system: str
+    corpusmill: Corpusmill, system_demo: tuple[str, Path, Typed]
 ) -> None:
-    result = demo[1] if system == "stage_a" else corpusmill("demo", "--data", tmp_path / "a b", "--only", system)
+    system, _, result = system_demo
 
     lines = result.stdout.splitlines()
     steps = [shlex.split(line) for line in lines[lines.index("  next steps:") + 1 : -1]]

@@ -101,6 +101,7 @@ COMMANDS = {
         "pull": "Copy an artifact from an object store; pull again to resume.",
         "nemotron publish": "Publish a sealed folder as a hub dataset; needs HF_TOKEN.",
     },
+    "commands.describe": {"describe": "Describe a dataset in the form of a standard or a law."},
     "commands.export": {"export": "Write documents or rows for a trainer or as Parquet, with a card."},
 }
 """Names of commands and the first sentence of their help, by module."""

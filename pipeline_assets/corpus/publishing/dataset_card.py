@@ -300,18 +300,18 @@ def _ledger_lines(manifests: Sequence[Manifest]) -> list[str]:
             )
             step = [code(manifest.kind), code(manifest.name.partition("/")[2] or manifest.name)]
             rows.append([*step, ledger.rows_in, ledger.out, removed or "none"])
-        settings = _without_nulls(manifest.identity.recipe.get("filters"))
+        settings = without_nulls(manifest.identity.recipe.get("filters"))
         if settings:
             filters.append(f"- {code(manifest.name)}: {code(json.dumps(settings, ensure_ascii=False))}")
     lines = markdown_table(["step", "artifact", "rows read", "rows kept", "rows removed or merged, by reason"], rows)
     return [*lines, "", "Filters and their thresholds:", "", *filters] if filters else lines
 
 
-def _without_nulls(settings: Any) -> Any:
+def without_nulls(settings: Any) -> Any:
     """Remove keys without a value and empty sections from settings."""
     if not isinstance(settings, dict):
         return settings
-    cleaned = {name: _without_nulls(value) for name, value in settings.items()}
+    cleaned = {name: without_nulls(value) for name, value in settings.items()}
     return {name: value for name, value in cleaned.items() if value not in (None, [], {})}
 
 

@@ -1,0 +1,82 @@
+"""Facts for a description that only text rows state: licences and domains."""
+
+import contextlib
+import functools
+import math
+import sqlite3
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from publicsuffixlist import PublicSuffixList
+
+from pipeline_assets.build.rows.row_stores import RowStores
+from pipeline_assets.build.rows.table_shard import TableShard
+from pipeline_assets.build.target import Kinds
+from pipeline_assets.corpus.licences import tag_or_unknown
+from pipeline_assets.corpus.publishing.description import Fact, licence_fact, text_steps
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import Chain, Lineage
+
+_suffixes = functools.cache(PublicSuffixList)  # reads its list of 300 kB
+_LICENCES = ("license_tag", "meta_license")
+# Totals of rows and bytes of text by value of a property, on disk, since a corpus may have millions of domains.
+_TABLE = "CREATE TABLE totals (property, value, rows, bytes, PRIMARY KEY (property, value)) WITHOUT ROWID"
+_ADD = """INSERT INTO totals VALUES (?, ?, 1, ?)
+ON CONFLICT DO UPDATE SET rows = rows + 1, bytes = bytes + excluded.bytes"""
+_LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDER BY bytes DESC, value LIMIT ?"
+
+
+def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iterable[Fact]]:
+    """Count the text rows of an artifact, or the nearest ones upstream."""
+    stores, shards = RowStores(kinds, chain.lineage or Lineage(chain.artifacts[0].folder)), list[TableShard]()
+    totals, nearest = sqlite3.connect(""), list[Artifact]()
+    for artifact in text_steps(chain):
+        with contextlib.suppress(UsageError):  # its rows are tokens or pairs
+            store = stores.for_artifact(artifact)
+            if store is not None and (not nearest or artifact.manifest.kind == nearest[0].manifest.kind):
+                shards += store.table_shards()
+                nearest.append(artifact)
+    source = chain.artifacts[0].manifest.identity.recipe.get("source")
+    totals.execute(_TABLE)
+    for rows in (rows for shard in shards for rows in shard.tables()):
+        chosen = rows if source is None else rows.filter(pc.equal(rows["source"], source))
+        totals.executemany(_ADD, _row_values(chosen))
+    origin = "; ".join(f"{artifact.manifest.kind} {artifact.manifest.name}: rows" for artifact in nearest)
+    licences = totals.execute(_LARGEST, ("licence", -1))
+    return {
+        "licences": [licence_fact(tag, f"{rows:,} rows", origin) for tag, rows, _ in licences],
+        "domains": _domain_facts(totals, f"{origin}, meta.url", domain_share) if origin else [],
+    }
+
+
+def _domain_facts(totals: sqlite3.Connection, origin: str, share: float) -> Iterator[Fact]:
+    [(count,)] = totals.execute("SELECT count(*) FROM totals WHERE property = 'domain'")
+    limit = math.ceil(count * share)
+    rule = f"registrable domains by publicsuffixlist {version('publicsuffixlist')}, the largest first"
+    yield Fact(f"{limit:,} of {count:,} domains", origin, rule)
+    for domain, rows, size in totals.execute(_LARGEST, ("domain", limit)):
+        yield Fact(domain, origin, f"{size:,} bytes of text in {rows:,} documents")
+
+
+def _row_values(rows: pa.Table) -> Iterator[tuple[str, str, int]]:
+    """Yield (property, value, bytes of text) for licences and domains."""
+    sizes = pc.binary_length(rows["text"]).to_pylist()
+    for licence in (name for name in _LICENCES if name in rows.schema.names):
+        tags = map(tag_or_unknown, rows[licence].to_pylist())
+        yield from (("licence", tag, size) for tag, size in zip(tags, sizes, strict=True))
+    if "meta" in rows.schema.names:  # rows are Documents
+        domains = map(url_domain, pc.struct_field(rows["meta"], "url").to_pylist())
+        yield from (("domain", domain, size) for domain, size in zip(domains, sizes, strict=True) if domain)
+
+
+def url_domain(url: str) -> str | None:
+    """Return the registrable domain of a URL, or its host; None without host."""
+    with contextlib.suppress(ValueError):  # such as an unclosed bracket
+        host = urlsplit(url if "//" in url else f"//{url}").hostname or ""
+        is_address = host.replace(".", "").isdigit()
+        return (None if is_address else _suffixes().privatesuffix(host.strip("."))) or host or None
+    return None

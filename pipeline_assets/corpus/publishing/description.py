@@ -1,0 +1,178 @@
+"""Description of an artifact: facts, each with the manifest field that states it."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline_assets.corpus.licences import licence_table, tag_or_unknown
+from pipeline_assets.corpus.publishing.dataset_card import without_nulls
+from pipeline_assets.spine.artifact import Artifact, member_digests, require_manifest
+from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.lineage import Chain
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile, total_count
+from pipeline_assets.spine.recipe_yaml import section_at
+
+NOT_ANSWERED = "not answered"
+HUB = "https://huggingface.co/datasets"
+_SOURCES, _NO_TEXT = {"raw", "fineweb_edu_snapshot"}, {"tokenizer", "evaluation", "model"}  # second words of kinds
+_SIZES = ("documents", "pairs", "rows", "tokens", "text_bytes")
+_TOKEN_RANGES = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
+_SELECTION = ("config", "split", "files", "rules", "language", "amount", "seed")
+_SETTINGS = (
+    ("languages", "recipe", "language"),
+    ("languages", "recipe", "filters", "language", "keep"),
+    ("languages", "recipe", "sample", "languages", "src"),
+    ("languages", "recipe", "sample", "languages", "tgt"),
+    ("generated", "recipe", "generated_by"),
+    ("periods", "decisions", "dumps"),
+    ("dump_dates", "recipe", "dump_date"),
+    ("opt_outs", "recipe", "filters", "blocklist"),
+    ("masking", "recipe", "filters", "masking"),
+    ("processing", "recipe", "filters"),
+)
+"""Properties that a setting states, each with the setting's path in the identity."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Value of a property, with the manifest field, column or answer that states it."""
+
+    value: str
+    origin: str
+    detail: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Description:
+    """Files of an artifact, facts about it by property, and its publisher's answers."""
+
+    manifest: Manifest
+    files: Sequence[StoredFile]
+    facts: Mapping[str, Iterable[Fact]]
+    answers: Mapping[str, str] = field(default_factory=dict)
+
+    def get(self, name: str) -> list[Fact]:
+        """Return the answer to a question, else the facts of that name, else NOT_ANSWERED."""
+        origin = f"answers: {name}"
+        stated = [Fact(self.answers[name], origin)] if name in self.answers else list(self.facts.get(name, ()))
+        return stated or [Fact(NOT_ANSWERED, origin)]
+
+
+def stored_files(folder: Path) -> Iterator[StoredFile]:
+    """Yield the manifest and stored files of an artifact and its members."""
+    for name in ("", *(f"{member}/" for member in member_digests(require_manifest(folder)))):
+        path = folder / name / FILE_NAME
+        yield StoredFile(name + FILE_NAME, path.stat().st_size, file_sha256(path))
+        for file in require_manifest(path.parent).storage:
+            yield StoredFile(name + file.path, file.bytes, file.sha256)
+
+
+def licence_fact(licence: str | None, detail: str, origin: str) -> Fact:
+    """Return a fact about a licence: its SPDX identifier, or a reference to its tag."""
+    entry = licence_table()[tag_or_unknown(licence)]
+    return Fact(entry.spdx or f"LicenseRef-{entry.tag}", origin, detail, entry.url or "")
+
+
+def dataset_fact(name: str, revision: str | None, origin: str, detail: str = "") -> Fact:
+    """Return a fact about a dataset at a commit of the hub, or in a folder."""
+    if revision is None:
+        return Fact(f"folder {name}", origin, detail)
+    return Fact(f"{name}@{revision}", origin, detail, f"{HUB}/{name}/tree/{revision}")
+
+
+def text_steps(chain: Chain) -> Iterator[Artifact]:
+    """Yield the artifact of a chain and those whose text it contains, breadth first."""
+    by_digest = {artifact.manifest.digest: artifact for artifact in chain.artifacts}
+    waiting = [*by_digest][:1]
+    while waiting:
+        artifact = by_digest.pop(waiting.pop(0), None)
+        if artifact is not None:
+            yield artifact
+            upstream = artifact.manifest.identity.upstream
+            waiting += [entry["digest"] for entry in upstream if entry["name"].split("/")[1] not in _NO_TEXT]
+
+
+def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
+    """Collect the facts that the manifests of an artifact and of its inputs state."""
+    steps = [artifact.manifest for artifact in text_steps(chain)]
+    manifest, counts = steps[0], steps[0].identity.counts
+    only = manifest.identity.recipe.get("source")  # of an artifact with the rows of one source
+    sources = [step for step in steps if step.kind.rpartition("/")[2] in _SOURCES]
+    sources = [step for step in sources if only in (None, step.identity.recipe.get("source", only))]
+    sizes = {name: total for name in _SIZES if (total := total_count(counts.get(name))) is not None}
+    size = ", ".join(f"{total:,} {name.replace('_', ' ')}" for name, total in sizes.items())
+    title, size_origin = f"{manifest.kind} {manifest.name}", "identity.counts"
+    known = {artifact.manifest.digest for artifact in chain.artifacts}
+    missing = [(step, entry) for step in steps for entry in step.identity.upstream if entry["digest"] not in known]
+    lost = [
+        _fact(step, "identity.inputs", f"missing input {entry['name']}", entry["digest"]) for step, entry in missing
+    ]
+    facts = {
+        "name": [Fact(title, "kind, name")],
+        "digest": [Fact(manifest.digest, "digest")],
+        "modality": [Fact("text", "kind")],
+        "size": [Fact(size, size_origin)] if size else [],
+        "summary": [Fact(f"{title}, built by corpusmill: {size or 'size not counted'}", f"kind, name, {size_origin}")],
+        "date_published": _build_times([manifest]),
+        "acquired": _build_times(sources)[-1:],
+        "sources": [_source_fact(step) for step in sources] + lost,
+        "licences": _licences(manifest, [] if lost else sources),
+        "processing": [fact for step in reversed(steps) for fact in _ledger(step)],
+    }
+    if "tokens" in sizes:
+        fitting = (text for limit, text in _TOKEN_RANGES if sizes["tokens"] < limit)
+        facts["size_range"] = [Fact(next(fitting, "more than 10 trillion tokens"), "identity.counts.tokens")]
+    for step, (name, *keys) in ((step, setting) for setting in _SETTINGS for step in steps):
+        value = without_nulls(section_at(vars(step.identity), *keys[:-1]).get(keys[-1]))
+        for item in [] if not value else list(value) if isinstance(value, list) or name == "periods" else [value]:
+            text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+            facts.setdefault(name, []).append(_fact(step, f"identity.{'.'.join(keys)}", text))
+    # Steps may state the same.
+    return {name: [*{(fact.value, fact.detail): fact for fact in found}.values()] for name, found in facts.items()}
+
+
+def _fact(manifest: Manifest, path: str, value: str, detail: str = "") -> Fact:
+    return Fact(value, f"{manifest.kind} {manifest.name}: {path}", detail)
+
+
+def _build_times(manifests: Iterable[Manifest]) -> list[Fact]:
+    path = "provenance.started_at_utc"
+    times = [(str(manifest.provenance.get("started_at_utc", "")), manifest) for manifest in manifests]
+    return [_fact(manifest, path, time) for time, manifest in sorted(times, key=lambda item: item[0]) if time]
+
+
+def _source_fact(manifest: Manifest) -> Fact:
+    """Return a source with the size of its files and the selection of rows."""
+    recipe, sizes = manifest.identity.recipe, [entry["bytes"] for entry in manifest.identity.inputs]
+    selection = without_nulls({key: recipe[key] for key in _SELECTION if key in recipe})
+    detail = f"files: {len(sizes):,}, bytes: {sum(sizes):,}, selection: {json.dumps(selection, ensure_ascii=False)}"
+    name, origin = recipe.get("dataset") or manifest.name.rpartition("/")[2], f"{manifest.kind} {manifest.name}"
+    return dataset_fact(name, recipe.get("revision"), f"{origin}: identity.inputs, identity.recipe", detail)
+
+
+def _licences(manifest: Manifest, sources: Sequence[Manifest]) -> list[Fact]:
+    """Return the licences that an artifact counts, or that recipes of sources fix.
+
+    The list is empty if the rows of a source state their own licences.
+    """
+    counts, tokens = manifest.identity.counts, Counter[str]()
+    for part in (counts, *counts.get("by_source", {}).values()):
+        tokens.update(part.get("license_tokens", {}))
+    if tokens:
+        origin = f"{manifest.kind} {manifest.name}: identity.counts, license_tokens"
+        return [licence_fact(tag, f"{count:,} tokens", origin) for tag, count in sorted(tokens.items())]
+    recipes = [(f"{step.kind} {step.name}: identity.recipe.license_tag", step.identity.recipe) for step in sources]
+    if any(not recipe.get("license_tag") or section_at(recipe, "columns").get("license") for _, recipe in recipes):
+        return []
+    return [licence_fact(recipe["license_tag"], "", origin) for origin, recipe in recipes]
+
+
+def _ledger(manifest: Manifest) -> Iterator[Fact]:
+    if "ledger" in manifest.identity.counts:
+        ledger = manifest.identity.ledger
+        reasons = ", ".join(f"{reason or fate} {count:,}" for fate, reason, count in ledger.other_outcomes() if count)
+        kept = f"{ledger.out:,} of {ledger.rows_in:,} rows kept by {manifest.identity.stage}"
+        yield _fact(manifest, "identity.counts.ledger", kept, reasons)

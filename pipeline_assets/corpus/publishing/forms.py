@@ -1,0 +1,83 @@
+"""Forms that describe datasets, as JSON of standards or as Markdown for laws.
+
+The shipped `manifests/forms` has a template for each standard, and in `disclosures.yaml` the items of laws, and the
+questions that no manifest answers.
+"""
+
+import difflib
+import functools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.corpus.markdown import code, escape
+from pipeline_assets.corpus.publishing.description import NOT_ANSWERED, Description, Fact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.spine.shipped import shipped_path
+
+_CHARACTERS = 2000  # of a text in a table
+_ANSWER_RULES = {
+    "date_published": (r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date YYYY-MM-DD"),
+    "small_provider": ("yes|no", "yes or no"),
+}
+
+
+@functools.cache
+def disclosures() -> Any:
+    """Return the shipped `questions` by key and `forms` by name."""
+    return read_yaml(shipped_path("manifests/forms/disclosures.yaml"), "file of forms")
+
+
+def read_answers(path: Path) -> dict[str, str]:
+    """Read a file of answers; raise UsageError for an unknown key or a wrong value."""
+    questions, answers = disclosures()["questions"], dict[str, str]()
+    for key, value in read_yaml(path, "file of answers").items():
+        if key not in questions:
+            near = difflib.get_close_matches(str(key), questions, n=1)
+            fix = f"did you mean `{near[0]}`?" if near else "`--as answers` prints all questions"
+            raise UsageError(f"no question has the key `{key}`", path, fix)
+        text = ("no", "yes")[value] if isinstance(value, bool) else "" if value is None else str(value).strip()
+        pattern, rule = _ANSWER_RULES.get(key, (r"[\s\S]*", "text"))
+        if isinstance(value, dict | list) or not re.fullmatch(f"({pattern})?", text):
+            raise UsageError(f"`{key}` must be {rule}, got {text[:80]!r}", path, "correct that line")
+        answers |= {key: text} if text else {}
+    return answers
+
+
+def standard_json(form: str, description: Description) -> str:
+    """Return the JSON of a standard; UsageError if SPDX lacks a date."""
+    import jinja2
+
+    if form == "spdx" and description.get("date_published")[0].value == NOT_ANSWERED:
+        raise UsageError("SPDX requires a date, which the manifest lacks", "--answers", "answer `date_published`")
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["json"] = functools.partial(json.dumps, ensure_ascii=False)
+    template = environment.from_string(shipped_path(f"manifests/forms/{form}.jinja").read_text("utf-8"))
+    values = {"manifest": description.manifest, "files": description.files, "get": description.get}
+    return json.dumps(json.loads(template.render(values, unknown=NOT_ANSWERED)), indent=1, ensure_ascii=False)
+
+
+def form_lines(form: str, description: Description) -> Iterator[str]:
+    """Yield a form in Markdown; each value has the field or answer that it comes from."""
+    questions, content = disclosures()["questions"], disclosures()["forms"][form]
+    yield f"# {content['title']}"
+    for item in content["items"]:
+        yield from ("", f"## {item['title']}", "", "| value | details | from |", "| --- | --- | --- |")
+        stated = set[str]()
+        for name in item.get("facts", ()):
+            for fact in description.facts.get(name, ()):
+                stated.add(name)
+                yield _row(fact)
+        for key in item.get("ask", ()):
+            if key in description.answers or key not in stated:  # a fact of the same name answers the question
+                answer = description.answers.get(key, NOT_ANSWERED)
+                yield _row(Fact(answer, f"answers: {key}", questions[key]))
+
+
+def _row(fact: Fact) -> str:
+    texts = (text[:_CHARACTERS] for text in (fact.value, fact.detail, fact.origin))
+    value, detail, origin = (code(text) if "{" in text else escape(text) if text else "" for text in texts)
+    return f"| {value}{f' <{fact.link}>' if fact.link else ''} | {detail} | {origin} |"
