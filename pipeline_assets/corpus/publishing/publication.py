@@ -1,6 +1,7 @@
 """Content of the dataset repo that publishes a sealed Nemotron artifact.
 
-The repo has the artifact's files, its manifest without provenance (which names machines and folders), and a new card.
+The repo has the artifact's files, its manifest without provenance (which names machines and folders), a new card, and
+its Croissant metadata.
 Each candidate pool and training subset is a config; other rows are the config `default`. The card repeats the terms
 that readers of the source datasets must agree to.
 """
@@ -9,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.licences import UNKNOWN, tag_or_unknown
@@ -25,6 +27,15 @@ from pipeline_assets.corpus.publishing.dataset_card import (
     group_by_config,
     split_names,
 )
+from pipeline_assets.corpus.publishing.description import (
+    HUB,
+    Description,
+    Fact,
+    chain_facts,
+    dataset_fact,
+    licence_fact,
+)
+from pipeline_assets.corpus.publishing.forms import standard_json
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile
 from pipeline_assets.corpus.readers.hub_configs import CARD, parse_card_metadata, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -32,8 +43,10 @@ from pipeline_assets.corpus.scoring import subsets
 from pipeline_assets.corpus.scoring.subset_tokens import TOKENS
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.lineage import Chain
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile
 
+CROISSANT = "croissant.json"
 _SUBSETS = "nemotron/training_subsets"
 _NOT_PUBLISHED = ("nemotron/raw", "nemotron/published_pools")  # kinds without rows
 _GATE = "extra_gated_"  # prefix of card keys with the terms for readers
@@ -124,12 +137,27 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
         notes=_config_notes(manifest.kind, splits, items),
         script=_VERIFY_SCRIPT.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )
+    sealed = UploadFile.from_bytes(FILE_NAME, manifest.to_bytes())
     added = (
-        UploadFile.from_bytes(FILE_NAME, manifest.to_bytes()),
+        sealed,
+        UploadFile.from_bytes(CROISSANT, _croissant(card, manifest, [sealed, *items.values()]).encode()),
         UploadFile.from_bytes(CARD, sign_card(dataset_card(card)).encode()),
     )
     gate = None if not gates else "manual" if "manual" in gates else "auto"
     return Publication(artifact, items | {item.path: item for item in added}, splits, gate, agreement)
+
+
+def _croissant(card: CardContent, manifest: Manifest, files: Sequence[UploadFile]) -> str:
+    """Return the repo's Croissant metadata, which are equal for equal content."""
+    licences, owner = count_row_licences(card.splits).items(), card.repository.partition("/")[0]
+    facts = chain_facts(Chain(None, [Artifact(Path(), manifest)])) | {
+        "url": [Fact(f"{HUB}/{card.repository}", "name of the repository")],
+        "creator": [Fact(owner, "name of the repository")],
+        "licences": [licence_fact(licence, f"{rows:,} rows", "rows: meta_license") for licence, rows in licences],
+        "sources": [dataset_fact(source.dataset, source.revision, "rows: dataset") for source in card.sources],
+    }
+    stored = [StoredFile(file.path, file.size, file.sha256) for file in files]
+    return standard_json("croissant", Description(manifest, stored, facts)) + "\n"
 
 
 def _check_licences(licences: Mapping[str | None, int], allow_unknown: bool, artifact: Artifact) -> None:

@@ -294,7 +294,7 @@ def test_new_files_go_first_and_what_replaces_or_deletes_files_goes_last(
     sizes = [len(part.uploads) for part in firsts]
     assert sizes == [2] * (len(new) // 2) + [1] * (len(new) % 2) and not any(part.deletions for part in firsts)
     changed = {path for path in after.keys() & before.keys() if after[path] != before[path]}
-    assert {item.path for item in last.uploads} == changed | {"README.md", "manifest.json"}
+    assert {item.path for item in last.uploads} == changed | {"README.md", "croissant.json", "manifest.json"}
     assert set(last.deletions) == before.keys() - after.keys() != set()
 
 
