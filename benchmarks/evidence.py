@@ -61,8 +61,8 @@ MATRICES = {
     ),
     "forged": Matrix(
         "Forged manifests",
-        "a changed value in a manifest, with digests that fit again",
-        "`verify` calls the chain intact",
+        "a changed value in the identity of a manifest, with digests that fit again",
+        "`verify --upstream` calls the artifacts that were built from it intact",
         "python benchmarks/forged.py",
     ),
     "faults": Matrix(
@@ -79,7 +79,7 @@ MATRICES = {
     ),
     "rebuilds": Matrix(
         "Rebuilds",
-        "each artifact of the demo is built again with other run settings",
+        "artifacts of every kind, built again with other run settings",
         "other bytes",
         "python benchmarks/rebuilds.py",
     ),

@@ -40,7 +40,7 @@ def _manifests() -> list[bytes]:
     return [found[kind] for kind in sorted(found) if len(found[kind]) < 20_000]
 
 
-def _refit_manifest(data: bytes) -> bytes:
+def refit_manifest(data: bytes) -> bytes:
     """Make digests and seal of a manifest fit its content again."""
     try:
         value = json.loads(data)
@@ -129,7 +129,7 @@ def _read_pointer(data: bytes, folder: Path) -> None:
 _KEYS = [b'"..', b"/", b"sha256:", b'"schema": ', b'"path": ', b"null", b'"folder": "', b"\\u0000", b"0" * 64]
 
 READERS: Sequence[Reader] = (
-    Reader("manifests", _manifests, _read_manifest, pieces=_KEYS, refit=_refit_manifest, form="json"),
+    Reader("manifests", _manifests, _read_manifest, pieces=_KEYS, refit=refit_manifest, form="json"),
     Reader("call files", _call_receipts, _read_call, pieces=_KEYS, refit=_refit_receipt),
     Reader("answers of Modal", _answers, _read_answer, pieces=_KEYS, refit=_refit_receipt),
     Reader("store pointers", _pointers, _read_pointer, pieces=_KEYS, form="json"),
