@@ -13,7 +13,6 @@ import json
 import logging
 import random
 import sys
-import tarfile
 import tempfile
 import time
 from collections import Counter
@@ -27,13 +26,13 @@ from measure import PROJECT, machine_line
 sys.path.extend(str(PROJECT / "tests" / folder) for folder in ("builders", "harness"))
 
 from fuzz_edits import ODD_VALUES
-from fuzz_sealed import refit_manifest
 from healing_set import verify
+from root_changes import refit_manifest
+from sealed_roots import unpack_latest
 
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import FILE_NAME
 
-ROOTS = PROJECT / "tests" / "golden" / "roots"
 IDENTITY = ("stage", "recipe", "inputs", "tokenizer", "decisions", "counts", "files")
 
 
@@ -82,10 +81,7 @@ def main() -> None:
     print(f"{machine_line()}\n", flush=True)
     counts: dict[str, Counter[str]] = {part: Counter() for part in IDENTITY}
     with tempfile.TemporaryDirectory() as scratch:
-        for packed in sorted(ROOTS.glob("*.tar.xz")):
-            with tarfile.open(packed) as archive:
-                archive.extractall(scratch, filter="data")
-            root = Path(scratch, packed.name.partition(".")[0])
+        for root in sorted(unpack_latest(Path(scratch)).iterdir()):
             manifests = {path: json.loads(path.read_bytes()) for path in sorted(root.rglob(FILE_NAME))}
             for path, manifest in manifests.items():
                 users = [other for other, found in manifests.items() if manifest["digest"] in upstream_digests(found)]

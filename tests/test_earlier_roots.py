@@ -1,67 +1,232 @@
-"""Data roots that an earlier version sealed, one per system: they can still be listed, verified and traced."""
+"""Read data roots that earlier versions sealed: status, verify, trace, diff.
 
-import tarfile
+`sealed_roots` writes the archives, and describes how to add those of a new version.
+"""
+
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from command_results import Corpusmill
+from healing_set import verify
+from sealed_roots import ROOTS, artifact_folders, unpack, write_archives
 
-ROOTS = Path(__file__).with_name("golden") / "roots"
-ARTIFACTS = {"healing": 5, "stage_a": 15, "nemotron": 25, "stage2": 12, "parallel_text": 3}
-TRACES = {
-    "healing": (
-        "megatron/pages_v1/train --token 100",
-        ["source    maker/leaves@6b78669d5c60306215ced997013432636ad93a75:a.parquet#8", "licence   cc0 (recipe)"],
+from pipeline_assets.spine.manifest import FILE_NAME, SCHEMA
+from pipeline_assets.systems.registry import SYSTEMS
+
+LEAVES = "maker/leaves@6b78669d5c60306215ced997013432636ad93a75:a.parquet"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Expected results for one root.
+
+    Attributes:
+        listed: Part of the line of `status` for one artifact, with single blanks.
+        last: Last artifact of a chain, with the number and bytes of the chain's files.
+        trace: Arguments of `trace`, and parts of its lines.
+    """
+
+    artifacts: int
+    listed: str
+    last: tuple[str, int, str]
+    trace: tuple[str, list[str]]
+
+
+EXPECTED = {
+    ("2026-11-25", "healing"): Expected(
+        5,
+        "sealed megatron/pages_v1/train 18 documents 270 tokens 4,728 bytes",
+        ("megatron/pages_v1", 12, "9,437"),
+        ("megatron/pages_v1/train --token 100", [f"source    {LEAVES}#8", "licence   cc0 (recipe)"]),
     ),
-    "stage_a": (
-        "stage_a/mixed/packed/mixed --token 50",
-        ["document  leaf-18", "maker/leaves@6b78669d5c60306215ced997013432636ad93a75:a.parquet#18"],
+    ("2026-11-25", "stage_a"): Expected(
+        15,
+        "sealed stage_a/mixed/report/mixed 42 documents 1,220 tokens 26,719 bytes",
+        ("stage_a/mixed/report/mixed", 45, "44,085"),
+        ("stage_a/mixed/packed/mixed --token 50", ["document  leaf-18", f"{LEAVES}#18"]),
     ),
-    "nemotron": (
-        "nemotron/nemotron_v1/training_subsets --row 0",
-        ["nemotron/high_part01.jsonl#610", "licence   cc-by-4.0 (row: license)", "asked     1 + 2?"],
+    ("2026-11-25", "nemotron"): Expected(
+        25,
+        "sealed nemotron/nemotron_v1/training_subsets 5 documents 772 tokens 99,836 bytes",
+        ("nemotron/nemotron_v1/training_subsets", 62, "318,010"),
+        (
+            "nemotron/nemotron_v1/training_subsets --row 0",
+            ["nemotron/high_part01.jsonl#610", "licence   cc-by-4.0 (row: license)", "asked     1 + 2?"],
+        ),
     ),
-    "stage2": (
-        "stage2/local/shards/first --token 10",
-        ["mixture/first/rows.jsonl#0", "licence   cc0-1.0 (recipe)", "text      The late cana»l«sheltered"],
+    ("2026-11-25", "stage2"): Expected(
+        12,
+        "sealed stage2/local/shards/first 12 documents 2,944 tokens 9,361 bytes",
+        ("stage2/local/continual_segments", 42, "279,945"),
+        (
+            "stage2/local/shards/first --token 10",
+            ["mixture/first/rows.jsonl#0", "licence   cc0-1.0 (recipe)", "text      The late cana»l«sheltered"],
+        ),
     ),
-    "parallel_text": (
-        "parallel_text/pairs/token_cache --row 0",
-        ["pair      03a812032d87add7e6c047aa8f41e4a6", "pairs/validation-0.jsonl#842"],
+    ("2026-11-25", "parallel_text"): Expected(
+        3,
+        "sealed parallel_text/pairs/token_cache 2,280 tokens 277,027 bytes",
+        ("parallel_text/pairs/token_cache", 20, "293,121"),
+        (
+            "parallel_text/pairs/token_cache --row 0",
+            ["pair      03a812032d87add7e6c047aa8f41e4a6", "pairs/validation-0.jsonl#842"],
+        ),
     ),
+    ("2026-11-26", "healing"): Expected(
+        5,
+        "sealed megatron/pages_v1/valid 7 documents 105 tokens 3,786 bytes",
+        ("megatron/pages_v1", 12, "9,437"),
+        ("megatron/pages_v1/train --token 100", [f"source    {LEAVES}#8", "Leaf 8 of the tree, and the wind» that«"]),
+    ),
+    ("2026-11-26", "stage_a"): Expected(
+        15,
+        "sealed stage_a/mixed/report/mixed 42 documents 1,220 tokens 32,620 bytes",
+        ("stage_a/mixed/report/mixed", 45, "50,058"),
+        ("stage_a/mixed/packed/mixed --token 50", ["decontaminated/mixed/shards/leaves-00000.jsonl.zst row 17"]),
+    ),
+    ("2026-11-26", "nemotron"): Expected(
+        24,
+        "sealed nemotron/nemotron_v1/training_subsets 5 documents 772 tokens 99,838 bytes",
+        ("nemotron/nemotron_v1/training_subsets", 63, "336,226"),
+        (
+            "nemotron/nemotron_v1/training_subsets --row 0",
+            ["nemotron/high_part01.jsonl#610", "tokens    144, 24 completion tokens"],
+        ),
+    ),
+    ("2026-11-26", "stage2"): Expected(
+        12,
+        "sealed stage2/local/deduplicated 20 documents 7,113 bytes",
+        ("stage2/local/continual_segments", 42, "39,895"),
+        ("stage2/local/shards/first --token 10", ["sources/first/rows.jsonl#0", "text      The late cana»l«sheltered"]),
+    ),
+    ("2026-11-26", "parallel_text"): Expected(
+        3,
+        "sealed parallel_text/pairs/token_cache 2,254 tokens 36,966 bytes",
+        ("parallel_text/pairs/token_cache", 20, "53,039"),
+        (
+            "parallel_text/pairs/token_cache --row 0",
+            ["pairs/train-0.jsonl#8226", "texts     esuoh aes dniw revir revir 76.⏎river river wind sea house 76."],
+        ),
+    ),
+}
+IDENTICAL = "identical according to their manifests; no file was read (`corpusmill verify` reads them)"
+DIFFERENCES = {
+    ("healing", "megatron/pages_v1/train"): [IDENTICAL],
+    ("stage_a", "stage_a/mixed/filtered/leaves"): [
+        "stage: filter version 2 → filter version 3",
+        "28 documents in both: leaf-0, leaf-1, leaf-2, leaf-3, leaf-4, …",
+        "0 documents in both, with different texts",
+    ],
+    ("nemotron", "nemotron/nemotron_v1/candidate_pools/chats"): [IDENTICAL],
+    ("nemotron", "nemotron/nemotron_v1/training_subsets"): ["completion tokens 102 102", "0 documents only in A"],
+    ("stage2", "stage2/local/raw_corpus/first"): ["domain: unknown → books", "text bytes 5,031 5,031"],
+    ("parallel_text", "parallel_text/pairs/sample"): [
+        "sample.algorithm: l → classic",
+        "stage: parallel_sample version 2 → parallel_sample version 3",
+        "28 documents only in B: 0497c5ad287f22e076be1f2a8dfc4390, 112d2f3dde670f694f645a5717379bac, "
+        "1981ef49cdda84ebfcc703103717b1cc, 24b036bc76911aa66e7fb33ef3f16128, 278e25187c4fc1fe02d5cc5fbb7d8a82, …",
+    ],
 }
 
 
-@pytest.fixture(params=ARTIFACTS)
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    with tarfile.open(ROOTS / f"{request.param}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path / request.param
+@pytest.fixture(scope="module")
+def dates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Extract all archives, by date and system. Tests only read them."""
+    folder = tmp_path_factory.mktemp("dates")
+    for archive in ROOTS.glob("*/*.tar.xz"):
+        unpack(archive, folder / archive.parent.name)
+    return folder
 
 
-def folders_of(root: Path) -> list[Path]:
-    return sorted(manifest.parent for manifest in root.rglob("manifest.json"))
+@pytest.fixture(params=EXPECTED, ids="-".join)
+def root(request: pytest.FixtureRequest, dates: Path) -> Path:
+    return dates.joinpath(*request.param)
 
 
-def test_status_lists_every_artifact_of_an_earlier_version(corpusmill: Corpusmill, root: Path) -> None:
+@pytest.fixture
+def expected(root: Path) -> Expected:
+    return EXPECTED[root.parent.name, root.name]
+
+
+def one_blank(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_every_archive_is_read() -> None:
+    assert {(path.parent.name, path.name.split(".")[0]) for path in ROOTS.glob("*/*.tar.xz")} == set(EXPECTED)
+
+
+def test_status_lists_every_artifact(corpusmill: Corpusmill, root: Path, expected: Expected) -> None:
     result = corpusmill("status", "--data", root)
 
     assert result.stderr == ""
-    assert [folder for folder in folders_of(root) if str(folder.relative_to(root)) not in result.stdout] == []
+    assert [folder for folder in artifact_folders(root) if str(folder.relative_to(root)) not in result.stdout] == []
+    assert [line.partition(" sealed ")[0] for line in one_blank(result.stdout)].count(expected.listed) == 1
 
 
-def test_every_artifact_of_an_earlier_version_is_intact(corpusmill: Corpusmill, root: Path) -> None:
-    assert len(folders_of(root)) == ARTIFACTS[root.name]
-    for folder in folders_of(root):
-        result = corpusmill("verify", folder, "--data", root)
-        assert (result.returncode, result.stdout[:7]) == (0, "intact:"), result.stderr
+def test_every_artifact_is_intact(root: Path, expected: Expected) -> None:
+    results = [verify(folder, root, content=True) for folder in artifact_folders(root)]
+
+    assert [(result.verdict, result.unread_contents) for result in results] == [("intact", 0)] * expected.artifacts
 
 
-def test_a_token_or_row_of_an_earlier_version_is_traced_to_its_source(corpusmill: Corpusmill, root: Path) -> None:
-    place, parts = TRACES[root.name]
+def test_a_chain_is_verified(corpusmill: Corpusmill, root: Path, expected: Expected) -> None:
+    folder, files, size = expected.last
+
+    result = corpusmill("verify", root / folder, "--upstream", "--content")
+
+    assert result.returncode == 0, result.stderr
+    assert f"intact: {files} of {files} files match their manifests, {size} bytes; content hashes" in result.stdout
+
+
+def test_a_token_or_row_is_traced_to_its_source(corpusmill: Corpusmill, root: Path, expected: Expected) -> None:
+    place, parts = expected.trace
 
     result = corpusmill("trace", *f"{root}/{place}".split())
 
     assert result.returncode == 0, result.stderr
-    for part in parts:
-        assert part in result.stdout
+    assert [part for part in parts if part not in result.stdout] == []
+
+
+@pytest.mark.parametrize(("system", "folder"), DIFFERENCES)
+def test_an_artifact_is_compared_with_that_of_an_earlier_version(
+    corpusmill: Corpusmill, dates: Path, system: str, folder: str
+) -> None:
+    earlier, later = (dates / date / system / folder for date in ("2026-11-25", "2026-11-26"))
+
+    result = corpusmill("diff", earlier, later)
+
+    lines = DIFFERENCES[system, folder]
+    assert result.returncode == (lines != [IDENTICAL]), result.stderr
+    assert [line for line in lines if line not in one_blank(result.stdout)] == []
+
+
+def test_every_schema_kind_and_stage_version_that_this_version_writes_is_in_an_archive(dates: Path) -> None:
+    written = {(SCHEMA, kind.name, str(kind.stage)) for kind in SYSTEMS.kinds.values()}
+
+    archived = set()
+    for path in dates.rglob("manifest.json"):
+        manifest = json.loads(path.read_bytes())
+        stage = manifest["identity"]["stage"]
+        archived.add((manifest["schema"], manifest["kind"], f"{stage['name']} version {stage['version']}"))
+    assert sorted(written - archived) == [], "seal these in a new archive: see tests/builders/sealed_roots.py"
+
+
+def test_archives_are_small() -> None:
+    sizes = [sum(path.stat().st_size for path in date.iterdir()) for date in ROOTS.iterdir()]
+
+    assert max(sizes) <= 300_000
+
+
+@pytest.mark.slow
+def test_the_script_seals_an_intact_root(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+
+    write_archives(tmp_path / "archives", ["healing"])
+
+    root = unpack(tmp_path / "archives" / "healing.tar.xz", tmp_path)
+    results = [verify(folder, root, content=True) for folder in artifact_folders(root)]
+    assert [result.verdict for result in results] == ["intact"] * 5
+    assert b'"host": "made"' in (root / "megatron/pages_v1" / FILE_NAME).read_bytes()

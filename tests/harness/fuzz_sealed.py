@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from fuzz_edits import Reader
+from root_changes import refit_manifest
 from word_artifact import build_words
 
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import Manifest, canonical_sha256, is_seal_intact
+from pipeline_assets.spine.manifest import Manifest, is_seal_intact
 from pipeline_assets.spine.staging import RECEIPTS, OutputFile, Receipt, StagingView
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.pull import find_ref, pull_all
@@ -31,30 +32,13 @@ _SPLIT, _REF = "chat/train", "fc-1"
 def _manifests() -> list[bytes]:
     """Read one manifest of each kind from the golden data roots."""
     found: dict[str, bytes] = {}
-    for path in sorted(GOLDEN_ROOTS.glob("*.tar.xz")):
+    for path in sorted(GOLDEN_ROOTS.glob("*/*.tar.xz")):
         with tarfile.open(path) as archive:
             for member in archive:
                 if member.name.endswith("manifest.json") and (file := archive.extractfile(member)) is not None:
                     data = file.read()
                     found.setdefault(json.loads(data)["kind"], data)
     return [found[kind] for kind in sorted(found) if len(found[kind]) < 20_000]
-
-
-def refit_manifest(data: bytes) -> bytes:
-    """Make digests and seal of a manifest fit its content again."""
-    try:
-        value = json.loads(data)
-        value["identity"]["recipe_sha256"] = canonical_sha256(value["identity"]["recipe"])
-        value["digest"] = "sha256:" + canonical_sha256(value["identity"])
-        value.pop("seal", None)
-        text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
-        seal = hashlib.sha256(text).hexdigest()
-        return (
-            json.dumps(value | {"seal": f"sha256:{seal}"}, sort_keys=True, indent=1, ensure_ascii=False).encode()
-            + b"\n"
-        )
-    except Exception:
-        return data
 
 
 def _read_manifest(data: bytes, folder: Path) -> None:
