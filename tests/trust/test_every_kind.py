@@ -8,15 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from crash_cases import open_sources
 from crash_points import steps_of
-from forked_workers import forked_here
 from healing_set import contents_of, verify
+from manifest_page import read_lines, run_verifier
 from object_server import Fault, ObjectServer, serving
+from sealed_roots import build_all, open_recipes
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -34,14 +33,11 @@ Targets = dict[str, list[Target]]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targets]]:
     """The systems of the crash cases, every artifact of them built: targets by their kind."""
     pytest.importorskip("torch", reason="torch is not installed")
-    with open_sources() as sources, forked_here():
-        write_toy_model(sources.model)
+    with open_recipes() as (sources, recipes):
         run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(), sources.offline, publishes=False)
         targets: Targets = {}
-        recipes = (sources.healing, sources.stage_a, sources.nemotron, sources.stage2, sources.parallel_text)
-        for recipe in recipes:
-            for target in recipe.targets():
-                target.kind.build(target, run)
+        for recipe in recipes.values():
+            for target in build_all(recipe, run):
                 targets.setdefault(target.kind.name, []).append(target)
         yield run, targets
 
@@ -72,6 +68,15 @@ def test_it_is_intact_with_all_upstream_and_what_its_files_say(built: tuple[Run,
     for target in targets[kind]:
         found = verify(run.root / target.folder, run.root, content=True)
         assert (found.verdict, found.unread_contents) == ("intact", 0)
+
+
+def test_a_verifier_written_from_the_page_alone_finds_every_kind_intact(built: tuple[Run, Targets]) -> None:
+    run, targets = built
+
+    result = run_verifier(run.root)
+
+    assert result.returncode == 0, result.stdout
+    assert read_lines(result.stdout) == {str(target.folder): [] for kind in targets for target in targets[kind]}
 
 
 @pytest.mark.parametrize("kind", SYSTEMS.kinds)

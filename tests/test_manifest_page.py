@@ -1,0 +1,328 @@
+"""docs/manifest.md is enough to verify a data root without this project.
+
+Programs written from the page alone run on small roots with every kind of artifact, and on damaged copies.
+"""
+
+import ast
+import hashlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from healing_set import verify
+from manifest_page import CONTENT_HASHES, PAGE, VERIFIER, read_lines, run_program, run_verifier
+from root_changes import copy_writable, flip, reseal
+from sealed_roots import artifact_folders, unpack_latest
+
+from pipeline_assets.corpus.formats.parquet import ContentHash
+from pipeline_assets.spine.lineage import AREAS
+from pipeline_assets.spine.manifest import FILE_NAME, canonical_json, canonical_sha256
+from pipeline_assets.systems.registry import SYSTEMS
+
+SPLIT, PACKED = "megatron/pages_v1/train", "stage_a/mixed/packed/mixed"
+SUBSETS, SAMPLE = "nemotron/nemotron_v1/training_subsets", "parallel_text/pairs/sample"
+CACHE, SIGNATURES = "parallel_text/pairs/token_cache", "stage_a/mixed/signatures/mixed"
+# A file of each ending, or of each name without one.
+FILES = {
+    "healing": [f"{SPLIT}/{name}" for name in ("tokens.bin", "tokens.idx", "documents.parquet", "rejects.jsonl.zst")],
+    "stage_a": [
+        *(f"{PACKED}/{name}" for name in ("input_ids.mmap", "index.jsonl.zst", "boundaries.npy", "meta.json")),
+        f"{SIGNATURES}/shingles/notes-00000.sets",
+        f"{SIGNATURES}/shingles/notes-00000.index",
+        "stage_a/mixed/report/mixed/report.html",
+        "stage_a/mixed/report/mixed/ATTRIBUTION",
+    ],
+    "nemotron": [
+        f"{SUBSETS}/tokens/all/loss_mask.npy",
+        "nemotron/nemotron_v1/inventory/chats/high_part01/metadata_coverage.md",
+        "nemotron/nemotron_v1/prompts/chats/high_part01/texts/00000",
+    ],
+    "stage2": ["stage2/local/tokenizer/spm_90_unigram.model", "stage2/local/tokenizer/spm_90_unigram.vocab"],
+    "parallel_text": [f"{SAMPLE}/manifest.jsonl", f"{CACHE}/src.offsets.npy"],
+}
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Extract the roots whose digests are expected below. Tests only read them."""
+    return unpack_latest(tmp_path_factory.mktemp("intact"), "2026-11-26")
+
+
+@pytest.fixture
+def copied(intact: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that copies the root of a system for changes."""
+
+    def copy(system: str) -> Path:
+        return copy_writable(intact / system, tmp_path / system)
+
+    return copy
+
+
+def findings(root: Path) -> dict[str, list[str]]:
+    """Return the verifier's findings by folder, without intact artifacts."""
+    result = run_verifier(root)
+    lines = {folder: found for folder, found in read_lines(result.stdout).items() if found}
+    assert result.returncode == bool(lines)
+    return lines
+
+
+# The page
+
+
+def test_the_programs_are_short_and_need_only_pyarrow() -> None:
+    for program, lines in ((VERIFIER, 70), (CONTENT_HASHES, 30)):
+        tree = ast.parse(program)
+        imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+
+        assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(tree))
+        assert {name.split(".")[0] for name in imported} - sys.stdlib_module_names == {"pyarrow"}
+        assert sum(bool(line.strip()) for line in program.splitlines()) <= lines
+        assert max(map(len, program.splitlines())) <= 120
+
+
+def test_examples_of_the_page_have_the_hashes_that_it_states() -> None:
+    text = PAGE.read_text("utf-8")
+    canonical, digest = re.findall(r"is written as `(.+)`, which has the\s+sha256 `(\w+)`", text)[0]
+    block, size, content = re.findall(r"```\n(.*?)```\s+These are (\d+) bytes with the sha256 `(\w+)`", text, re.S)[0]
+    example = {"b": [1, -20, True, None], "a": 'é\n\u001f/"'}
+
+    assert canonical_json(example).decode() == canonical
+    assert canonical_sha256(example) == hashlib.sha256(canonical.encode()).hexdigest() == digest
+
+    data = bytes.fromhex(" ".join(line[:72] for line in block.splitlines()))
+    schema = pa.schema([pa.field("t", pa.string()), pa.field("n", pa.int32(), nullable=False)])
+    hashed = ContentHash(schema)
+    hashed.update(pa.table([["a", None, "bcd"], pa.array([1, 2, -1], pa.int32())], schema=schema))
+    assert (len(data), hashlib.sha256(data).hexdigest(), hashed.hexdigest()) == (int(size), content, content)
+
+
+def test_areas_labels_and_kinds_of_the_page_are_those_of_the_program() -> None:
+    text, names = PAGE.read_text("utf-8"), dict[str, Any]()
+    exec(VERIFIER[VERIFIER.index("AREAS =") : VERIFIER.index("def ")], names)
+
+    assert names["LABELS"].items() == {(kind.name, name) for kind in SYSTEMS.kinds.values() for name in kind.labels}
+    assert set(names["AREAS"]) == set(AREAS)
+    table = text.partition("## Files of each kind")[2].partition("## The ledger")[0]
+    patterns = [re.escape(name).replace(r"\*", r"\w+") for name in re.findall(r"`([a-z0-9_*]+/[a-z_0-9]+)`", table)]
+    assert [name for name in SYSTEMS.kinds if not any(re.fullmatch(pattern, name) for pattern in patterns)] == []
+
+
+# Intact roots
+
+
+def test_every_registered_kind_is_found_intact(tmp_path: Path) -> None:
+    latest = unpack_latest(tmp_path)
+    kinds = {json.loads((folder / FILE_NAME).read_bytes())["kind"] for folder in artifact_folders(latest)}
+
+    assert set(SYSTEMS.kinds) - kinds == set()
+    for root in latest.iterdir():
+        result = run_verifier(root)
+        assert result.returncode == 0
+        assert read_lines(result.stdout) == {str(folder.relative_to(root)): [] for folder in artifact_folders(root)}
+
+
+def test_it_prints_a_line_for_each_artifact(intact: Path) -> None:
+    assert run_verifier(intact / "healing").stdout.splitlines() == [
+        "intact  corpora/pages/6b78669d5c60306215ced997013432636ad93a75",
+        "intact  selections/pages_v1",
+        "intact  megatron/pages_v1",
+        "intact  megatron/pages_v1/train",
+        "intact  megatron/pages_v1/valid",
+    ]
+
+
+def test_content_hashes_of_parquet_are_those_of_the_manifests(intact: Path) -> None:
+    expected = {
+        str(folder / file["path"]): file["content_sha256"]
+        for folder in artifact_folders(intact)
+        for file in json.loads((folder / FILE_NAME).read_bytes())["identity"]["files"]
+        if file["path"].endswith(".parquet")
+    }
+
+    result = run_program(CONTENT_HASHES, *map(Path, expected))
+
+    assert len(expected) == 35
+    assert dict(reversed(line.split(" ", 1)) for line in result.stdout.splitlines()) == expected
+
+
+def test_the_demo_is_found_intact(demo_root: Path) -> None:
+    assert findings(demo_root) == {}
+
+
+# Damaged copies
+
+
+@pytest.mark.parametrize("system", FILES)
+def test_a_flipped_bit_is_found_in_a_file_of_every_ending(copied: Callable[[str], Path], system: str) -> None:
+    root = copied(system)
+    hashes = {}
+    for name in FILES[system]:
+        before = hashlib.sha256((root / name).read_bytes()).hexdigest()
+        flip(root / name, 8 * ((root / name).stat().st_size // 2))
+        hashes[name] = before, hashlib.sha256((root / name).read_bytes()).hexdigest()
+
+    found = findings(root)
+
+    lines = {f"{folder}/{line.split(': ')[0]}": line for folder, lines in found.items() for line in lines}
+    assert lines.keys() == set(FILES[system])
+    for name, (before, after) in hashes.items():
+        size = (root / name).stat().st_size
+        assert lines[name].partition(": ")[2] == f"[{size}, '{after}'], expected [{size}, '{before}']"
+
+
+def test_every_ending_is_flipped(intact: Path) -> None:
+    def ending(path: str) -> str:
+        return Path(path).suffix or Path(path).name.rstrip("0123456789")
+
+    stored = {
+        ending(file["path"])
+        for folder in artifact_folders(intact)
+        for file in json.loads((folder / FILE_NAME).read_bytes())["storage"]
+    }
+
+    assert stored == {ending(name) for names in FILES.values() for name in names}
+
+
+def test_a_flipped_bit_of_a_manifest_is_found(copied: Callable[[str], Path]) -> None:
+    root = copied("healing")
+    path = root / SPLIT / FILE_NAME
+    path.write_bytes(path.read_bytes().replace(b'"tokens": 270\n', b'"tokens": 271\n'))
+
+    assert findings(root) == {
+        SPLIT: [
+            f"seal: sha256:{unsealed_sha256(path)}, expected {json.loads(path.read_bytes())['seal']}",
+            "digest: sha256:c36270d7bfea34b8e29c56ed76dc06c49ac9dceb1f0b97d4264b8e8eb57e8516, "
+            "expected sha256:e6050d7eab41d02f72a7ba09fa064648726519aac87c4f3439efb89d14fe4246",
+        ]
+    }
+
+
+def unsealed_sha256(path: Path) -> str:
+    lines = path.read_bytes().split(b"\n")
+    return hashlib.sha256(b"\n".join(line for line in lines if not line.startswith(b' "seal"'))).hexdigest()
+
+
+def test_removed_added_and_linked_files_are_found(copied: Callable[[str], Path]) -> None:
+    root = copied("healing")
+    (root / SPLIT / "tokens.idx").unlink()
+    (root / SPLIT / "notes.txt").write_text("mine")
+    (root / SPLIT / ".hidden").write_text("mine")
+    (root / "megatron/pages_v1/valid/tokens.bin").rename(root / "tokens.bin")
+    (root / "megatron/pages_v1/valid/tokens.bin").symlink_to(root / "tokens.bin")
+    (root / "megatron/pages_v1/.train.lock").write_text("of a member")
+
+    assert findings(root) == {
+        SPLIT: [
+            ".hidden: unlisted, expected a listed file",
+            "notes.txt: unlisted, expected a listed file",
+            "tokens.idx: missing, expected a listed file",
+        ],
+        "megatron/pages_v1/valid": [
+            "tokens.bin: missing, expected a listed file",
+            "tokens.bin@: unlisted, expected a listed file",
+        ],
+    }
+
+
+def test_a_removed_manifest_is_found_in_its_folder_and_downstream(copied: Callable[[str], Path]) -> None:
+    root = copied("parallel_text")
+    (root / SAMPLE / FILE_NAME).unlink()
+
+    assert findings(root) == {
+        SAMPLE: ["manifest.json: missing, expected a manifest"],
+        CACHE: [
+            "input parallel_text/sample: missing, expected "
+            "['sha256:e745e5c61590ba33bcb4f6f2fb5867b12c59ede040879008cd64e6ab26ceb491', 'parallel_text/sample']"
+        ],
+    }
+
+
+def test_a_swapped_upstream_and_swapped_members_are_found(copied: Callable[[str], Path]) -> None:
+    filtered = copied("stage_a") / "stage_a/mixed/filtered"
+    shutil.rmtree(filtered / "notes")
+    shutil.copytree(filtered / "leaves", filtered / "notes")
+    members = copied("healing") / "megatron/pages_v1"
+    for source, target in (("train", "x"), ("valid", "train"), ("x", "valid")):
+        (members / source).rename(members / target)
+
+    notes = "['sha256:fdc713318de7540d0826fe1f48df61d107c6295ae6489bfd4bf72e4f87a7d6c0', 'stage_a/filtered']"
+    assert findings(filtered.parents[2]) == {
+        f"stage_a/mixed/{folder}/mixed": [f"input stage_a/filtered/notes: missing, expected {notes}"]
+        for folder in ("deduplicated", "report")
+    }
+    train, valid = (
+        f"['sha256:{digest}', 'healing/megatron_split']"
+        for digest in (
+            "e6050d7eab41d02f72a7ba09fa064648726519aac87c4f3439efb89d14fe4246",
+            "a42895dc677fb918a71472be4801aa1eb7473555436ce2363db9f639d3ba5559",
+        )
+    )
+    assert findings(members.parents[1]) == {
+        "megatron/pages_v1": [
+            f"input healing/megatron_split/train: missing, expected {train}",
+            f"input healing/megatron_split/valid: missing, expected {valid}",
+        ]
+    }
+
+
+def test_edits_with_a_renewed_seal_are_found(copied: Callable[[str], Path]) -> None:
+    root = copied("parallel_text")
+    (root / SAMPLE / "notes.txt").write_bytes(b"mine")
+    entry = {"path": "notes.txt", "bytes": 4, "sha256": hashlib.sha256(b"mine").hexdigest()}
+
+    def edit_sample(manifest: dict[str, Any]) -> None:
+        manifest["storage"].append(entry)
+        manifest["identity"]["note"] = 1
+
+    def edit_cache(manifest: dict[str, Any]) -> None:
+        rows = {file["path"]: file for file in manifest["identity"]["files"]}
+        rows["splits.npy"]["rows"] = 41
+
+    reseal(root / SAMPLE, edit_sample)
+    reseal(root / CACHE, edit_cache)
+
+    found = findings(root)
+
+    keys = "'counts', 'decisions', 'files', 'inputs', {}'recipe', 'recipe_sha256', 'stage', 'tokenizer']"
+    schema = "['corpusmill/manifest/1', "
+    assert found[SAMPLE] == [
+        f"schema: {schema}{keys.format(chr(39) + 'note' + chr(39) + ', ')}, expected {schema}{keys.format('')}",
+        "storage: ['manifest.jsonl', 'notes.txt', 'rejects.jsonl.zst'], "
+        "expected ['manifest.jsonl', 'rejects.jsonl.zst']",
+    ]
+    assert found[CACHE][1:] == ["rows of splits.npy: 40, expected 41"]  # the first line names the changed upstream
+
+
+def test_edited_provenance_with_a_renewed_seal_is_intact(copied: Callable[[str], Path]) -> None:
+    root = copied("stage_a")
+    reseal(root / PACKED, lambda manifest: manifest["provenance"].update(host="another"))
+
+    assert findings(root) == {}
+
+
+def test_an_edited_value_whose_storage_and_seal_are_renewed_has_another_content_hash(
+    copied: Callable[[str], Path],
+) -> None:
+    root = copied("healing")
+    path = root / SPLIT / "documents.parquet"
+    table = pq.ParquetFile(path).read()
+    pq.write_table(table.set_column(0, table.schema[0], pa.array(["other", *table.column(0).to_pylist()[1:]])), path)
+    stored = {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    reseal(
+        root / SPLIT,
+        lambda manifest: [file.update(stored) for file in manifest["storage"] if file["path"] == path.name],
+    )
+
+    [digest, _] = run_program(CONTENT_HASHES, path).stdout.split(" ", 1)
+
+    assert findings(root) == {}
+    sealed = "ac6eb553f6e8888d34a4d5f0fd1e40f22428caacd471d85aeccbca1c5a2882d1"
+    [finding] = verify(root / SPLIT, content=True).findings
+    assert finding.what == f"content hash is {digest}, sealed with {sealed}"
