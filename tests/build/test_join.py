@@ -1,8 +1,12 @@
 """Processes that share a recipe build each artifact once, at the same time."""
 
+import contextlib
 import json
+import logging
 import os
+import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -227,6 +231,30 @@ def test_a_target_that_a_plain_run_builds_is_skipped_until_its_lock_is_free(tmp_
         assert lock_owner(busy) is not None
 
     assert sorted(joiner.end()) == NAMES
+
+
+@pytest.mark.parametrize(("count", "end"), [(1, ")"), (2, "), and 1 more"), (3, "), and 2 more")])
+def test_a_process_that_waits_names_one_artifact_and_counts_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, end: str
+) -> None:
+    parts = Parts(tmp_path)
+    caplog.set_level(logging.INFO, "corpusmill")
+    parts.join()
+    waiting = parts.targets[1 : 1 + count]
+    run = Run(parts.root, RunSettings(0, log_every_s=0.0))
+    for target in waiting:
+        shutil.rmtree(parts.root / target.folder)
+
+    with contextlib.ExitStack() as locks:
+        for target in waiting:
+            locks.enter_context(locked(parts.root / target.folder))
+        joining = threading.Thread(target=lambda: list(join_targets(parts.targets, run)), daemon=True)
+        joining.start()
+        wait_until(lambda: any(line.startswith("waiting: ") for line in caplog.messages))
+    joining.join(PATIENCE_S)
+
+    [first, *_] = [line for line in caplog.messages if line.startswith("waiting: ")]
+    assert first.endswith(end)
 
 
 def test_alone_it_builds_everything_and_a_second_time_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A token cache: each pair as ids of its canonical text, cut once, equal to the byte when it is made again."""
 
 import hashlib
+import io
 import json
 from pathlib import Path
 
@@ -151,6 +152,24 @@ def test_another_model_than_the_recorded_one_is_refused(manifest: Path, cache: P
     )
     (tmp_path / "no.model").write_bytes(b"no model")
     assert "not a SentencePiece model" in refusal(lambda: encode(manifest, tmp_path / "no.model", tmp_path / "x"))
+
+
+def test_a_model_without_an_end_of_a_sequence_is_refused(manifest: Path, tmp_path: Path) -> None:
+    """Else each side would end with -1, the last token of an unsigned array."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["some words of a text", "more of them"]),
+        model_writer=model,
+        vocab_size=20,
+        hard_vocab_limit=False,
+        eos_id=-1,
+        minloglevel=2,
+    )
+    (tmp_path / "endless.model").write_bytes(model.getvalue())
+
+    assert refusal(lambda: encode(manifest, tmp_path / "endless.model", tmp_path / "cache")) == (
+        f"{tmp_path / 'endless.model'}: the model has no piece that ends a sequence; use a model that has </s>"
+    )
 
 
 def test_an_edited_manifest_is_not_encoded(manifest: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from published_splits import IDENTITY, card_of, content_of, licences_of, normali
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.splits import find_splits
-from pipeline_assets.corpus.publishing.dataset_card import Source, collect_splits, dataset_card
+from pipeline_assets.corpus.publishing.dataset_card import Source, collect_splits, dataset_card, split_names
 from pipeline_assets.spine.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "dataset_card.md"
@@ -30,6 +30,19 @@ def test_the_page_is_as_agreed() -> None:
     assert card_of(split_of(), low, agreement=agreement, notes=["A note.", ""], script="pass") == GOLDEN.read_text(
         encoding="utf-8"
     )
+
+
+def test_names_that_a_hub_does_not_allow_are_told_apart_in_the_order_of_their_splits() -> None:
+    splits = [split_of(f"a{mark}b") for mark in "@%+~ -"]
+
+    assert split_names(splits) == {
+        "a b": "a_b",
+        "a%b": "a_b_2",
+        "a+b": "a_b_3",
+        "a-b": "a_b_4",
+        "a@b": "a_b_5",
+        "a~b": "a_b_6",
+    }
 
 
 def test_a_hub_s_client_and_datasets_read_what_the_yaml_says() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.build.rows.export import export
+from pipeline_assets.build.rows.export import To, export
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.text_export import write_txt
 from pipeline_assets.spine import durable
@@ -40,6 +40,18 @@ def test_a_folder_that_is_replaced_during_an_export_leaves_no_copy(
         export(store, "jsonl", target, 3)
 
     assert os.listdir(target.parent) == []
+
+
+@pytest.mark.parametrize(("to", "shard"), [("jsonl", "00000.jsonl.zst"), ("hf", "data/train-00000-of-")])
+def test_a_copy_has_a_card_and_the_manifest_of_its_artifact(root: Path, tmp_path: Path, to: To, shard: str) -> None:
+    folder, out = corpus_of(root), tmp_path / "copy"
+
+    export(open_rows(folder, SYSTEMS.kinds, Lineage(root)), to, out, 3)
+
+    names = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
+    assert {"README.md", "manifest.json"} < set(names)
+    assert any(name.startswith(shard) for name in names)
+    assert (out / "manifest.json").read_bytes() == (folder / "manifest.json").read_bytes()
 
 
 def test_a_file_in_the_place_of_a_folder_is_refused(root: Path, tmp_path: Path) -> None:
