@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,12 @@ from description_checks import check_standards, croissant_warnings, describe_art
 from stage_a_build import build, local_source, recipe_of
 
 from pipeline_assets.build.rows.row_facts import url_domain
-from pipeline_assets.corpus.publishing.description import Description, Fact
+from pipeline_assets.corpus.publishing.description import Description, Fact, chain_facts
 from pipeline_assets.corpus.publishing.forms import disclosures, form_lines, standard_json
-from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import Chain
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.systems.healing import SnapshotRecipe
 
 ANSWERS = {"url": "https://data.example/sites", "creator": "Example Lab", "date_published": "2026-01-02"}
@@ -275,7 +277,7 @@ def test_answers_are_taken_from_the_printed_file_of_questions(
             "`date_published` must be a date YYYY-MM-DD, got '2026-13-01'; correct that line",
         ),
         ("small_provider: perhaps", "`small_provider` must be yes or no, got 'perhaps'; correct that line"),
-        ("- a", "a file of answers must be a mapping, got list; write `key: value` lines"),
+        ("- a", "a questionnaire file must be a mapping, got list; write `key: value` lines"),
     ],
 )
 def test_a_wrong_answer_is_one_line(
@@ -294,6 +296,45 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, folder: Path, tmp_path: P
 
     assert "nothing is sealed here" in refused(corpusmill("describe", tmp_path, "--as", "croissant"))
     assert "not inside a data root" in refused(corpusmill("describe", apart, "--as", "croissant"))
-    assert "file of answers not found" in refused(
+    assert "questionnaire file not found" in refused(
         corpusmill("describe", folder, "--as", "spdx", "--answers", tmp_path / "none.yaml")
     )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "size_range"),
+    [
+        (10**9 - 1, "less than 1 billion tokens"),
+        (10**9, "1 billion to 10 trillion tokens"),
+        (10**13 - 1, "1 billion to 10 trillion tokens"),
+        (10**13, "more than 10 trillion tokens"),
+    ],
+)
+def test_tokens_are_in_a_range_of_the_template(tokens: int, size_range: str) -> None:
+    assert [fact.value for fact in stated_facts(counts={"tokens": tokens})["size_range"]] == [size_range]
+
+
+def test_settings_and_decisions_are_facts_with_their_paths() -> None:
+    blocked = {"domains": {"opted_out": {"path": "lists/opted_out.txt", "sha256": "ab" * 32}}, "urls": {}}
+    recipe = {"filters": {"language": {"keep": ["de", "en"]}, "blocklist": blocked, "masking": {"emails": True}}}
+
+    facts = stated_facts(recipe, {"dumps": {"CC-MAIN-2013-20": {"rows": 1}, "CC-MAIN-2023-50": {"rows": 2}}})
+
+    found = {name: [(fact.value, fact.origin) for fact in facts[name]] for name in ("languages", "opt_outs", "periods")}
+    lists = '{"domains": {"opted_out": {"path": "lists/opted_out.txt", "sha256": "' + "ab" * 32 + '"}}}'
+    assert found == {
+        "languages": [(code, "any/kind a: identity.recipe.filters.language.keep") for code in ("de", "en")],
+        "opt_outs": [(lists, "any/kind a: identity.recipe.filters.blocklist")],
+        "periods": [(name, "any/kind a: identity.decisions.dumps") for name in ("CC-MAIN-2013-20", "CC-MAIN-2023-50")],
+    }
+
+
+def stated_facts(
+    recipe: Mapping[str, object] = {},
+    decisions: Mapping[str, object] = {},
+    counts: Mapping[str, object] = {},
+) -> dict[str, list[Fact]]:
+    """Return the facts that parts of an identity state."""
+    identity = Identity(StageVersion("stage", 1), recipe, [], None, decisions, counts, [])
+    facts = chain_facts(Chain(None, [Artifact(Path(), Manifest("any/kind", "a", identity, [], {}))]))
+    return {name: list(found) for name, found in facts.items()}

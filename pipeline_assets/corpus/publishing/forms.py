@@ -34,7 +34,7 @@ def disclosures() -> Any:
 def read_answers(path: Path) -> dict[str, str]:
     """Read a file of answers; raise UsageError for an unknown key or a wrong value."""
     questions, answers = disclosures()["questions"], dict[str, str]()
-    for key, value in read_yaml(path, "file of answers").items():
+    for key, value in read_yaml(path, "questionnaire file").items():
         if key not in questions:
             near = difflib.get_close_matches(str(key), questions, n=1)
             fix = f"did you mean `{near[0]}`?" if near else "`--as answers` prints all questions"

@@ -13,13 +13,14 @@ from typing import Any
 import httpx2
 import pyarrow.parquet as pq
 import pytest
+from description_checks import croissant_warnings
 from faulty_hub import ALWAYS, Fault, FaultKind
 from forgery import flip
 from hub_pools import AGREEMENT, NAME, Place, card_of, card_yaml, check_whole, open_place, pools, row, rows_of
 from huggingface_hub import CommitOperationAdd, HfApi
 
 from pipeline_assets.corpus.publishing import publish as publishing
-from pipeline_assets.corpus.publishing.publication import Publication, prepare_publication
+from pipeline_assets.corpus.publishing.publication import CROISSANT, Publication, prepare_publication
 from pipeline_assets.corpus.publishing.publish import plan_publication, publish
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -278,6 +279,24 @@ def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(place: Place, fi
         send(first, place)
 
     assert check_whole(place.folder) == "bare" and not (place.folder / stored.path).exists()
+
+
+def test_the_repo_has_valid_croissant_metadata_of_its_files(place: Place, first: Artifact) -> None:
+    publication = made_of(first, place)
+
+    source = publication.files[CROISSANT].source
+    assert isinstance(source, bytes)
+    content = json.loads(source)
+
+    assert croissant_warnings(source.decode()) == {"citeAs", "datePublished", "version"}
+    owner, _, _ = place.repo().name.partition("/")
+    assert content["url"] == f"https://huggingface.co/datasets/{place.repo().name}"
+    assert content["creator"] == {"@type": "sc:Organization", "name": owner}
+    assert {file["contentUrl"]: file["sha256"] for file in content["distribution"]} == {
+        path: file.sha256 for path, file in publication.files.items() if path not in (CROISSANT, "README.md")
+    }
+    assert content["license"] == ["https://creativecommons.org/licenses/by/4.0/"]
+    assert [source["name"].partition("@")[0] for source in content["prov:wasDerivedFrom"]] == ["maker/chats"]
 
 
 def test_new_files_go_first_and_what_replaces_or_deletes_files_goes_last(
