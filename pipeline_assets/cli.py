@@ -50,8 +50,8 @@ class Program(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         parameters = super().get_params(ctx)
         for parameter in parameters:
-            if isinstance(parameter, TyperOption) and parameter.name == "show_completion":
-                parameter.hidden = True  # all commands must fit on a screen, and few print what they can install
+            if isinstance(parameter, TyperOption) and parameter.name in ("install_completion", "show_completion"):
+                parameter.hidden = True  # all commands must fit on a screen; docs/operations.md names these options
         return parameters
 
 

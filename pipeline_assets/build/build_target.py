@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.removals import read_list
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.build_result import BuildFunction, BuildResult
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -60,6 +61,7 @@ def build_target(
             "adopted_shards": adopted,
             **content.provenance,
             **({} if target.intended_use is None else {"made_for": target.intended_use}),
+            **_replaces(try_read_manifest(folder), root),
         }
         identity = _build_identity(target, content, plan["inputs"])
         labels = list(content.labels)
@@ -89,7 +91,7 @@ def seal_manifest(
     sealed = try_read_manifest(root / target.folder)
     if sealed is None or sealed.digest != identity.digest:
         raise_if_occupied(target, root, replace)
-    provenance = {**since.provenance(run_settings), **content.provenance}
+    provenance = {**since.provenance(run_settings), **content.provenance, **_replaces(sealed, root)}
     is_sealed = functools.partial(target.matches_recipe, root)
     return seal_in_place(root / target.folder, target.kind.name, target.name, identity, provenance, is_sealed)
 
@@ -113,6 +115,11 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
         raise InputError(what, root / target.folder, fix)
     fix = f"set another `{target.name_key}` in the recipe, or {_REPLACE_HINT}"
     raise UsageError(f"another version is sealed here: {reason}", root / target.folder, fix)
+
+
+def _replaces(sealed: Manifest | None, root: Path) -> dict[str, str]:
+    """Link a manifest to the one that it replaces, if the root has a removal list."""
+    return {"replaces": sealed.digest} if sealed is not None and read_list(root).entries else {}
 
 
 def _raise_if_upstream_failed(target: Target, root: Path) -> None:

@@ -11,6 +11,7 @@ from pipeline_assets.build.build_target import build_target, seal_manifest
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.target import Build, Kind, Target
+from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, Removals, read_list
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
@@ -25,11 +26,12 @@ from pipeline_assets.spine.verified_reads import verify_reads
 
 @dataclass(frozen=True)
 class Job:
-    """Build of one artifact: its staging directory, target and run."""
+    """Build of one artifact: its staging directory, target, run and removal list."""
 
     staging: StagingDir
     target: Target
     run: Run
+    removals: Removals = NO_REMOVALS
 
     @property
     def recipe(self) -> Mapping[str, Any]:
@@ -69,7 +71,11 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
             if reused is not None:
                 return reused
             kept = _open_kept_work(target, run) if run.keep_work else None
-            result = make(Job(staging, target, replace(labelled, settings=replace(labelled.settings, kept=kept))))
+            removals = read_list(run.root) if run.removals is None else run.removals
+            settings = replace(labelled.settings, kept=kept)
+            result = make(Job(staging, target, replace(labelled, settings=settings), removals))
+            if target.kind.applies_removals and removals.entries:
+                result = replace(result, provenance={**result.provenance, REMOVALS: removals.positions[-1]})
             if kept is not None:
                 kept.write(staging)
             return add_plan(result, target)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.corpus.removals import Removals
 from pipeline_assets.spine.engine import PROCESS_BYTES, Engine, RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
@@ -89,6 +90,7 @@ class Run:
         publishes: Whether publications are uploaded to the hub; False in a rebuild.
         remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
         previous_folder: Finds artifacts of an earlier recipe, which are linked instead of built if they match; or None.
+        removals: Removal list of a build; None for that of the data root.
         keep_work: Whether to keep finished tasks next to each artifact, for reuse by its next version; None keeps
             them only for dated versions of a recipe.
     """
@@ -101,6 +103,7 @@ class Run:
     publishes: bool = True
     remote_launcher: "RemoteLauncherFactory | None" = None
     previous_folder: FolderByRole | None = None
+    removals: Removals | None = None
     keep_work: bool | None = None
 
     @classmethod

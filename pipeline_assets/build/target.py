@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from pipeline_assets.build.removal_state import removal_staleness
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.listing import Forecast, Inputs, Listing, input_figures
+from pipeline_assets.corpus.removals import REMOVALS, read_list
 from pipeline_assets.spine.artifact import (
     Artifact,
     CheckResult,
@@ -109,6 +111,7 @@ class Kind:
         planner: Plans a build from its recipe and its external files.
         pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
         keeps_all: Whether a recipe keeps every document as it is, so that files of the input are linked.
+        applies_removals: Whether its build leaves out the rows on the removal list of the data root.
     """
 
     name: str
@@ -125,6 +128,7 @@ class Kind:
     planner: Planner = Planner()
     pool: str = "cpu"
     keeps_all: Callable[[Mapping[str, Any]], bool] = lambda recipe: False
+    applies_removals: bool = False
 
     @property
     def step(self) -> str:
@@ -226,7 +230,8 @@ class Target:
 
         Finished shards of an interrupted build are reused only if the plan is equal.
         """
-        return self.build_spec() | {"inputs": self.inputs(root)}
+        listed = read_list(root).positions[-1] if self.kind.applies_removals else ""
+        return self.build_spec() | {"inputs": self.inputs(root)} | ({REMOVALS: listed} if listed else {})
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
         """Return why a manifest does not match; None if it does or `is_external` is set."""
@@ -240,6 +245,8 @@ class Target:
             return f"built by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:
             return "the tokenizer changed"
+        if self.kind.applies_removals and (listed := removal_staleness(root, manifest)) is not None:
+            return listed
         external = self.external_inputs
         if external is not None and (changed := external.describe_changes(root, manifest)) is not None:
             return changed

@@ -41,6 +41,7 @@ COMMANDS = {
     "commands.status": {"status": "Show the artifacts in the data root and which ones need work."},
     "commands.doctor": {"doctor": "Examine this machine, data root and settings."},
     "commands.gc": {"gc": "List or remove what no recipe and no artifact needs."},
+    "commands.forget": {"forget": "Put rows on the removal list of a data root, for all later builds."},
     "commands.verify": {"verify": "Verify every file of an artifact against its manifest."},
     "commands.rebuild": {
         "rebuild": "Build an artifact again from its manifest and compare.",

@@ -5,6 +5,7 @@ The folder `.name.kept` next to the artifact `name` has the files of its build t
 digest gets hard links to the files of the finished task, instead of running.
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class KeptWork:
 
     earlier: Path | None = None
     _tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
-    _files: set[str] = field(default_factory=set)
+    _files: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     _earlier_tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,12 +72,21 @@ class KeptWork:
     def add(self, stage: str, name: str, digest: str, receipt: Receipt) -> None:
         """Keep a finished task."""
         self._tasks[stage, name] = KeptTask(stage, name, digest, receipt.to_bytes().decode())
-        self._files.update(file.path for file in receipt.files)
+        self._files[stage, name] = {file.path for file in receipt.files}
+
+    def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
+        """Discard the tasks of some shards, whatever their suffix, and of whole stages."""
+        discarded = {*shards}
+        for stage, name in [*self._tasks]:
+            if stage in stages or name.partition(".")[0] in discarded:
+                del self._tasks[stage, name], self._files[stage, name]
 
     def write(self, staging: StagingView) -> None:
         """List the kept tasks for the seal, and remove work files that belong to none."""
         work = staging.path(f"{WORK}/{KEPT_TASKS}")
-        remove_unnamed(work.parent, {path.removeprefix(f"{WORK}/") for path in self._files}, keep=())
+        remove_unnamed(
+            work.parent, {path.removeprefix(f"{WORK}/") for paths in self._files.values() for path in paths}, keep=()
+        )
         durable.write_durably(work, msgspec.json.encode([*self._tasks.values()]))
 
 

@@ -91,7 +91,7 @@ class HealingRecipe(Recipe):
 
 def _take_snapshot(job: Job) -> BuildResult:
     recipe, hub = SnapshotRecipe.from_rows(job.recipe), job.run.require_hub("a snapshot")
-    return take_snapshot(job.staging, hub, recipe, job.run.settings)
+    return take_snapshot(job.staging, hub, recipe, job.run.settings, job.removals)
 
 
 def _list_snapshot(target: Target, run: Run) -> Listing:
@@ -110,6 +110,7 @@ FINEWEB_EDU_SNAPSHOT = Kind(
     checks=(FILES, LEDGER),
     rows=SnapshotRows,
     planner=Planner(_list_snapshot),
+    applies_removals=True,
 )
 
 

@@ -222,7 +222,7 @@ def _normalise(job: Job) -> BuildResult:
     rules = rows_recipe(recipe, job.target.tokenizer)
     origin = row_origin(pin.manifest.identity, recipe["subset"], recipe["domain"])
     with split_pin.split_files(raw, job.run, job.staging, rules.max_rows) as files:
-        return normalise_split(job.staging, files, origin, rules, job.run.settings)
+        return normalise_split(job.staging, files, origin, rules, job.run.settings, job.removals)
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
@@ -241,11 +241,11 @@ NORMALIZED_SHARDS = Kind(
     formats=frozenset({"parquet"}),
     rows=conversations.ConversationRows,
     planner=Planner(split_pin.list_fetched),
+    applies_removals=True,
     checks=(
         FILES,
         LEDGER,
-        artifact_check(row_checks.texts_parse),
-        artifact_check(row_checks.tokens_round_trip),
+        *map(artifact_check, (row_checks.texts_parse, row_checks.tokens_round_trip)),
         context_check(coverage_within_inventory, is_blocking=False),
     ),
 )

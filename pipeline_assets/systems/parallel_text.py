@@ -146,7 +146,7 @@ def _sample(job: Job) -> BuildResult:
             return next(matching, len(patterns)), file.name
 
         files.sort(key=place)
-        return write_sample(job.staging, files, recipe, source, now, run.settings)
+        return write_sample(job.staging, files, recipe, source, now, run.settings, job.removals)
 
 
 def _list_fetched(target: Target, run: Run) -> Listing:
@@ -178,6 +178,7 @@ SAMPLE = Kind(
     labels=(sampling.MANIFEST_META,),
     planner=Planner(_list_fetched),
     rows=PairRows,
+    applies_removals=True,
     checks=(FILES, LEDGER, artifact_check(no_text_in_two_splits)),
 )
 

@@ -202,6 +202,7 @@ RAW_CORPUS = Kind(
     formats=frozenset({"jsonl"}),
     rows=SourceRows,
     labels=(source_notes.README,),
+    applies_removals=True,
     checks=(
         FILES,
         LEDGER,

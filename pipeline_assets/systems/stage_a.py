@@ -209,7 +209,8 @@ def normalise(job: Job) -> BuildResult:
     else:
         folder = source_pin.open_source(listed, raw.manifest, run)
         converted_rows = convert_files(job.staging, folder, raw.manifest, source, shard_text_bytes, run.settings)
-    return converted.finish_source(job.staging, converted_rows, source.max_reject_fraction, run.settings)
+    limit = source.max_reject_fraction
+    return converted.finish_source(job.staging, converted_rows, limit, run.settings, removals=job.removals)
 
 
 NORMALIZED = Kind(
@@ -222,6 +223,7 @@ NORMALIZED = Kind(
     formats=frozenset({"jsonl"}),
     rows=SourceRows,
     after_build=converted.write_manifest_copy,
+    applies_removals=True,
     checks=(
         FILES,
         LEDGER,

@@ -20,6 +20,7 @@ from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.drive import build_without_checks
 from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Kind, Kinds, Target
+from pipeline_assets.corpus.removals import REMOVALS, read_list
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest, require_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -222,6 +223,7 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     with scratch_folder(run.root, _scratch_name(requested), ticket) as scratch:
         scratch_run = replace(run, root=scratch.folder, replace=True, publishes=False)
         outcomes: list[StepOutcome] = []
+        listed = read_list(run.root)
         for step in plan.steps:
             changed = [outcome.step.target for outcome in outcomes if outcome.verdict in ("different", "not rebuilt")]
             if any(target in step.target.upstream for target in changed):  # the rebuild would differ too
@@ -230,7 +232,8 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
             _remove_if_damaged(scratch.folder / step.target.folder)
             try:
-                artifact = build_without_checks(step.target, scratch_run)
+                removals = listed.part(0, listed.count_at(step.manifest.provenance.get(REMOVALS)))
+                artifact = build_without_checks(step.target, replace(scratch_run, removals=removals))
             except InputError as error:
                 raise plan.explain_missing_input(error) from None
             is_requested = step.sealed_folder is not None and step.sealed_folder.absolute().is_relative_to(

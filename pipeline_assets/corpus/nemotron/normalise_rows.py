@@ -20,6 +20,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, declared_tools
 from pipeline_assets.corpus.readers.columns import Fault, is_nested_within
+from pipeline_assets.corpus.removals import FORGOTTEN, NO_REMOVALS, Removals, RowKeys
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.spine.ledger import Reject, dropped_key, rejected_key
 
@@ -62,14 +63,16 @@ def normalise_rows(
     origin: RowOrigin,
     encoder: HarmonyEncoder,
     are_shallow: bool = False,
+    removals: Removals = NO_REMOVALS,
 ) -> NormalisedRows:
     """Normalise the rows of a block, each independently of the others.
 
     `rows` has pairs: a position in the file, and the row as JSON values, or the fault that makes it unreadable. The
     caller bounds the bytes of a block, because all its texts are in memory together, and one column holds at most 2
     GiB. If it is known that no value is nested deeper than `MAX_NESTING`, `are_shallow` skips the check of the depth.
+    Rows that `removals` has are dropped.
     """
-    drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow)
+    drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow, removals)
     drafts, encoded, refused = _encode(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     batch = _to_batch(drafts, encoded, settings, origin)
@@ -88,7 +91,7 @@ def normalise_rows(
 
 
 def _read_drafts(
-    rows: Sequence[tuple[int, Row | Fault]], settings: RowsRecipe, origin: RowOrigin, are_shallow: bool
+    rows: Sequence[tuple[int, Row | Fault]], settings: RowsRecipe, origin: RowOrigin, are_shallow: bool, drop: Removals
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
     drafts, rejects, dropped = [], [], []
     for number, row in rows:
@@ -98,6 +101,8 @@ def _read_drafts(
         try:
             draft = _read_draft(number, row, settings, origin, are_shallow)
             reason = _drop_reason(draft, settings)
+            if reason is None and drop.contains(RowKeys(draft.id, (draft.text.parsed.utf8.decode(),))):
+                reason = FORGOTTEN, ""
             if reason is None:
                 drafts.append(draft)
             else:

@@ -29,6 +29,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.source_rows import RowShard, SourceRow, read_shard
 from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.corpus.tokens.encode import OracleMismatchError, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, HarmonyEncoder, load_encoder
 from pipeline_assets.spine.ledger import Reject
@@ -51,6 +52,7 @@ def normalise_shard(
     driver: Driver,
     zstd_level: int,
     vocabulary: Path | None = None,
+    removals: Removals = NO_REMOVALS,
 ) -> Receipt:
     """Normalise the rows of a shard of a split.
 
@@ -75,7 +77,7 @@ def normalise_shard(
         IdsWriter(folder.path(ids_name)) as ids,
     ):
         for file, rows, are_shallow in _blocks(shard):
-            block = normalise_rows(rows, settings, replace(origin, file=file), encoder, are_shallow)
+            block = normalise_rows(rows, settings, replace(origin, file=file), encoder, are_shallow, removals)
             rows.clear()
             gc.collect(0)  # the source rows are freed, so few objects are scanned
             counts["spot_checked"] += _spot_check(block, settings, encoder)

@@ -15,6 +15,7 @@ import importlib
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from pipeline_assets.corpus.nemotron.source_rows import empty_sample_error, plan
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.corpus.removals import NO_REMOVALS, Removals, RowKeys
 from pipeline_assets.corpus.tokens.encode import OracleMismatchError, load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
@@ -48,6 +50,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, Stagi
 
 logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
+_BATCH_ROWS = 256  # some rows have megabytes
 
 
 def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
@@ -57,13 +60,18 @@ def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
 
 
 def normalise_split(
-    staging: StagingDir, files: Sequence[SourceFile], origin: RowOrigin, rules: RowsRecipe, settings: RunSettings
+    staging: StagingDir,
+    files: Sequence[SourceFile],
+    origin: RowOrigin,
+    rules: RowsRecipe,
+    settings: RunSettings,
+    removals: Removals = NO_REMOVALS,
 ) -> BuildResult:
     """Build the normalised rows of a split; `origin.file` is ignored.
 
     If gigatoken and tiktoken disagree on a sampled row, tiktoken encodes all rows again.
     """
-    normalise = functools.partial(_normalise, staging, files, origin, rules, settings)
+    normalise = functools.partial(_normalise, staging, files, origin, rules, settings, removals)
     try:
         return normalise("gigatoken")
     except OracleMismatchError as disagreement:
@@ -77,6 +85,7 @@ def _normalise(
     origin: RowOrigin,
     rules: RowsRecipe,
     settings: RunSettings,
+    removals: Removals,
     driver: Driver,
 ) -> BuildResult:
     shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)
@@ -93,6 +102,14 @@ def _normalise(
     warm_up = functools.partial(load_tables, tokenizer, rows, controls=STRUCTURE)
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(f"normalise-{driver}", work, shards, staging, settings, warm_up))
+    listed = [_has_listed_row(staging.path(receipt.files[0].path), removals) for receipt in receipts]
+    if changed := [*itertools.compress(shards, listed)]:  # only these are normalised again
+        again = [replace(shard, name=f"{shard.name}.remaining") for shard in changed]
+        work = functools.partial(work, removals=removals)
+        remaining = iter(list(run_stage(f"normalise-{driver}", work, again, staging, settings, warm_up)))
+        receipts = [next(remaining) if found else receipt for receipt, found in zip(receipts, listed, strict=True)]
+        if settings.kept is not None:
+            settings.kept.discard(shard.name for shard in changed)
     counts = sum_rare_keys(total_counts(receipts))
     _check_counts(staging, receipts, counts, rules, reject_formatter(files))
     outputs = [
@@ -111,6 +128,17 @@ def _normalise(
         decisions=decisions,
         provenance={"tokenizer_driver": driver},
     )
+
+
+def _has_listed_row(path: Path, removals: Removals) -> bool:
+    """Check whether a row of a shard is on the removal list."""
+    if not removals.entries:
+        return False
+    with open_parquet(path) as file:
+        batches = file.iter_batches(_BATCH_ROWS, columns=["id", "text"])
+        return any(
+            removals.contains(RowKeys(row["id"], (row["text"],))) for part in batches for row in part.to_pylist()
+        )
 
 
 def _nested_counts(counts: Mapping[str, int], kind: str) -> dict[str, int]:

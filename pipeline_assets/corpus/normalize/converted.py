@@ -20,10 +20,12 @@ from pipeline_assets.corpus.converted_shards import (
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_sizes import SIZES, outsized_document
 from pipeline_assets.corpus.licences import LicenceTable
+from pipeline_assets.corpus.normalize.forgotten import forget_documents
 from pipeline_assets.corpus.normalize.row_map import NO_SUCH_COLUMN, DocumentOrReject
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column_fix
 from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
 from pipeline_assets.corpus.readers.unreadable import LostFiles
+from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.spine.artifact import Artifact, Verdict, copy_manifest
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, run_stage
@@ -164,8 +166,11 @@ def finish_source(
     settings: RunSettings,
     where: object = None,
     fix: str = "inspect the rejects, or correct the source in the recipe",
+    removals: Removals = NO_REMOVALS,
 ) -> BuildResult:
     """Check a source's rejects and Documents, and write its final shards and counts.
+
+    Documents that `removals` has are dropped.
 
     Raise InputError if the share of unexpected rejects exceeds the limit, more than 1 % of the documents had NUL
     characters, or no document is kept. The last two errors name `where` (by default the build's target); `fix` is the
@@ -183,7 +188,8 @@ def finish_source(
         converted.lost_files.check(max_reject_fraction, staging.target)
         floor = _FLOOR_ROWS
     check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, _reject_fix, floor)
-    published = finalize_shards(staging, converted.shards, converted.derive_id, settings)
+    remaining = forget_documents(staging, converted.shards, removals, settings)
+    published = finalize_shards(staging, remaining, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, where or staging.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}
@@ -192,7 +198,7 @@ def finish_source(
         files=[*(receipt.files[0] for receipt in published), rejects],
         counts=document_counts(counts) | pages,
         decisions=converted.decisions,
-        provenance=outsized_document(receipt.notes.get(SIZES, {}) for receipt in receipts),
+        provenance=outsized_document(receipt.notes.get(SIZES, {}) for receipt in remaining.values()),
     )
 
 

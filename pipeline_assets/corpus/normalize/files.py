@@ -296,8 +296,10 @@ def pages_add_up(normalized: Artifact) -> Verdict:
     if "pages" not in identity.counts:
         return Verdict(True, "not a Wikipedia extraction", applies=False)
     pages, articles, rejects = identity.counts["pages"], identity.counts["documents"], identity.ledger.total_rejected
-    because = f"{pages:,} pages in = {articles:,} articles + {rejects:,} rejected"
-    return Verdict(0 < pages == articles + rejects, because, {"pages": pages, "articles": articles})
+    because, dropped = f"{pages:,} pages in = {articles:,} articles + {rejects:,} rejected", identity.ledger.dropped
+    because += "".join(f" + {count:,} {reason}" for reason, count in dropped.items())
+    passed = 0 < pages == articles + rejects + sum(dropped.values())
+    return Verdict(passed, because, {"pages": pages, "articles": articles})
 
 
 def convert_site(

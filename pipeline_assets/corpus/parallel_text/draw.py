@@ -17,6 +17,7 @@ from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, canonical_t
 from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_pairs
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.removals import FORGOTTEN, NO_REMOVALS, Removals, RowKeys
 from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult
@@ -40,12 +41,16 @@ class DrawResult:
 
 
 def draw_pairs(
-    files: Sequence[TranslationFile], recipe: sample.SampleRecipe, settings: RunSettings = _SETTINGS
+    files: Sequence[TranslationFile],
+    recipe: sample.SampleRecipe,
+    settings: RunSettings = _SETTINGS,
+    removals: Removals = NO_REMOVALS,
 ) -> DrawResult:
     """Draw k pairs, or all if there are fewer, from the rows of files, in one pass.
 
     The result depends on the order of the files. Unless the recipe keeps duplicates, a row that duplicates a pair in
-    the reservoir is dropped as if it were not in the file. InputError is raised if over 10,000 rows are unreadable.
+    the reservoir is dropped as if it were not in the file; so is a selected row on the removal list. InputError is
+    raised if over 10,000 rows are unreadable.
     """
     reservoir: Reservoir[Pair] = new_reservoir(recipe.algorithm, recipe.k, recipe.seed)
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()
@@ -64,8 +69,9 @@ def draw_pairs(
                 dropped[weight] += 1
             elif reservoir.is_selected(weight):
                 uid = pair_uid(recipe.languages, canonical_text(row.src), canonical_text(row.tgt))
-                if recipe.duplicates == "within" and uid in uids:
-                    dropped["duplicate"] += 1
+                is_forgotten = removals.contains(RowKeys(uid, (row.src, row.tgt)))
+                if is_forgotten or (recipe.duplicates == "within" and uid in uids):
+                    dropped[FORGOTTEN if is_forgotten else "duplicate"] += 1
                     reservoir.refuse()
                 else:
                     replaced = reservoir.insert(Pair(uid, row.src, row.tgt, file.name, place), weight)
@@ -87,9 +93,10 @@ def write_sample(
     source: sample.SampleSource,
     sampled_at: datetime.datetime,
     settings: RunSettings = _SETTINGS,
+    removals: Removals = NO_REMOVALS,
 ) -> BuildResult:
     """Draw a sample, and write manifest.jsonl, MANIFEST.meta.json and the rejects."""
-    drawn = draw_pairs(files, recipe, settings)
+    drawn = draw_pairs(files, recipe, settings, removals)
     data, meta = _sample_files(drawn, recipe, source, sampled_at, staging.target)
     rejects = [asdict(reject) for reject in drawn.rejects]
     content = [

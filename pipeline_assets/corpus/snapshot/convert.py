@@ -25,6 +25,7 @@ from pipeline_assets.corpus.readers.columns import Fault, check_columns, convert
 from pipeline_assets.corpus.readers.hub_cache import delete_spans
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
+from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.corpus.snapshot.convert_lines import convert_lines
 from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, SnapshotShard, fetch_snapshot, plan_shards
 from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_json_lines
@@ -41,7 +42,9 @@ SNAPSHOT_STAGE = StageVersion("snapshot", 3)
 _BATCH_ROWS = 1024
 
 
-def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings) -> BuildResult:
+def take_snapshot(
+    staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings, removals: Removals = NO_REMOVALS
+) -> BuildResult:
     """Fetch the rows of a snapshot, and convert them to Document shards and rejects.
 
     The limit on rejects is checked after each shard, so that a bad source fails early.
@@ -64,7 +67,8 @@ def take_snapshot(staging: StagingDir, hub: HubFiles, recipe: SnapshotRecipe, se
     named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
     converted = ConvertedSource(named, id_deriver(recipe), decisions, reject_formatter=str)
     fix = "loosen `rules` or `language` in the recipe"
-    content = finish_source(staging, converted, recipe.max_reject_fraction, settings, recipe.dataset, fix)
+    limit, where = recipe.max_reject_fraction, recipe.dataset
+    content = finish_source(staging, converted, limit, settings, where, fix, removals)
     provenance = {**content.provenance, **fetched}
     return dataclasses.replace(content, external_inputs=hub_inputs(recipe, plan), provenance=provenance)
 

@@ -1,0 +1,118 @@
+"""Rows to forget, found in the artifacts of a data root with their duplicates."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from pipeline_assets.build.removal_state import Comparison, compared_entries, comparisons_path, read_comparisons
+from pipeline_assets.build.rows.documents import DocumentRows
+from pipeline_assets.build.rows.file_rows import FileRows
+from pipeline_assets.build.rows.pair_rows import PairRows
+from pipeline_assets.build.rows.row_stores import RowStores
+from pipeline_assets.build.rows.store import RowStore
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, read_decisions
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.parallel_text.sample import MANIFEST
+from pipeline_assets.corpus.removals import Removals, RowKeys, Selector, keyed_hash, normalize_value, read_list
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.durable import write_durably
+from pipeline_assets.spine.lineage import Lineage
+
+_NUMBERED = re.compile(r".*#[0-9]+", re.DOTALL)  # an id that the build may have numbered, because it was repeated
+Value = tuple[Selector, str]
+
+
+@dataclass(frozen=True)
+class FoundRow:
+    """Row that a request matches, and further values of it to put on the list."""
+
+    folder: Path
+    file: str
+    id: str
+    values: Sequence[Value] = ()
+
+
+def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
+    """Yield the file of each row of a store, and the values that entries can match."""
+    if isinstance(store, PairRows):
+        yield from ((MANIFEST, RowKeys(pair.uid, (pair.src_text, pair.tgt_text))) for pair in store.pairs)
+    elif isinstance(store, FileRows):
+        names = [store.schema.id, store.schema.text, *(["meta.url"] if isinstance(store, DocumentRows) else [])]
+        for file in store.files:
+            for row_id, text, *url in store.schema.read(store.artifact.path(file), names):
+                yield file, RowKeys(row_id, (text,), *url)
+
+
+def find_rows(stores: RowStores, values: Collection[Value], patterns: Sequence[str]) -> Iterator[FoundRow]:
+    """Yield the rows that match values, or URLs with `*` for any text.
+
+    Further values of a row are its URL, if a pattern matched, and its text, if the build may have numbered its id.
+    """
+    entries = {keyed_hash(b"", name, normalize_value(name, value)): name for name, value in values}
+    requested, ids = Removals(entries=entries), {value for name, value in values if name == "id"}
+    compiled = [re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL) for pattern in patterns]
+    for store in stores.read_from_files():
+        for file, row in _read_rows(store):
+            by_url = any(pattern.fullmatch(row.url) for pattern in compiled)
+            if by_url or requested.contains(row):
+                more: list[Value] = [("url", row.url)] if by_url else []
+                if row.id in ids and _NUMBERED.fullmatch(row.id):
+                    more += [("text", text) for text in row.texts]
+                yield FoundRow(store.artifact.folder, file, row.id, more)
+
+
+def near_copies(lineage: Lineage, rows: Collection[FoundRow]) -> list[tuple[str, str, float]]:
+    """Return (id, id of a found row, similarity) of each known duplicate."""
+    found, copies = {row.id for row in rows}, dict[tuple[str, str], float]()
+
+    def is_found(doc_id: str) -> bool:
+        return doc_id in found or doc_id.rpartition("/")[2] in found  # prompts have ids SPLIT/ID
+
+    for folder in lineage.sealed if found else ():
+        for first, second, similarity in _duplicates(open_artifact(folder)):
+            if is_found(first) != is_found(second):
+                copies[(second, first) if is_found(first) else (first, second)] = similarity
+    return sorted((*pair, similarity) for pair, similarity in copies.items())
+
+
+def _duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
+    """Yield the ids and similarity of two documents, if the artifact has duplicates."""
+    files = {file.path for file in artifact.manifest.identity.files}
+    for entry in read_decisions(artifact) if DECISIONS_FILE in files else ():
+        if entry.duplicate_of is not None:
+            yield entry.doc_id, entry.duplicate_of, entry.similarity or 1.0
+    if EDGES_FILE in files:
+        with open_parquet(artifact.path(EDGES_FILE)) as edges:
+            for batch in edges.iter_batches(columns=["doc_id", "other_doc_id", "similarity"]):
+                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def compare_artifacts(stores: RowStores) -> dict[Path, Comparison]:
+    """Compare artifacts with new entries; return artifacts with rows on the list.
+
+    Artifacts downstream of such rows are recorded too, since later they may no longer be linked to them.
+    """
+    lineage, root = stores.lineage, stores.lineage.root
+    listed, comparisons = read_list(root), read_comparisons(root)
+    for store in stores.read_from_files() if listed.entries else ():
+        manifest = store.artifact.manifest
+        earlier = comparisons.get(manifest.digest, Comparison())
+        start = compared_entries(listed, manifest, earlier)
+        if start < len(listed.entries):
+            new, rows = listed.part(start), Counter(earlier.rows)
+            rows.update(file for file, row in _read_rows(store) if new.contains(row))
+            comparisons[manifest.digest] = Comparison(listed.positions[-1], dict(rows))
+    waiting = [digest for digest, comparison in comparisons.items() if comparison.contains_rows]
+    while waiting:
+        for _, manifest in lineage.downstream(waiting.pop()):
+            if not comparisons.get(manifest.digest, Comparison()).contains_rows:
+                comparisons[manifest.digest] = Comparison(is_downstream=True)
+                waiting.append(manifest.digest)
+    if listed.entries:
+        write_durably(comparisons_path(root), msgspec.json.encode(comparisons))
+    found = ((folder, comparisons.get(item.digest)) for folder, item in lineage.sealed.items())
+    return {folder: comparison for folder, comparison in found if comparison is not None and comparison.contains_rows}

@@ -1,0 +1,63 @@
+"""Comparisons of artifacts with the removal list of their data root.
+
+An artifact whose kind applies the list is stale if a row matches an entry that was added after its build. `forget`
+compares all of them with new entries, and stores the results in `removals/compared.json`.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from pipeline_assets.corpus.removals import REMOVALS, Removals, list_path, read_list
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.metadata_file import MetadataFile
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Comparison of an artifact with the list up to `position`.
+
+    Attributes:
+        rows: Rows that match an entry, by file.
+        is_downstream: Whether the artifact was built from one with such rows.
+    """
+
+    position: str = ""
+    rows: dict[str, int] = {}
+    is_downstream: bool = False
+
+    @property
+    def contains_rows(self) -> bool:
+        return bool(self.rows) or self.is_downstream
+
+
+Comparisons = dict[str, Comparison]  # by the digest of the artifact
+_FILE = MetadataFile("record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", Comparisons)
+
+
+def read_comparisons(root: Path) -> Comparisons:
+    """Read the comparisons of all artifacts; none before the first."""
+    try:
+        return _FILE.read(comparisons_path(root))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+
+
+def comparisons_path(root: Path) -> Path:
+    return list_path(root).with_name("compared.json")
+
+
+def compared_entries(listed: Removals, manifest: Manifest, comparison: Comparison) -> int:
+    """Return the number of entries that an artifact's build or a comparison covered."""
+    return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))
+
+
+def removal_staleness(root: Path, manifest: Manifest) -> str | None:
+    """Return why the removal list makes an artifact stale; None if it does not."""
+    listed = read_list(root)
+    if not listed.entries:
+        return None
+    comparison = read_comparisons(root).get(manifest.digest, Comparison())
+    if rows := sum(comparison.rows.values()):
+        return f"{rows:,} row{'s are' if rows > 1 else ' is'} on the removal list"
+    new = len(listed.entries) - compared_entries(listed, manifest, comparison)
+    return f"not compared with {new:,} new entries of the removal list; run `corpusmill forget`" if new else None

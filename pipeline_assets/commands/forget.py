@@ -1,0 +1,106 @@
+"""The command `forget`, which puts rows on the removal list of a data root."""
+
+import datetime
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline_assets.build.recipe import recipe_names_by_folder
+from pipeline_assets.commands import terminal
+from pipeline_assets.corpus.removals import add_entries, split_url
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.systems.registry import SYSTEMS
+
+if TYPE_CHECKING:
+    from pipeline_assets.build.forgetting import Value
+    from pipeline_assets.build.rows.row_stores import RowStores
+
+_SHOWN = 20
+
+
+def forget(
+    ids: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File with an id per line.")] = None,
+    source: Annotated[list[str] | None, typer.Option(help="REPO@COMMIT:PATH#ROW, PATH#ROW or PATH:LINE.")] = None,
+    url: Annotated[list[str] | None, typer.Option(help="URL, host, or pattern of known URLs with *.")] = None,
+    text: Annotated[list[Path] | None, typer.Option(exists=True, dir_okay=False, help="File with a text.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason, stored in clear: no personal data.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Put the rows on the list.")] = False,
+    data: terminal.Root = Path("data"),
+    as_json: terminal.AsJson = False,
+) -> None:
+    """Put rows on the removal list of a data root, for all later builds.
+
+    Example: corpusmill forget --ids ids.txt --reason "request 12" --apply --data data
+    """
+    from pipeline_assets.build import forgetting
+    from pipeline_assets.build.rows.row_stores import RowStores
+
+    root = terminal.existing_root(data)
+    lineage = Lineage(root)
+    if lineage.unreadable:
+        raise next(iter(lineage.unreadable.values()))
+    stores, content, lines = RowStores(SYSTEMS.kinds, lineage), dict[str, Any](), list[str]()
+    listed = ids.read_text(errors="replace").splitlines() if ids else []
+    values: list[Value] = [("id", line) for line in listed if line]
+    values += (("text", path.read_text(errors="replace")) for path in text or ())
+    patterns = [pattern for pattern in url or () if "*" in pattern]
+    values += [_url_value(address) for address in url or () if address not in patterns]
+    values += (value for address in source or () for value in _source_values(address, stores))
+    if values or patterns:
+        if apply and not (reason or "").strip():
+            raise UsageError("missing", "--reason", "state why, such as the number of the request")
+        rows = list(forgetting.find_rows(stores, values, patterns))
+        copies = forgetting.near_copies(lineage, rows)
+        lines += _count_lines([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")
+        lines += _count_lines([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
+        lines += ["duplicates are kept, unless you add their ids"] if copies else []
+        content |= {"rows": rows, "near_copies": copies}
+        values = list(dict.fromkeys([*values, *(value for row in rows for value in row.values)]))
+        if not apply:
+            lines.append(f"nothing was changed; to put {len(values):,} values on the list, add --reason and --apply")
+            terminal.answer(as_json, content, lines)
+            return
+        content["added"] = add_entries(root, values, str(reason), f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
+        lines.append(f"added {content['added']:,} entries to the removal list")
+    affected = forgetting.compare_artifacts(stores)
+    recipes = recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root)
+    counts = [count for comparison in affected.values() for count in comparison.rows.values()]
+    names = sorted({recipes[str(folder)] for folder in affected if str(folder) in recipes})
+    commands = [terminal.as_command("run", name, "--replace", "--data", data) for name in names]
+    lines.append(f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}")
+    lines += _count_lines([*map(str, affected)], "artifact")
+    lines += [f"next: {command}" for command in commands]
+    content |= {"artifacts": [*affected], "commands": commands}
+    terminal.answer(as_json, content, lines)
+
+
+def _count_lines(names: Sequence[str], noun: str) -> Iterator[str]:
+    """Yield the number of some things, and a line for each of the first."""
+    yield terminal.pluralize(len(names), noun)
+    yield from (f"  {name}" for name in names[:_SHOWN])
+    if len(names) > _SHOWN:
+        yield f"  and {len(names) - _SHOWN:,} more; --json lists all"
+
+
+def _url_value(url: str) -> "Value":
+    """Return the entry for a URL, or for a host."""
+    if (parts := split_url(url)) is None:
+        raise UsageError(f"must be a URL, a host or a pattern with *, got {url!r}", "--url", "correct it")
+    return ("url", url) if "/" in url else ("host", parts[0])
+
+
+def _source_values(source: str, stores: "RowStores") -> "Iterator[Value]":
+    """Yield the id and text of each row that was read from a source row."""
+    from pipeline_assets.build.rows.follow import follow_source, source_files
+    from pipeline_assets.build.rows.source_row import parse_row
+
+    followed = follow_source(stores, parse_row(source, source_files(stores.lineage)))
+    parts = [entry.part for entry in followed if entry.part is not None]
+    if not parts:
+        what = f"no document was read from this row ({followed[0].fate.summary})"
+        raise UsageError(what, source, "pass its id with --ids, or its text with --text")
+    for part in parts:
+        yield from (("id", part.id), ("text", part.text))

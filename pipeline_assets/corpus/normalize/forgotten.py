@@ -1,0 +1,72 @@
+"""Removal of documents on the removal list, after the conversion of their source.
+
+Only shards with such a document are written again, so converted shards stay reusable when the list grows.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pipeline_assets.corpus.converted_shards import ShardWriter
+from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.removals import FORGOTTEN, Removals, RowKeys
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
+from pipeline_assets.spine.ledger import dropped_key
+from pipeline_assets.spine.stage import Task, Window, run_task
+from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
+
+_BATCH_DOCUMENTS = 256
+
+
+def forget_documents(
+    staging: StagingDir, converted: Mapping[str, Receipt], removals: Removals, settings: RunSettings
+) -> dict[str, Receipt]:
+    """Return receipts of shards without the documents on the list.
+
+    `converted` has the receipts of `ShardWriter` by shard, in manifest order, as the result has.
+    """
+    if not removals.entries:
+        return dict(converted)
+    kernel = functools.partial(_forget_in_shard, removals=removals, zstd_level=settings.zstd_level)
+    files = {name: staging.path(receipt.files[0].path) for name, receipt in converted.items()}
+    tasks = [Task(name, 0, functools.partial(kernel, name, file)) for name, file in files.items()]
+    limited = limit_workers(staging, settings, [file.stat().st_size for file in files.values()])
+    remaining = dict(zip(files, run_stage("forget", run_task, tasks, staging, limited), strict=True))
+    changed = {name: receipt for name, receipt in remaining.items() if receipt.files}
+    if settings.kept is not None and changed:
+        settings.kept.discard(changed, stages=("spill",))  # whose files have all rows of a site
+    return {**converted, **{name: _merge(converted[name], receipt) for name, receipt in changed.items()}}
+
+
+def _merge(converted: Receipt, remaining: Receipt) -> Receipt:
+    """Return the receipt of a conversion with the documents that remain."""
+    files, notes = [*remaining.files[:2], converted.files[2]], {**converted.notes, **remaining.notes}
+    counts = {**converted.counts, "documents": 0, "bytes": 0, **remaining.counts}
+    return replace(converted, files=files, counts=counts, notes=notes)
+
+
+def _forget_in_shard(
+    name: str, file: Path, window: Window, folder: StagingView, removals: Removals, zstd_level: int
+) -> Receipt:
+    """Write the documents that remain; the receipt has no files if all remain."""
+
+    def documents() -> Iterator[tuple[Document, bool]]:
+        for document in read_structs(file, Document):
+            yield document, removals.contains(RowKeys(document.doc_id, (document.text,), document.meta.url))
+
+    if not any(is_listed for _, is_listed in documents()):
+        return Receipt([], {})
+    batch = list[Document]()
+    with ShardWriter(folder, f"{name}.remaining", zstd_level) as writer:
+        for document, is_listed in documents():
+            if is_listed:
+                writer.count(dropped_key(FORGOTTEN))
+            else:
+                batch.append(document)
+            if len(batch) == _BATCH_DOCUMENTS:
+                writer.write(batch)
+                batch = []
+        writer.write(batch)
+    return writer.receipt()

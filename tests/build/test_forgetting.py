@@ -1,0 +1,280 @@
+"""Entries of the removal list: matched rows, stale artifacts and rewritten shards."""
+
+import itertools
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from marked_rows import build, forget_ids, marker, rows, run_in, sources, text_of, typed, words_and_ids
+from stage_a_build import local_source, recipe_of
+
+from pipeline_assets.build.run import Run
+from pipeline_assets.commands.forget import forget
+from pipeline_assets.corpus.removals import add_entries, read_list
+from pipeline_assets.spine import durable, task_digest
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.systems.registry import SYSTEMS
+from pipeline_assets.trust.rebuild import rebuild
+
+
+@pytest.fixture(autouse=True)
+def _same_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_digest, "_program", lambda: "this program")
+
+
+def shards(root: Path, source: str = "notes") -> dict[str, int]:
+    """Return the inode of each shard."""
+    folder = root / "stage_a/mixed/normalized" / source / "shards"
+    return {path.name: path.stat().st_ino for path in folder.iterdir()}
+
+
+def test_only_shards_with_a_forgotten_document_are_written_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
+    digests, before = build(recipe, run_in(root, keep_work=True)), shards(root)
+
+    answer = forget_ids(capsys, root, ["note_7", "note_8", "note_31"])
+    [source, other] = [target.state(root) for target in recipe.targets() if target.kind.applies_removals]
+    with caplog.at_level(logging.INFO, "corpusmill"):
+        after = build(recipe, run_in(root, keep_work=True, replace=True))
+
+    assert len(before) > 6 and len(answer["rows"]) == 6
+    assert (source, other) == (("stale", "3 rows are on the removal list"),) * 2
+    assert f"normalize notes: {len(before)} of {len(before)} shards were finished earlier" in caplog.messages
+    changed = {name for name, inode in shards(root).items() if before[name] != inode}
+    assert changed == {Path(row["file"]).name for row in answer["rows"] if Path(row["folder"]).name == "notes"}
+    assert 0 < len(changed) <= 3
+    assert digests["stage_a/raw/notes"] == after["stage_a/raw/notes"]
+
+
+def test_an_entry_that_matches_no_row_of_a_source_leaves_it_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
+    digests = build(recipe, run_in(root))
+    (tmp_path / "text").write_text(f"other  {text_of(5)}\n")
+
+    answer = typed(capsys, root, text=[tmp_path / "text"], reason="a request", apply=True)
+    after = build(recipe, run_in(root, replace=True))
+
+    assert answer["artifacts"] == [str(root / "stage_a/mixed/normalized/other")]
+    assert {role for role in digests if digests[role] != after[role]} == {"stage_a/normalized/other"}
+    fresh = build(recipe, Run(tmp_path / "fresh", RunSettings()))
+    assert fresh["stage_a/normalized/notes"] == after["stage_a/normalized/notes"]
+
+
+def test_an_empty_list_changes_no_digest_and_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    digests = build(recipe, run_in(root))
+
+    answer = typed(capsys, root)
+
+    assert (answer["artifacts"], answer["commands"]) == ([], [])
+    assert not (root / "removals").exists()
+    assert build(recipe, run_in(root)) == digests
+
+
+def test_the_list_has_dates_reasons_and_hashes_but_nothing_in_clear(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    build(recipe, run_in(root))
+
+    forget_ids(capsys, root, ["note_7", "note_59"])
+
+    lines = json.loads((root / "removals/list.json").read_text())
+    assert [(line["selector"], line["reason"], len(line["hash"])) for line in lines] == [("id", "request 7", 64)] * 2
+    assert re.fullmatch("20[0-9]{2}-[0-9]{2}-[0-9]{2}", lines[0]["added"])
+    everything = b"".join(path.read_bytes() for path in (root / "removals").iterdir())
+    assert b"note_" not in everything and marker(7).encode() not in everything
+    assert (root / "removals/secret.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_urls_hosts_and_patterns_are_matched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    urls = ["https://a.example.org/1", "http://A.example.org/2?x=1#top", "https://example.org/3", "https://b.net/4"]
+    lines = [{"text": text_of(n), "key": f"k{n}", "url": url} for n, url in enumerate(urls)]
+    recipe = recipe_of(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
+    root = tmp_path / "data"
+    build(recipe, run_in(root))
+
+    def found(*url: str) -> list[str]:
+        return [row["id"] for row in typed(capsys, root, url=[*url])["rows"]]
+
+    assert found("example.org") == ["k0", "k1", "k2"]
+    assert found("a.example.org/2?x=1") == ["k1"]
+    assert found("https://example.org/3/") == []
+    assert found("https://*.example.org/*") == ["k0"]
+    assert found("net") == ["k3"]
+    typed(capsys, root, url=["http*://*.org/*"], reason="pattern", apply=True)
+    build(recipe, run_in(root, replace=True))
+    assert found("example.org", "b.net") == ["k3"]
+    assert len(read_list(root).entries) == 3  # a URL each
+
+
+def test_a_source_row_is_forgotten_by_its_id_and_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    build(recipe, run_in(root))
+    file = tmp_path / "in/sources/notes/rows.jsonl"
+
+    answer = typed(capsys, root, source=[f"{file}:8"], reason="r", apply=True)
+
+    assert ([row["id"] for row in answer["rows"]], answer["added"]) == (["note_7"], 2)
+
+
+def test_a_document_with_a_numbered_id_is_forgotten_by_its_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [{"text": text_of(n % 3)} for n in range(5)]
+    recipe = recipe_of(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
+    root = tmp_path / "data"
+    build(recipe, run_in(root))
+    known = [row_id for row_id in words_and_ids(recipe, root) if row_id.endswith("#2")]
+
+    forget_ids(capsys, root, known[:1])
+    build(recipe, run_in(root, replace=True))
+
+    folder = root / "stage_a/mixed/normalized/notes"
+    assert len(known) == 2 and open_artifact(folder).manifest.identity.counts["ledger"]["dropped"] == {"forgotten": 2}
+
+
+@pytest.mark.slow
+def test_near_copies_are_shown_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [*rows(6), {"text": text_of(2) + " end", "key": "copy"}, {"text": text_of(3), "key": "same"}]
+    recipe = recipe_of(local_source(tmp_path, "notes", lines), dedup={})
+    root = tmp_path / "data"
+    build(recipe, run_in(root))
+
+    answer = forget_ids(capsys, root, ["note_2", "note_3"])
+    build(recipe, run_in(root, replace=True))
+
+    assert [copy[:2] for copy in answer["near_copies"]] == [["copy", "note_2"], ["same", "note_3"]]
+    assert 0.9 < answer["near_copies"][0][2] < 1 == answer["near_copies"][1][2]
+    assert {"copy", "same"} < words_and_ids(recipe, root).keys()
+
+
+def test_any_number_of_workers_and_a_build_from_nothing_give_equal_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    build(recipe, run_in(root, keep_work=True))
+    forget_ids(capsys, root, ["note_7", "note_40"])
+    forget_ids(capsys, root, ["note_12", "note_7"])
+    again = build(recipe, run_in(root, keep_work=True, replace=True))
+
+    for name, workers in (("nothing", 0), ("workers", 2)):
+        (tmp_path / name).mkdir()
+        shutil.copytree(root / "removals", tmp_path / name / "removals")
+        assert build(recipe, run_in(tmp_path / name, engine=RunSettings(workers))) == again
+
+
+def test_an_artifact_is_rebuilt_with_the_list_that_it_was_built_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
+    build(recipe, run_in(root))
+    forget_ids(capsys, root, ["note_7"])
+    build(recipe, run_in(root, replace=True))
+    (tmp_path / "text").write_text(f"other {text_of(5)}")
+    typed(capsys, root, text=[tmp_path / "text"], reason="later", apply=True)
+
+    for source in ("notes", "other"):
+        assert rebuild(root / "stage_a/mixed/normalized" / source, run_in(root), SYSTEMS.kinds).is_identical
+
+
+def test_an_artifact_that_was_not_compared_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    build(recipe, run_in(root))
+    add_entries(root, [("id", "note_7"), ("id", "absent")], "r", "2026-11-26")  # as if `forget` had been killed
+
+    [*_, notes] = recipe.targets()
+    assert notes.state(root) == (
+        "stale",
+        "not compared with 2 new entries of the removal list; run `corpusmill forget`",
+    )
+    assert typed(capsys, root)["artifacts"] == [str(root / notes.folder)]
+    assert notes.state(root) == ("stale", "1 row is on the removal list")
+
+
+def test_a_crash_while_entries_are_added_leaves_all_or_none(tmp_path: Path) -> None:
+    values = [("id", f"note_{n}") for n in range(3)]
+    steps, outcomes = itertools.count(1), set()
+    for step in steps:
+        root = tmp_path / str(step)
+        root.mkdir()
+        add_entries(root, values[:1], "r", "2026-11-26")
+        if not dies_at(step, lambda root=root: add_entries(root, values, "r", "2026-11-26")):
+            break
+        stored = len(read_list(root).entries)
+        outcomes.add(stored)
+        assert stored in (1, 3)
+        assert add_entries(root, values, "r", "2026-11-26") == 3 - stored
+        assert len(read_list(root).entries) == 3
+    assert outcomes == {1, 3}
+
+
+def dies_at(step: int, act: Callable[[], object]) -> bool:
+    """Run an act, ended before a disk operation as if killed; return False if it has fewer."""
+
+    class Killed(BaseException): ...
+
+    counted = itertools.count(1)
+
+    def failpoint(kind: str, path: Path) -> None:
+        if next(counted) == step:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(durable, "failpoint", failpoint)
+        try:
+            act()
+        except Killed:
+            return True
+    return False
+
+
+def test_wrong_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    build(recipe, run_in(root))
+
+    def refusal(**options: Any) -> str:
+        with pytest.raises(UsageError) as refused:
+            forget(data=root, **options)
+        return str(refused.value)
+
+    assert "--reason: missing" in refusal(url=["a.org"], apply=True)
+    assert "--url: must be a URL, a host or a pattern with *, got 'http://['" in refusal(url=["http://["])
+    assert "no document was read from this row" in refusal(source=[f"{tmp_path}/in/sources/notes/rows.jsonl#3"])
+    assert not (root / "removals").exists()
+
+    (root / "removals").mkdir()
+    (root / "removals/list.json").write_text("{}\n")
+    with pytest.raises(InputError, match="not a valid removal list: Expected `array`, got `object`"):
+        forget(data=root)
+
+
+@pytest.mark.slow
+def test_a_build_that_was_killed_continues_to_the_bytes_of_an_undisturbed_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = sources(tmp_path / "in", "notes")
+    build(recipe, run_in(tmp_path / "first"))
+    forget_ids(capsys, tmp_path / "first", ["note_7", "note_40"])
+    expected = None
+    for step in itertools.count(1, 11):
+        root = tmp_path / str(step)
+        shutil.copytree(tmp_path / "first", root)
+        was_killed = dies_at(step, lambda root=root: build(recipe, run_in(root, replace=True)))
+        built = build(recipe, run_in(root, replace=True))
+        expected = expected or built
+        assert built == expected
+        if not was_killed:
+            break
+    assert step > 100

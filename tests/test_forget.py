@@ -1,0 +1,131 @@
+"""Twenty forgotten rows of each system leave every artifact, and do not return."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from healing_build import recipe_of as healing_recipe
+from healing_build import write_pages
+from marked_rows import build, decoder, forget_ids, marker, rows, text_of, typed, words_and_ids
+from nemotron_build import row as conversation
+from parallel_build import of_folder
+from plain_search import find_words
+from stage_a_build import local_source, recipe_of
+
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine import task_digest
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.stage2_mixture import Stage2Recipe
+
+
+def stage_a(folder: Path, name: str) -> Recipe:
+    source = local_source(folder, "notes", rows(60), columns={"text": "text", "id": "key"})
+    sources = [source | {"filters": {"length": {"min_words": 3}}}]
+    changes = {"name": name, "shard_text_bytes": 3000, "dedup": {}, "pack": {"seq_len": 32}}
+    return recipe_of(*sources, **changes)
+
+
+def stage2(folder: Path, name: str) -> Recipe:
+    columns = {"text": "text", "id": "key", "created_at": None, "license": None}
+    source = local_source(folder, "notes", rows(60), columns=columns)
+    content = {
+        "system": "stage2",
+        "name": name,
+        "shard_text_bytes": 3000,
+        "sources": [source | {"filters": {"length": {"min_characters": 20}}}],
+        "tokenizer": {"kind": "trained", "sources": {"notes": "1"}, "sample_bytes": 20_000, "vocab_size": 60}
+        | {"character_coverage": "1"},
+        "dedup": {"mode": "exact", "scope": "global", "selection": "first"},
+        "shards": {"sources": {"notes": "1"}, "seq_len": 64, "rows_per_shard": 16},
+    }
+    return Stage2Recipe.from_mapping(content, "made")
+
+
+def nemotron(folder: Path, name: str) -> Recipe:
+    lines = [conversation(f"chat_{n}", f"Where is {text_of(n)}?", f"It is near {marker(n)}.") for n in range(40)]
+    (folder / "chats").mkdir(parents=True, exist_ok=True)
+    (folder / "chats" / "talk.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    section = {"dataset": "chats", "path": str(folder / "chats"), "splits": ["talk"], "domain": "math"}
+    keys = {"rows": {"shard_bytes": 4000}, "deduplicate": {}, "hf_layout": {"readme": True}}
+    return NemotronRecipe.from_mapping({"system": "nemotron", "name": name, "datasets": [section], **keys}, "made")
+
+
+def parallel_text(folder: Path, name: str) -> Recipe:
+    (folder / "pairs").mkdir(parents=True, exist_ok=True)
+    for split, numbers in (("train", range(45)), ("validation", range(45, 60))):
+        pairs = ({"fr": f"le {marker(n)} {n}", "en": f"the {marker(n)} {n}"} for n in numbers)
+        lines = "".join(json.dumps({"translation": pair}) + "\n" for pair in pairs)
+        (folder / "pairs" / f"{split}-0.jsonl").write_text(lines)
+    return of_folder(folder / "pairs", "jsonl", k=30).model_copy(update={"name": name})
+
+
+@pytest.fixture(autouse=True)
+def _same_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_digest, "_program", lambda: "this program")
+
+
+def proof(
+    make: Callable[[str], Recipe], run: Callable[..., Run], root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Forget 20 random rows, and find none of them, also in the next version."""
+    first = make("first")
+    before = build(first, run(keep_work=True))
+    known = words_and_ids(first, root)
+    lost = Random(20).sample(sorted(known), 20)
+    words = [known[row_id] for row_id in lost] + lost
+    is_decoded = {Path(name).suffix for name in find_words(root, words, decoder(root))} & {".npy", ".bin", ".mmap"}
+    assert is_decoded or first.system == "nemotron"
+
+    answer = forget_ids(capsys, root, lost)
+    assert (answer["added"], len(answer["rows"])) == (20, 20)
+    after = build(first, run(keep_work=True, replace=True))
+    assert typed(capsys, root)["artifacts"] == []
+
+    assert {path.partition("/")[0] for path in find_words(root, words, decoder(root))} <= {"hub_cache"}
+    assert len(words_and_ids(first, root)) == len(known) - (0 if first.system == "parallel_text" else 20)
+    for target in first.targets():
+        manifest = open_artifact(root / target.folder).manifest
+        if before[target.role] != after[target.role]:
+            assert manifest.provenance["replaces"] == before[target.role]
+        if target.kind.applies_removals:
+            assert manifest.identity.counts["ledger"]["dropped"]["forgotten"] >= 1
+
+    second = make("second")
+    build(second, run(keep_work=True, previous_folder=first.folder))
+    assert {path.partition("/")[0] for path in find_words(root, words, decoder(root))} <= {"hub_cache"}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [parallel_text, *(pytest.param(make, marks=pytest.mark.slow) for make in (stage_a, stage2, nemotron))],
+    ids=lambda make: make.__name__,
+)
+def test_twenty_forgotten_rows_leave_no_trace(
+    make: Callable[[Path, str], Recipe], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "data"
+    proof(lambda name: make(tmp_path / "in", name), lambda **more: Run(root, RunSettings(), **more), root, capsys)
+
+
+@pytest.mark.slow
+def test_twenty_forgotten_documents_leave_no_trace_of_a_healing_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "data"
+    write_pages(tmp_path / "hub")
+    with LoopbackHub(tmp_path / "hub") as hub:
+        files = HubFiles(root / "hub_cache", endpoint=hub.endpoint)
+        snapshot = {"revision": hub.commits()["maker/pages"], "shard_text_bytes": 100_000}
+
+        def make(name: str) -> Recipe:
+            recipe = healing_recipe(snapshot["revision"], snapshot | {"name": name}, {"token_budget": 200_000})
+            return recipe.model_copy(update={"name": name})
+
+        proof(make, lambda **more: Run(root, RunSettings(), files, **more), root, capsys)
