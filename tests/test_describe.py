@@ -318,7 +318,9 @@ def test_settings_and_decisions_are_facts_with_their_paths() -> None:
     blocked = {"domains": {"opted_out": {"path": "lists/opted_out.txt", "sha256": "ab" * 32}}, "urls": {}}
     recipe = {"filters": {"language": {"keep": ["de", "en"]}, "blocklist": blocked, "masking": {"emails": True}}}
 
-    facts = stated_facts(recipe, {"dumps": {"CC-MAIN-2013-20": {"rows": 1}, "CC-MAIN-2023-50": {"rows": 2}}})
+    facts = stated_facts(
+        recipe, {"dumps": {"CC-MAIN-2013-20": {"rows": 1}, "CC-MAIN-2023-50": {"rows": 2}, "10BT": {"rows": 3}}}
+    )
 
     found = {name: [(fact.value, fact.origin) for fact in facts[name]] for name in ("languages", "opt_outs", "periods")}
     lists = '{"domains": {"opted_out": {"path": "lists/opted_out.txt", "sha256": "' + "ab" * 32 + '"}}}'
@@ -338,3 +340,25 @@ def stated_facts(
     identity = Identity(StageVersion("stage", 1), recipe, [], None, decisions, counts, [])
     facts = chain_facts(Chain(None, [Artifact(Path(), Manifest("any/kind", "a", identity, [], {}))]))
     return {name: list(found) for name, found in facts.items()}
+
+
+def test_an_artifact_of_one_source_has_no_steps_of_others() -> None:
+    made = list[Artifact]()
+
+    def add(kind: str, name: str, recipe: Mapping[str, object], *inputs: Artifact) -> Artifact:
+        upstream = [{"name": item.manifest.kind, "digest": item.manifest.digest} for item in inputs]
+        counts = {"ledger": {"in": 1, "out": 1, "dropped": {}, "rejected": {}}}
+        identity = Identity(StageVersion(kind, 1), recipe, upstream, None, {}, counts, [])
+        made.insert(0, Artifact(Path(), Manifest(kind, name, identity, [], {})))
+        return made[0]
+
+    raw = [add("any/raw", f"mix/{name}", {"source": name, "dataset": name}) for name in ("a", "b")]
+    filtered = [add("any/filtered", source.manifest.name, {}, source) for source in raw]
+    tokenizer = add("any/tokenizer", "mix", {}, filtered[1])
+    add("any/shards", "mix/a", {"source": "a"}, add("any/deduplicated", "mix", {}, *filtered), tokenizer)
+
+    facts = chain_facts(Chain(None, made))
+
+    assert [fact.value for fact in facts["sources"]] == ["folder a"]
+    names = ["any/raw mix/a", "any/filtered mix/a", "any/deduplicated mix", "any/shards mix/a"]
+    assert [fact.origin for fact in facts["processing"]] == [f"{name}: identity.counts.ledger" for name in names]

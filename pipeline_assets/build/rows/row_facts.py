@@ -22,7 +22,6 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Chain, Lineage
 
 _suffixes = functools.cache(PublicSuffixList)  # reads its list of 300 kB
-_LICENCES = ("license_tag", "meta_license")
 # Totals of rows and bytes of text by value of a property, on disk, since a corpus may have millions of domains.
 _TABLE = "CREATE TABLE totals (property, value, rows, bytes, PRIMARY KEY (property, value)) WITHOUT ROWID"
 _ADD = """INSERT INTO totals VALUES (?, ?, 1, ?)
@@ -65,7 +64,7 @@ def _domain_facts(totals: sqlite3.Connection, origin: str, share: float) -> Iter
 def _row_values(rows: pa.Table) -> Iterator[tuple[str, str, int]]:
     """Yield (property, value, bytes of text) for licences and domains."""
     sizes = pc.binary_length(rows["text"]).to_pylist()
-    for licence in (name for name in _LICENCES if name in rows.schema.names):
+    for licence in {"license_tag", "meta_license"} & {*rows.schema.names}:  # of Documents, of conversations
         tags = map(tag_or_unknown, rows[licence].to_pylist())
         yield from (("licence", tag, size) for tag, size in zip(tags, sizes, strict=True))
     if "meta" in rows.schema.names:  # rows are Documents

@@ -101,7 +101,10 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
     manifest, counts = steps[0], steps[0].identity.counts
     only = manifest.identity.recipe.get("source")  # of an artifact with the rows of one source
     sources = [step for step in steps if step.kind.rpartition("/")[2] in _SOURCES]
-    sources = [step for step in sources if only in (None, step.identity.recipe.get("source", only))]
+    others = {step.identity.recipe.get("source") for step in sources} - {only} if only else set()
+    steps, sources = (
+        [step for step in part if step.name.rpartition("/")[2] not in others] for part in (steps, sources)
+    )
     sizes = {name: total for name in _SIZES if (total := total_count(counts.get(name))) is not None}
     size = ", ".join(f"{total:,} {name.replace('_', ' ')}" for name, total in sizes.items())
     title, size_origin = f"{manifest.kind} {manifest.name}", "identity.counts"
@@ -127,7 +130,9 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
         facts["size_range"] = [Fact(next(fitting, "more than 10 trillion tokens"), "identity.counts.tokens")]
     for step, (name, *keys) in ((step, setting) for setting in _SETTINGS for step in steps):
         value = without_nulls(section_at(vars(step.identity), *keys[:-1]).get(keys[-1]))
-        for item in [] if not value else list(value) if isinstance(value, list) or name == "periods" else [value]:
+        if name == "periods":  # names with a year; others are folders
+            value = [dump for dump in value or () if sum(map(str.isdigit, dump)) > 3]
+        for item in value if isinstance(value, list) else [value] if value else []:
             text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
             facts.setdefault(name, []).append(_fact(step, f"identity.{'.'.join(keys)}", text))
     # Steps may state the same.
