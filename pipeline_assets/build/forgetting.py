@@ -6,9 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from pipeline_assets.build.removal_state import Comparison, compared_entries, comparisons_path, read_comparisons
+from pipeline_assets.build.removal_state import Comparison, compared_entries, read_comparisons, write_comparisons
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.rows.pair_rows import PairRows
@@ -18,8 +16,7 @@ from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, re
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST
 from pipeline_assets.corpus.removals import Removals, RowKeys, Selector, keyed_hash, normalize_value, read_list
-from pipeline_assets.spine.artifact import Artifact, open_artifact
-from pipeline_assets.spine.durable import write_durably
+from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.lineage import Lineage
 
 _NUMBERED = re.compile(r".*#[0-9]+", re.DOTALL)  # an id that the build may have numbered, because it was repeated
@@ -68,14 +65,12 @@ def find_rows(stores: RowStores, values: Collection[Value], patterns: Sequence[s
 def near_copies(lineage: Lineage, rows: Collection[FoundRow]) -> list[tuple[str, str, float]]:
     """Return (id, id of a found row, similarity) of each known duplicate."""
     found, copies = {row.id for row in rows}, dict[tuple[str, str], float]()
-
-    def is_found(doc_id: str) -> bool:
-        return doc_id in found or doc_id.rpartition("/")[2] in found  # prompts have ids SPLIT/ID
-
-    for folder in lineage.sealed if found else ():
-        for first, second, similarity in _duplicates(open_artifact(folder)):
-            if is_found(first) != is_found(second):
-                copies[(second, first) if is_found(first) else (first, second)] = similarity
+    for folder, manifest in lineage.sealed.items() if found else ():
+        for *pair, similarity in _duplicates(Artifact(folder, manifest)):
+            # The last part of a prompt's id is the id of its row.
+            known = [doc_id in found or doc_id.rpartition("/")[2] in found for doc_id in pair]
+            if sum(known) == 1:
+                copies[pair[known.index(False)], pair[known.index(True)]] = similarity
     return sorted((*pair, similarity) for pair, similarity in copies.items())
 
 
@@ -101,9 +96,8 @@ def compare_artifacts(stores: RowStores) -> dict[Path, Comparison]:
     for store in stores.read_from_files() if listed.entries else ():
         manifest = store.artifact.manifest
         earlier = comparisons.get(manifest.digest, Comparison())
-        start = compared_entries(listed, manifest, earlier)
-        if start < len(listed.entries):
-            new, rows = listed.part(start), Counter(earlier.rows)
+        new, rows = listed.part(compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
+        if new.entries:
             rows.update(file for file, row in _read_rows(store) if new.contains(row))
             comparisons[manifest.digest] = Comparison(listed.positions[-1], dict(rows))
     waiting = [digest for digest, comparison in comparisons.items() if comparison.contains_rows]
@@ -113,6 +107,6 @@ def compare_artifacts(stores: RowStores) -> dict[Path, Comparison]:
                 comparisons[manifest.digest] = Comparison(is_downstream=True)
                 waiting.append(manifest.digest)
     if listed.entries:
-        write_durably(comparisons_path(root), msgspec.json.encode(comparisons))
+        write_comparisons(root, comparisons)
     found = ((folder, comparisons.get(item.digest)) for folder, item in lineage.sealed.items())
     return {folder: comparison for folder, comparison in found if comparison is not None and comparison.contains_rows}

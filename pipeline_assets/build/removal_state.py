@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.corpus.removals import REMOVALS, Removals, list_path, read_list
+from pipeline_assets.spine import durable
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.metadata_file import MetadataFile
 
@@ -30,20 +31,19 @@ class Comparison(msgspec.Struct, frozen=True):
         return bool(self.rows) or self.is_downstream
 
 
-Comparisons = dict[str, Comparison]  # by the digest of the artifact
-_FILE = MetadataFile("record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", Comparisons)
+_FILE = MetadataFile("record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", dict[str, Comparison])
 
 
-def read_comparisons(root: Path) -> Comparisons:
-    """Read the comparisons of all artifacts; none before the first."""
+def read_comparisons(root: Path) -> dict[str, Comparison]:
+    """Read the comparisons by the digest of the artifact; none before the first."""
     try:
-        return _FILE.read(comparisons_path(root))
+        return _FILE.read(list_path(root).with_name("compared.json"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
 
 
-def comparisons_path(root: Path) -> Path:
-    return list_path(root).with_name("compared.json")
+def write_comparisons(root: Path, comparisons: dict[str, Comparison]) -> None:
+    durable.write_durably(list_path(root).with_name("compared.json"), msgspec.json.encode(comparisons))
 
 
 def compared_entries(listed: Removals, manifest: Manifest, comparison: Comparison) -> int:

@@ -66,9 +66,9 @@ def forget(
         content["added"] = add_entries(root, values, str(reason), f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
         lines.append(f"added {content['added']:,} entries to the removal list")
     affected = forgetting.compare_artifacts(stores)
-    recipes = recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root)
     counts = [count for comparison in affected.values() for count in comparison.rows.values()]
-    names = sorted({recipes[str(folder)] for folder in affected if str(folder) in recipes})
+    recipes = recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root)
+    names = sorted({recipes[folder] for folder in map(str, affected) if folder in recipes})
     commands = [terminal.as_command("run", name, "--replace", "--data", data) for name in names]
     lines.append(f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}")
     lines += _count_lines([*map(str, affected)], "artifact")

@@ -50,7 +50,6 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, Stagi
 
 logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
-_BATCH_ROWS = 256  # some rows have megabytes
 
 
 def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
@@ -135,10 +134,9 @@ def _has_listed_row(path: Path, removals: Removals) -> bool:
     if not removals.entries:
         return False
     with open_parquet(path) as file:
-        batches = file.iter_batches(_BATCH_ROWS, columns=["id", "text"])
-        return any(
-            removals.contains(RowKeys(row["id"], (row["text"],))) for part in batches for row in part.to_pylist()
-        )
+        batches = file.iter_batches(256, columns=["id", "text"])  # some rows have megabytes
+        rows = (RowKeys(row["id"], (row["text"],)) for batch in batches for row in batch.to_pylist())
+        return any(map(removals.contains, rows))
 
 
 def _nested_counts(counts: Mapping[str, int], kind: str) -> dict[str, int]:

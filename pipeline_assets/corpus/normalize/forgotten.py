@@ -17,8 +17,6 @@ from pipeline_assets.spine.ledger import dropped_key
 from pipeline_assets.spine.stage import Task, Window, run_task
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 
-_BATCH_DOCUMENTS = 256
-
 
 def forget_documents(
     staging: StagingDir, converted: Mapping[str, Receipt], removals: Removals, settings: RunSettings
@@ -58,15 +56,8 @@ def _forget_in_shard(
 
     if not any(is_listed for _, is_listed in documents()):
         return Receipt([], {})
-    batch = list[Document]()
     with ShardWriter(folder, f"{name}.remaining", zstd_level) as writer:
         for document, is_listed in documents():
-            if is_listed:
-                writer.count(dropped_key(FORGOTTEN))
-            else:
-                batch.append(document)
-            if len(batch) == _BATCH_DOCUMENTS:
-                writer.write(batch)
-                batch = []
-        writer.write(batch)
+            writer.write([] if is_listed else [document])
+            writer.count(dropped_key(FORGOTTEN), int(is_listed))
     return writer.receipt()
