@@ -43,3 +43,11 @@ def read_lines(output: str) -> dict[str, list[str]]:
     lines = [line.split("  ") for line in output.splitlines()]
     assert all(cells[0] == ("intact" if len(cells) == 2 else "DAMAGED") for cells in lines)
     return {cells[1]: cells[2:] for cells in lines}
+
+
+def find_damage(root: Path) -> dict[str, list[str]]:
+    """Return the verifier's findings by folder, without intact artifacts."""
+    result = run_verifier(root)
+    lines = {folder: found for folder, found in read_lines(result.stdout).items() if found}
+    assert result.returncode == bool(lines)
+    return lines

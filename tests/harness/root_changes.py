@@ -47,3 +47,9 @@ def refit_manifest(data: bytes) -> bytes:
         )
     except Exception:
         return data
+
+
+def unsealed_sha256(path: Path) -> str:
+    """Return the sha256 of a manifest file without its seal."""
+    lines = path.read_bytes().split(b"\n")
+    return hashlib.sha256(b"\n".join(line for line in lines if not line.startswith(b' "seal"'))).hexdigest()
