@@ -1,5 +1,6 @@
 """Nemotron: distilled datasets → Harmony rows → deduplicated → pools for scoring."""
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +19,7 @@ from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE,
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron import row_checks, sections
-from pipeline_assets.corpus.nemotron.dataset_section import DatasetSection
+from pipeline_assets.corpus.nemotron.dataset_section import DatasetSection, SplitSource
 from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE, lay_out
 from pipeline_assets.corpus.nemotron.inventory import INVENTORY_STAGE, take_inventory
 from pipeline_assets.corpus.nemotron.pool_report import POOL_REPORT_STAGE, preview_pools, report_on_pools
@@ -62,10 +63,6 @@ class NemotronRecipe(Recipe):
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
         yield from sections.check_sections(values)
-        if not values.get("datasets") and not values.get("sealed_pools"):
-            yield RecipeError(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
-        if values.get("sealed_pools") and values.get("scoring") is None:
-            yield RecipeError(("sealed_pools",), "`sealed_pools` needs scores", "add `scoring`")
         if root is not None:
             yield from check_folders(values, root)
 
@@ -87,7 +84,8 @@ class NemotronRecipe(Recipe):
                 content = section.rows_content(split) | {"rows": self.rows.content_without_tokenizer()}
                 tokenizer, checked = self.rows.tokenizer.content(), tuple(inventory)
                 options: dict[str, Any] = {"tokenizer": tokenizer, "checked_against": checked}
-                rows.append(NORMALIZED_SHARDS.target(self.name, content, [raw], partition=raw.partition, **options))
+                sources = [raw, *(self._raw(*seeds) for seeds in section.seeds())]
+                rows.append(NORMALIZED_SHARDS.target(self.name, content, sources, partition=raw.partition, **options))
         targets = [*(rows or inventories)]
         if self.deduplicate is not None:
             kept = deduplicated_targets(self.name, rows, self.deduplicate, self.decontamination)
@@ -106,7 +104,7 @@ class NemotronRecipe(Recipe):
             targets += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in datasets]
         return targets
 
-    def _raw(self, section: DatasetSection, split: str) -> Target:
+    def _raw(self, section: SplitSource, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}
         content: dict[str, Any] = {"dataset": section.dataset, "split": split, "files": patterns}
         partition = partition_key(section.dataset, split)
@@ -120,7 +118,7 @@ class NemotronRecipe(Recipe):
         return [(section, split) for section in self.datasets for split in section.splits]
 
     def revisions(self) -> list[tuple[str, str]]:
-        return [(section.dataset, section.revision) for section in self.datasets if section.revision is not None]
+        return [revision for section in self.datasets for revision in section.revisions()]
 
 
 def external_pools(section: SealedPools) -> Target:
@@ -218,11 +216,13 @@ def _normalise(job: Job) -> BuildResult:
     # Imported here, because it loads the tokenizer.
     from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, row_origin
 
-    [raw], [pin], recipe = job.target.upstream, job.upstream, job.recipe
+    [raw, *seeds], [pin, *_], recipe = job.target.upstream, job.upstream, job.recipe
     rules = rows_recipe(recipe, job.target.tokenizer)
     origin = row_origin(pin.manifest.identity, recipe["subset"], recipe["domain"])
-    with split_pin.split_files(raw, job.run, job.staging, rules.max_rows) as files:
-        return normalise_split(job.staging, files, origin, rules, job.run.settings, job.removals)
+    with split_pin.split_files(raw, job.run, job.staging, rules.max_rows) as files, contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(split_pin.split_files(seed, job.run, job.staging, None)) for seed in seeds]
+        prompts = [*zip(recipe.get("prompts", ()), opened, strict=True)]
+        return normalise_split(job.staging, files, origin, rules, job.run.settings, job.removals, prompts)
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:

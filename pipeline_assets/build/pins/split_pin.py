@@ -103,12 +103,14 @@ def list_split(target: Target, run: Run) -> Listing:
 
 
 def list_fetched(target: Target, run: Run) -> Listing:
-    """List the uncached bytes of a target's hub split; empty for a local folder."""
-    [raw] = target.upstream
-    if raw.external_inputs is not None:
-        return Listing()
-    files = raw_pin.listed_files(list_split(raw, run).inputs)
-    return Listing.from_fetched(run.require_hub("this dataset"), raw.recipe["dataset"], files)
+    """List the uncached bytes of a target's hub splits; empty for local folders."""
+    missing: dict[str, int] = {}
+    remote = [raw for raw in target.upstream if raw.external_inputs is None]
+    for raw in remote:
+        files = raw_pin.listed_files(list_split(raw, run).inputs)
+        listing = Listing.from_fetched(run.require_hub("this dataset"), raw.recipe["dataset"], files)
+        missing |= listing.missing_bytes or {}
+    return Listing(missing_bytes=missing if remote else None)
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
         Refusal: The content of a message has special tokens or a lone surrogate, or its header is invalid.
             `Refusal.message` is the message's index in `messages`.
     """
-    kept = _rendered_numbers(messages, analysis)
+    kept = rendered_numbers(messages, analysis)
     parts: list[str] = []
     parsed: list[ParsedMessage] = []
     position = 0
@@ -88,7 +88,8 @@ def _check_content(content: str) -> None:
             raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(content[error.start]):04X}", error.start) from None
 
 
-def _rendered_numbers(messages: Sequence[Message], analysis: Analysis) -> list[int]:
+def rendered_numbers(messages: Sequence[Message], analysis: Analysis) -> list[int]:
+    """Return the numbers of the messages that `render_harmony` renders."""
     dropped_before = 0 if analysis is Analysis.KEEP else len(messages)  # analysis before this number is dropped
     if analysis is Analysis.AUTO_DROP:
         last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
@@ -150,7 +151,7 @@ class AssistantTurns:
 
     @property
     def rule(self) -> str:
-        """Name, version and numbers of the loss mode, as stored with rows; see `AssistantAll.rule`."""
+        """Name, version and numbers of the loss mode; see `AssistantAll.rule`."""
         return f"{self.prefix}{','.join(map(str, self.messages))}"
 
     @classmethod

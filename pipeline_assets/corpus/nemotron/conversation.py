@@ -1,16 +1,17 @@
 """Text of a source row: rendered from its messages, or its own Harmony text."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pipeline_assets.corpus.harmony.encode import RENDERERS
+from pipeline_assets.corpus.harmony.encode import RENDERERS, LossMode, rendered_numbers
 from pipeline_assets.corpus.harmony.message import Ending, JsonValue, Message, Reason, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import DeveloperContent, prompt_messages
 from pipeline_assets.corpus.nemotron.dataset_section import Domain
 from pipeline_assets.corpus.nemotron.message_text import (
     REASONING_KEYS,
+    THINK,
     ThinkTags,
     count_think_tags,
     read_reasoning,
@@ -21,13 +22,17 @@ from pipeline_assets.corpus.nemotron.message_text import (
 )
 from pipeline_assets.corpus.nemotron.open_calls import OpenCalls
 from pipeline_assets.corpus.nemotron.proofs import PROOF_COLUMNS, formalisation
+from pipeline_assets.corpus.nemotron.row_forms import row_loss
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
+from pipeline_assets.corpus.nemotron.soft_checks import find_checks
 from pipeline_assets.corpus.nemotron.stalled_calls import log_calls
+from pipeline_assets.corpus.nemotron.text_flags import restore_latex
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools
 
 _SYSTEM_ROLES = ("system", "developer")
 _SPEAKERS = ("user", "assistant")  # a system prompt may be empty, and so may a tool's result
+_REQUEST_CHARACTERS = 500  # at the end of a prompt, where a request for `<think>` and `<solution>` blocks is expected
 _READ_KEYS = {
     "system": frozenset({"role", "content"}),
     "developer": frozenset({"role", "content"}),
@@ -45,7 +50,10 @@ class _MessageReader:
             that have a value but no place in Harmony. `unread_message_keys/ROLE.KEY`: such keys by name, together with
             unread keys of text parts. `messages_as_json`: contents and reasoning that are not text. `think_tags/ROLE`,
             `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`: assistant messages whose tags do
-            not pair up.
+            not pair up; `think_tags/contradicted`: assistant messages with reasoning apart from their content, although
+            the user's message ends with a request for `<think>` and `<solution>` tags.
+        roles: Roles of the row's messages.
+        owners: For each message that `read` returned, the number of the row's message that it comes from.
     """
 
     def __init__(self, settings: RowsRecipe) -> None:
@@ -54,6 +62,9 @@ class _MessageReader:
         self._read_keys = {**_READ_KEYS, "assistant": _READ_KEYS["assistant"].union(self._reasoning_keys)}
         self.calls = OpenCalls()
         self.counts: Counter[str] = Counter()
+        self.roles: list[str] = []
+        self.owners: list[int] = []
+        self._requests_tags = False
 
     def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
         """Return the messages of a row for rendering.
@@ -78,6 +89,7 @@ class _MessageReader:
         has_instructions = isinstance(first, dict) and first.get("role") in _SYSTEM_ROLES
         instructions = self._content(first) if isinstance(first, dict) and has_instructions else ""
         messages = _render_prompt(instructions or None, tools, self._settings)
+        self.owners = [0] * len(messages)
         for number, message in enumerate(raw_messages):
             if not isinstance(message, dict):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number} is {type(message).__name__}")
@@ -92,8 +104,10 @@ class _MessageReader:
                 self.counts.update(unread)
             if role in _SPEAKERS and message.get("content") is None and not has_value(message.get("tool_calls")):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number}, of the {role}, has no content")
+            self.roles.append(str(role))
             if number > 0 or not has_instructions:
                 messages += self._messages(role, message)
+                self.owners += [number] * (len(messages) - len(self.owners))
                 if has_value(message.get("tool_calls")):
                     self.calls.reserve(_following_replies(raw_messages, number + 1))
         return messages
@@ -102,6 +116,8 @@ class _MessageReader:
         content = self._content(message)
         match role:
             case "user":
+                end = content[-_REQUEST_CHARACTERS:]
+                self._requests_tags = "<think>" in end and "<solution>" in end
                 return [Message(Role.USER, content)]
             case "assistant":
                 return self._assistant(message, content)
@@ -116,6 +132,8 @@ class _MessageReader:
         messages = []
         if reasoning is not None:
             count_think_tags("analysis", reasoning, self.counts)
+            if self._requests_tags and "<think>" not in content:
+                self.counts[f"{THINK}/contradicted"] += 1
             messages.append(Message(Role.ASSISTANT, reasoning, channel="analysis"))
         before, content = self._split_thoughts(content, reasoning)
         messages += before
@@ -176,6 +194,7 @@ class RowText(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
+        loss: Loss mode of the row, see `row_loss`.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text; None if the text is not valid Harmony.
@@ -184,8 +203,10 @@ class RowText(NamedTuple):
             the counts of `_MessageReader`. Empty if the text is not valid Harmony.
         refusal: Reason why the text is not valid Harmony; None if it is valid.
         stalled_calls: Result of `CallLog.count_stalled`.
+        checks: Result of `find_checks`.
     """
 
+    loss: LossMode
     parsed: ParsedText
     messages: list[Message]
     template: Template | None
@@ -193,6 +214,7 @@ class RowText(NamedTuple):
     counts: Mapping[str, int]
     refusal: Refusal | None = None
     stalled_calls: int = 0
+    checks: Sequence[str] = ()
 
 
 def row_text(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain: Domain) -> RowText:
@@ -201,20 +223,25 @@ def row_text(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain
     if has_value(text):
         if not isinstance(text, str):
             raise RowFault(RowReason.WRONG_TYPE, f"text is {type(text).__name__}")
-        return _read_harmony_text(text)
+        return _read_harmony_text(row, text, None if tools is None else tools.parameters, settings.loss_mode)
     reader = _MessageReader(settings)
     messages = reader.read(row, tools, domain)
+    if settings.restore_latex:
+        messages = [restore_latex(message, reader.counts) for message in messages]
     parsed = RENDERERS[settings.template](messages, analysis=settings.analysis, ending=Ending.TRAINING)
+    owners = (reader.owners[number] for number in rendered_numbers(messages, settings.analysis))
+    loss = row_loss(row, reader.roles, owners, parsed, settings.loss_mode, reader.counts)
     analysis = {"analysis_given": _count_analysis(messages), "analysis_rendered": _count_analysis(parsed.conversation)}
-    counts, stalled_calls = {**analysis, **reader.counts}, reader.calls.log.count_stalled()
-    return RowText(parsed, messages, settings.template, False, counts, stalled_calls=stalled_calls)
+    log, counts = reader.calls.log, {**analysis, **reader.counts}
+    checks = find_checks(parsed, log, () if tools is None else tools.parameters)
+    return RowText(loss, parsed, messages, settings.template, False, counts, None, log.count_stalled(), checks)
 
 
 def _count_analysis(messages: Sequence[Message]) -> int:
     return [message.channel for message in messages].count("analysis")
 
 
-def _read_harmony_text(text: str) -> RowText:
+def _read_harmony_text(row: Row, text: str, declared: Container[str] | None, loss: LossMode) -> RowText:
     if text.endswith(("|>\n", "|>\r\n")):  # the line end of a file, which is not part of a message
         text = text.rstrip("\r\n")
     try:
@@ -222,9 +249,11 @@ def _read_harmony_text(text: str) -> RowText:
     except Refusal as refusal:
         if refusal.reason is Reason.LONE_SURROGATE:
             raise
-        return RowText(ParsedText(text, (), None, text.encode("utf-8")), [], None, True, {}, refusal)
-    messages = parsed.conversation
+        return RowText(loss, ParsedText(text, (), None, text.encode("utf-8")), [], None, True, {}, refusal)
+    messages, counts = parsed.conversation, think_tag_counts(parsed.conversation)
+    loss = row_loss(row, [message.role for message in messages], range(len(messages)), parsed, loss, counts)
     analysis = _count_analysis(messages)
-    counts = {"analysis_given": analysis, "analysis_rendered": analysis, **think_tag_counts(messages)}
-    stalled_calls = log_calls(messages).count_stalled() if parsed.calls else 0
-    return RowText(parsed, messages, parsed.template, True, counts, stalled_calls=stalled_calls)
+    counts.update(analysis_given=analysis, analysis_rendered=analysis)
+    log = log_calls(messages)
+    checks = find_checks(parsed, log, declared)
+    return RowText(loss, parsed, messages, parsed.template, True, counts, None, log.count_stalled(), checks)

@@ -1,6 +1,7 @@
 """Recipe section of a Nemotron dataset, with its known domains and efforts."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -10,7 +11,7 @@ from pipeline_assets.corpus.nemotron.splits import dataset_key
 from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.section import COMMIT_PATTERN, Option, RecipeSection
 
-Domain = Literal["math", "proof", "science", "agentic", "chat_if"]
+Domain = Literal["math", "proof", "science", "agentic", "chat_if", "code", "safety"]
 Effort = Literal["low", "medium", "high"]
 
 DOMAINS: dict[str, Domain] = {
@@ -33,6 +34,10 @@ EFFORTS: dict[str, dict[str, Effort]] = {
 }
 
 
+FindPrompt = Callable[[str], str | None]
+"""Returns the prompt with a sha256 in hex digits; None if unknown."""
+
+
 @dataclass(frozen=True)
 class RowOrigin:
     """Dataset, split and file that a block of rows comes from.
@@ -41,6 +46,7 @@ class RowOrigin:
         subset: Configuration on the hub, such as `default`.
         file: Name of the file, as in the manifest's inputs.
         revision: Commit, 40 hex digits; None for a local folder.
+        find_prompt: Finds a prompt that the publisher withheld; None without seed sets.
     """
 
     dataset: str
@@ -49,14 +55,15 @@ class RowOrigin:
     domain: Domain
     file: str
     revision: str | None
+    find_prompt: FindPrompt | None = None
 
 
 _EFFORT = re.compile("(?<![a-z])(low|medium|high)(?![a-z])")  # as a word in a split's name
 Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
-class DatasetSection(RecipeSection):
-    """Dataset of a hub at a commit, or a local folder of the same layout.
+class SplitSource(RecipeSection):
+    """Splits of a hub dataset at a commit, or of a local folder of the same layout.
 
     Attributes:
         dataset: Owner/name on a hub; any name for a folder, stored as the dataset of its rows.
@@ -66,13 +73,8 @@ class DatasetSection(RecipeSection):
             result.
         splits: Selected splits, as named by the dataset's card, or else by the files.
         files: File patterns by split (syntax: `hub_configs`), which override the card.
-        subset: Configuration stored as the subset of the rows; None for the one in the card, or `default` without one.
-        domain: Domain of the rows; None to look the dataset up in `DOMAINS`, which has six known datasets.
-        reasoning_effort: Reasoning effort of the answers in a split, by split. It is written into system messages.
-        generated_by: Model that generated the conversations, for `corpusmill describe`; None if unknown.
     """
 
-    LATER_KEYS = frozenset({"generated_by"})
     dataset: str
     revision: Annotated[
         str | None, Option("Branch, tag or commit; its commit is stored. Default: main.", default=None)
@@ -80,12 +82,6 @@ class DatasetSection(RecipeSection):
     path: str | None = None
     splits: Annotated[Texts, Option("Split to read, such as low; repeatable.", "split", default=None)]
     files: dict[str, Texts] = pydantic.Field(default_factory=dict)
-    subset: str | None = None
-    domain: Annotated[
-        Domain | None, Option("Domain of a new dataset: math, proof, science, agentic, chat_if.", default=None)
-    ] = None
-    reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)
-    generated_by: str | None = None
 
     @pydantic.model_validator(mode="after")
     def _check_source(self) -> Self:
@@ -107,21 +103,63 @@ class DatasetSection(RecipeSection):
         for split in self.splits:
             if not re.fullmatch(r"\w[\w.-]*", split):
                 raise ValueError(f"a split name must have only letters, digits, `_`, `.` and `-`, got {split!r}")
-        for key, named in (("files", self.files), ("reasoning_effort", self.reasoning_effort)):
-            for split in named:
+        for key in ("files", "reasoning_effort"):
+            for split in getattr(self, key, ()):
                 if split not in self.splits:
                     raise ValueError(f"`{key}` has {split!r}, which is not in `splits`")
         return self
+
+
+class SeedSet(SplitSource):
+    """Published prompts, from which a dataset's withheld prompts are restored.
+
+    Attributes:
+        text: Column of prompts: text, or a list of messages whose first one by the user is the prompt.
+    """
+
+    text: str
+
+
+class DatasetSection(SplitSource):
+    """Dataset of a hub at a commit, or a local folder of the same layout.
+
+    Attributes:
+        subset: Configuration stored as the subset of the rows; None for the one in the card, or `default` without one.
+        domain: Domain of the rows; None to look the dataset up in `DOMAINS`, which has six known datasets.
+        reasoning_effort: Reasoning effort of the answers in a split, by split. It is written into system messages.
+        generated_by: Model that generated the conversations, for `corpusmill describe`; None if unknown.
+        prompts: Seed sets of the prompts that the publisher withheld.
+    """
+
+    LATER_KEYS = frozenset({"generated_by", "prompts"})
+    subset: str | None = None
+    domain: Annotated[
+        Domain | None,
+        Option("Domain of a new dataset: math, proof, science, agentic, chat_if, code, safety.", default=None),
+    ] = None
+    reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)
+    generated_by: str | None = None
+    prompts: Annotated[tuple[SeedSet, ...], pydantic.Field(strict=False)] = ()
 
     @property
     def rows_domain(self) -> Domain | None:
         return self.domain or known_domain(self.dataset)
 
     def rows_content(self, split: str) -> dict[str, Any]:
-        """Return the subset, domain, effort and known model of a split's rows."""
-        model = {} if self.generated_by is None else {"generated_by": self.generated_by}
+        """Return the values of a split's rows that the section decides."""
+        known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seeds()]}
         effort = self.reasoning_effort.get(split)
-        return {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort} | model
+        content = {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}
+        return content | {name: value for name, value in known.items() if value not in (None, [])}
+
+    def seeds(self) -> list[tuple[SeedSet, str]]:
+        """List the splits of the seed sets, each with its section."""
+        return [(seeds, split) for seeds in self.prompts for split in seeds.splits]
+
+    def revisions(self) -> list[tuple[str, str]]:
+        """List the hub datasets with their commits, those of seed sets included."""
+        sources: list[SplitSource] = [self, *self.prompts]
+        return [(source.dataset, source.revision) for source in sources if source.revision is not None]
 
     def effort_warning(self, default_effort: Effort | None) -> str | None:
         """Return a warning about splits whose reasoning effort may be wrong, or None.

@@ -10,11 +10,12 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_column, to_numpy, utf8_column
-from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, encode_harmony
+from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.row_columns import has_completion, row_id, row_metadata, row_quality, row_stats
+from pipeline_assets.corpus.nemotron.row_forms import restore_prompt, standard_row
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
@@ -75,7 +76,7 @@ def normalise_rows(
     drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow, removals)
     drafts, encoded, refused = _encode(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
-    batch = _to_batch(drafts, encoded, settings, origin)
+    batch = _to_batch(drafts, encoded, origin)
     counts = Counter({name: int(to_numpy(batch.column(column)).sum()) for name, column in _SUMS.items()})
     counts["unknown_channels"] = sum(known is False for known in batch.column(_CHANNELS).to_pylist())
     counts.update(rows=len(rows), documents=len(drafts), analysis_given=0, analysis_rendered=0)
@@ -108,7 +109,8 @@ def _read_drafts(
             else:
                 dropped.append(Reject(origin.file, number, *reason))
         except Refusal as fault:
-            rejects.append(_to_reject(origin, number, fault))
+            unused = dropped if fault.reason == RowReason.PROMPT_WITHHELD else rejects
+            unused.append(_to_reject(origin, number, fault))
         except UnicodeEncodeError as error:
             detail = f"U+{ord(error.object[error.start]):04X} beside the text"
             rejects.append(Reject(origin.file, number, RowReason.LONE_SURROGATE.value, detail))
@@ -121,18 +123,22 @@ def _drop_reason(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
     """Return the reason and detail for which the settings drop a row; None if kept."""
     if settings.drop_invalid_harmony and draft.text.refusal is not None:
         return INVALID, str(draft.text.refusal)
-    if settings.drop_empty_completion and not has_completion(draft.text.parsed, settings.loss_mode):
+    if settings.drop_empty_completion and not has_completion(draft.text.parsed, draft.text.loss):
         return "empty_completion", "the text doesn't end with words of the assistant that count in the loss"
     return None
 
 
 def _read_draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, is_shallow: bool) -> _Draft:
+    counts: Counter[str] = Counter()
+    row = restore_prompt(standard_row(row, counts), origin.find_prompt, counts)
     tools = declared_tools(row)
-    # The depth of the tools was checked by `declared_tools`, once for many rows.
-    if not is_shallow and not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
+    # The depth of the tools was checked by `declared_tools`, once for many rows; messages may have been JSON text.
+    unchecked = {"messages"} if is_shallow else row.keys() - {"tools"}
+    if not all(is_nested_within(row[column]) for column in unchecked):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
     text = row_text(row, tools, settings, origin.domain)
-    metadata = row_metadata(row, text.messages, origin.domain, origin.split, settings)
+    text = text._replace(counts=Counter(text.counts) + counts)
+    metadata = row_metadata(row, text, origin.domain, origin.split, settings)
     identifier = row_id(row, origin.dataset, origin.split)
     for column in (identifier, *metadata.values()):
         for value in column if isinstance(column, list) else (column,):
@@ -162,16 +168,11 @@ def _to_reject(origin: RowOrigin, number: int, fault: Refusal) -> Reject:
     return Reject(origin.file, number, str(fault.reason), detail)
 
 
-def _to_batch(
-    drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], settings: RowsRecipe, origin: RowOrigin
-) -> pa.RecordBatch:
-    loss = settings.loss_mode
+def _to_batch(drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], origin: RowOrigin) -> pa.RecordBatch:
     constants = {
         "dataset": origin.dataset,
         "subset": origin.subset,
         "split": origin.split,
-        "loss_mode": loss.name,
-        "loss_rule": loss.rule,
         "source_file": origin.file,
         "source_revision": origin.revision,
     }
@@ -179,23 +180,25 @@ def _to_batch(
     size = len(drafts)
     for name, value in constants.items():
         columns[name] = to_column([None] * size, pa.string()) if value is None else repeat_text(value, size)
-    rows = [_column_values(draft, tokens, loss) for draft, tokens in zip(drafts, encoded, strict=True)]
+    rows = [_column_values(draft, tokens) for draft, tokens in zip(drafts, encoded, strict=True)]
     for field in SCHEMA:
         if field.name not in columns:
             columns[field.name] = to_column([row[field.name] for row in rows], field.type)
     return pa.RecordBatch.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)
 
 
-def _column_values(draft: _Draft, tokens: HarmonyTokens, loss: LossMode) -> dict[str, object]:
+def _column_values(draft: _Draft, tokens: HarmonyTokens) -> dict[str, object]:
     """Return a row's values of the columns that differ between rows, except the text."""
     text, tools = draft.text, draft.tools
     return {
         "id": draft.id,
         "text_sha1": hashlib.sha1(text.parsed.utf8, usedforsecurity=False).hexdigest(),
+        "loss_mode": text.loss.name,
+        "loss_rule": text.loss.rule,
         "template": None if text.template is None else str(text.template),
         **draft.metadata,
-        **row_quality(text, tokens, tools, loss),
-        **row_stats(text.parsed, tokens, loss),
+        **row_quality(text, tokens, tools),
+        **row_stats(text.parsed, tokens, text.loss),
         "source_row": draft.number,
         "source_tools_id": None if tools is None else tools.tools_id,
         "source_tools_count": 0 if tools is None else len(tools.namespace.tools),

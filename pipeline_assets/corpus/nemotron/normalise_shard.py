@@ -27,6 +27,7 @@ from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_values import Row
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.corpus.nemotron.seed_prompts import open_seed_prompts
 from pipeline_assets.corpus.nemotron.source_rows import RowShard, SourceRow, read_shard
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
@@ -53,14 +54,15 @@ def normalise_shard(
     zstd_level: int,
     vocabulary: Path | None = None,
     removals: Removals = NO_REMOVALS,
+    prompts: Path | None = None,
 ) -> Receipt:
     """Normalise the rows of a shard of a split.
 
     Files of the receipt, in order: kept rows (`SCHEMA`, repeated ids not yet numbered), their ids (`IdsWriter`),
     rejects, lists of tools (a line `[id, canonical JSON]` each, sorted by id), dropped rows in the format of rejects.
     Counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `origin.file` is ignored, because a shard may
-    have several files. One row in a thousand, chosen by id, is compared with tiktoken; a difference raises
-    `OracleMismatchError`.
+    have several files, and `origin.find_prompt`, because `prompts` is the file of `write_seed_prompts`. One row in a
+    thousand, chosen by id, is compared with tiktoken; a difference raises `OracleMismatchError`.
     """
     encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
     counts: Counter[str] = Counter(rows=0, documents=0)
@@ -73,11 +75,13 @@ def normalise_shard(
     tools_name = f"{WORK}/tools/{stem}{SUFFIX}"
     with (
         pause_gc(),
+        open_seed_prompts(prompts) as find_prompt,
         ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
         IdsWriter(folder.path(ids_name)) as ids,
     ):
         for file, rows, are_shallow in _blocks(shard):
-            block = normalise_rows(rows, settings, replace(origin, file=file), encoder, are_shallow, removals)
+            own = replace(origin, file=file, find_prompt=find_prompt)
+            block = normalise_rows(rows, settings, own, encoder, are_shallow, removals)
             rows.clear()
             gc.collect(0)  # the source rows are freed, so few objects are scanned
             counts["spot_checked"] += _spot_check(block, settings, encoder)

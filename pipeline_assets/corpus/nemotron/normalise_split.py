@@ -31,6 +31,7 @@ from pipeline_assets.corpus.nemotron.dataset_section import Domain, RowOrigin
 from pipeline_assets.corpus.nemotron.normalise_shard import NESTED_COUNTS, normalise_shard, sum_rare_keys
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
+from pipeline_assets.corpus.nemotron.seed_prompts import write_seed_prompts
 from pipeline_assets.corpus.nemotron.source_rows import empty_sample_error, plan_sample, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
@@ -46,7 +47,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, RejectFormatter, check_rejects, summarize_reasons
 from pipeline_assets.spine.manifest import Identity
 from pipeline_assets.spine.stage import Task, Window, run_task
-from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
@@ -65,12 +66,17 @@ def normalise_split(
     rules: RowsRecipe,
     settings: RunSettings,
     removals: Removals = NO_REMOVALS,
+    seeds: Sequence[tuple[str, Sequence[SourceFile]]] = (),
 ) -> BuildResult:
     """Build the normalised rows of a split; `origin.file` is ignored.
 
-    If gigatoken and tiktoken disagree on a sampled row, tiktoken encodes all rows again.
+    Withheld prompts are restored from `seeds`, see `write_seed_prompts`. If gigatoken and tiktoken disagree on a
+    sampled row, tiktoken encodes all rows again.
     """
-    normalise = functools.partial(_normalise, staging, files, origin, rules, settings, removals)
+    prompts = staging.path(f"{WORK}/seed_prompts.sqlite") if seeds else None
+    if prompts is not None:
+        write_seed_prompts(prompts, seeds)
+    normalise = functools.partial(_normalise, staging, files, origin, rules, settings, removals, prompts)
     try:
         return normalise("gigatoken")
     except OracleMismatchError as disagreement:
@@ -85,6 +91,7 @@ def _normalise(
     rules: RowsRecipe,
     settings: RunSettings,
     removals: Removals,
+    prompts: Path | None,
     driver: Driver,
 ) -> BuildResult:
     shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)
@@ -95,6 +102,7 @@ def _normalise(
         driver=driver,
         zstd_level=settings.zstd_level,
         vocabulary=settings.vocabulary,
+        prompts=prompts,
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)

@@ -6,6 +6,7 @@ split and one bucket of id hashes, so a row that several pools share is in files
 
 import functools
 import importlib
+import itertools
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +53,7 @@ class PoolSummary(msgspec.Struct, frozen=True):
     Attributes:
         lengths: Number of rows by `length_range` of their tokens.
         correctness: Number of rows by range of `CORRECTNESS`.
+        checks: Number of rows by failed check, see `CHECKS`.
         shared: Number of rows that are also in another pool, by the other pool's name.
     """
 
@@ -61,6 +63,7 @@ class PoolSummary(msgspec.Struct, frozen=True):
     lengths: dict[str, int]
     correctness: dict[str, int]
     domains: dict[str, int]
+    checks: dict[str, int]
     shared: dict[str, int]
 
 
@@ -117,13 +120,14 @@ def preview_pools(report: Artifact) -> list[dict[str, str]]:
     ]
 
 
-POOL_REPORT_STAGE = StageVersion("nemotron_pool_report", 3)
-_COLUMNS = ["id", "stats_tokens", "stats_completion_tokens", "meta_correctness", "meta_domain"]
+POOL_REPORT_STAGE = StageVersion("nemotron_pool_report", 4)
+_COLUMNS = ["id", "stats_tokens", "stats_completion_tokens", "meta_correctness", "meta_domain", "meta_tags"]
 _SIZES = ("rows", "tokens", "completion_tokens")
 _ORDER: Mapping[str, Callable[[str], Any]] = {
     "lengths": int,
     "correctness": CORRECTNESS.index,
     "domains": str,
+    "checks": str,
     "shared": str,
 }
 
@@ -191,11 +195,13 @@ def _sum_sizes(rows: pa.Table) -> dict[str, int]:
 
 
 def _distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
+    tags = itertools.chain.from_iterable(filter(None, rows["meta_tags"].to_pylist()))
     tokens, shares, domains = (rows[name].to_pylist() for name in ("stats_tokens", "meta_correctness", "meta_domain"))
     return {
         "lengths": Counter(map(length_range, tokens)),
         "correctness": Counter(map(correctness_range, shares)),
         "domains": Counter(domain or UNKNOWN for domain in domains),
+        "checks": Counter(tag.removeprefix("check:") for tag in filter(None, tags) if tag.startswith("check:")),
     }
 
 

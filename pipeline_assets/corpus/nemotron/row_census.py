@@ -5,12 +5,18 @@ and their inventory agree. Counts are nested by name, and the counts of shards c
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
+from pipeline_assets.corpus.harmony.message import Refusal
+from pipeline_assets.corpus.nemotron.conversation import row_text
 from pipeline_assets.corpus.nemotron.row_columns import row_correctness
+from pipeline_assets.corpus.nemotron.row_forms import read_object, standard_row, withheld_prompt
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, has_value
-from pipeline_assets.corpus.nemotron.tools import read_tools
+from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
+from pipeline_assets.corpus.nemotron.soft_checks import CHECKS
+from pipeline_assets.corpus.nemotron.tools import declared_tools, read_tools
 
 Tally: TypeAlias = dict[str, Any]  # counts, and tallies, by name
 MAX_NAMES = 1000
@@ -57,6 +63,9 @@ COVERAGE: Final[dict[str, str]] = {
     "reasoning_content": "a message with `reasoning_content`",
     "licence": "`license`",
     "formal_statement": "`formal_statement`",
+    "train_turns": "`train_turns` in `metadata`, the source's loss mask",
+    "prompt_withheld": "an empty first prompt, with its `seed_prompt_sha256` in `metadata`",
+    **CHECKS,
 }
 # Columns whose values are counted.
 TAGS: Final = ("license", "reasoning", "used_in", "capability_target", "data_source", "source")
@@ -68,6 +77,7 @@ _COLUMN_COVERAGE: Final = (
     ("reasoning", "reasoning_label"),
 )
 _MESSAGE_KEYS: Final = ("tool_calls", "reasoning_content")
+_SETTINGS = RowsRecipe.model_validate({"system": None})
 _FOLD_AT = 4096  # distinct shapes and paths in memory
 Path = tuple[str, ...]
 Types = tuple[type, ...]
@@ -94,13 +104,14 @@ class RowCensus:
         """Count one row; `values` is the row as JSON values, if `row` is not JSON already."""
         self.rows += 1
         self._count_shape(("columns",), row)
-        metadata, messages = row.get("metadata"), row.get("messages")
+        standard = _standard_row(row)
+        metadata, messages = row.get("metadata"), standard.get("messages")
         if isinstance(metadata, dict):
             self._count_shape(("metadata",), metadata)
         if isinstance(messages, list):
             for message in messages:
                 self._add_message(message)
-        values = row if values is None else values
+        values = standard if values is None else _standard_row(values)
         for name in _coverage_names(values):
             self._paths["coverage", name] += 1
         for column in TAGS:
@@ -151,6 +162,20 @@ class RowCensus:
         self._paths.clear()
 
 
+def _standard_row(row: Row) -> Row:
+    """Return a row in standard form, or as it is if it will be a reject."""
+    with suppress(RowFault, RecursionError):
+        return standard_row(row, Counter())
+    return row
+
+
+def _failed_checks(row: Row) -> Sequence[str]:
+    """List the checks that the row's text fails, if it has a text."""
+    with suppress(Refusal, UnicodeEncodeError, RecursionError):
+        return row_text(row, declared_tools(row), _SETTINGS, "chat_if").checks
+    return ()
+
+
 def _coverage_names(row: Row) -> list[str]:
     """List the kinds of `COVERAGE` that a row has."""
     correctness, text, messages = row_correctness(row), row.get("text"), row.get("messages")
@@ -164,6 +189,9 @@ def _coverage_names(row: Row) -> list[str]:
         "tools": _has_tools(row),
         "text": isinstance(text, str) and has_value(text),
         "messages": bool(messages),
+        "train_turns": read_object(row.get("metadata")).get("train_turns") is not None,
+        "prompt_withheld": withheld_prompt(row) is not None,
+        **dict.fromkeys(_failed_checks(row), True),
         **{key: any([has_value(message.get(key)) for message in objects]) for key in _MESSAGE_KEYS},
     }
     return [name for name, is_present in meets.items() if is_present]

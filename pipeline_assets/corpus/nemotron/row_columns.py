@@ -12,24 +12,23 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_messages
-from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role
+from pipeline_assets.corpus.harmony.encode import AssistantTurns, HarmonyTokens, LossMode, loss_messages
+from pipeline_assets.corpus.harmony.message import JsonValue, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron.conversation import RowText
 from pipeline_assets.corpus.nemotron.dataset_section import Domain
 from pipeline_assets.corpus.nemotron.proofs import proof_task
+from pipeline_assets.corpus.nemotron.row_forms import read_object
 from pipeline_assets.corpus.nemotron.row_values import Row, canonical_text, has_value, to_text
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.text_flags import count_control_characters, has_known_channels
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools
-from pipeline_assets.corpus.readers.columns import is_nested_within
 
 # Evaluations, licences and links are excluded: a later revision that changes only them has the same rows.
 _IDENTITY = ("problem", "expected_answer", "formal_statement", "lean_header", "messages", "text")
@@ -154,14 +153,12 @@ _STORED_COLUMNS = frozenset(
 )
 
 
-def row_metadata(
-    row: Row, conversation: list[Message], domain: Domain, split: str, settings: RowsRecipe
-) -> dict[str, object]:
+def row_metadata(row: Row, text: RowText, domain: Domain, split: str, settings: RowsRecipe) -> dict[str, object]:
     """Return the columns `meta_…` of a row; a missing value is null.
 
     A source value of an unexpected type is stored as canonical JSON. The column `metadata` is stored so too, in
     `meta_eval_json`. Source columns without an output column are stored together in `meta_source_json`, without the
-    user names and URLs that the settings omit. `conversation` has the row's messages before rendering drops any.
+    user names and URLs that the settings omit.
     """
     texts = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
     return {
@@ -169,7 +166,7 @@ def row_metadata(
         **{f"meta_{column}": to_text(row.get(column)) for column in texts},
         "meta_difficulty_bin": difficulty_bin(row, split),
         "meta_domain": domain,
-        "meta_tags": _tags(row, conversation),
+        "meta_tags": _tags(row, text),
         "meta_eval_json": None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
         "meta_used_in": _to_texts(row.get("used_in")) or None,
         "meta_task": proof_task(row) if domain == "proof" else None,
@@ -186,16 +183,12 @@ def difficulty_bin(row: Row, split: str) -> str | None:
 
 def row_correctness(row: Row) -> dict[str, object]:
     """Return the correctness columns of a row, whose evaluations may be JSON text."""
-    metadata = row.get("metadata")
-    if isinstance(metadata, str) and metadata.startswith("{"):
-        with suppress(msgspec.DecodeError, RecursionError):
-            metadata = msgspec.json.decode(metadata)
-            metadata = metadata if is_nested_within(metadata) else None
-    return read_correctness(metadata if isinstance(metadata, dict) else {})
+    return read_correctness(read_object(row.get("metadata")))
 
 
-def _tags(row: Row, conversation: list[Message]) -> list[str]:
-    """Return the sorted tags: the row's own, its sources, and its features."""
+def _tags(row: Row, text: RowText) -> list[str]:
+    """Return the sorted tags: the row's own, its sources, its features, failed checks."""
+    conversation = text.messages
     sources = (row.get(column) for column in ("data_source", "source"))
     has = {
         "changed_answer_to_majority": row.get("changed_answer_to_majority") is True,
@@ -205,6 +198,7 @@ def _tags(row: Row, conversation: list[Message]) -> list[str]:
         "multi_turn": [message.role for message in conversation].count(Role.USER) > 1,
     }
     tags = {*_to_texts(row.get("tags")), *(tag for tag, is_present in has.items() if is_present)}
+    tags.update(f"check:{name}" for name in text.checks)
     return sorted(tags | {f"source:{source}" for source in sources if isinstance(source, str) and source})
 
 
@@ -269,21 +263,24 @@ def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode) -> dic
 
 
 def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
-    """Check whether the last message is non-blank and counts in the loss."""
+    """Check whether the last message is non-blank and counts in the loss.
+
+    If the row names the messages that count, one of these must be non-blank.
+    """
     counting, last = loss_messages(parsed, loss), len(parsed.messages) - 1
+    if isinstance(loss, AssistantTurns):
+        return any(parsed.conversation[number].content.strip() for number in counting)
     return counting[-1:] == [last] and bool(parsed.conversation[last].content.strip())
 
 
-def row_quality(
-    text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None, loss: LossMode
-) -> dict[str, object]:
+def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None) -> dict[str, object]:
     """Return the columns `quality_…` of a text, as if it were not a duplicate."""
     is_valid, calls = bool(text.parsed.messages), text.parsed.calls
     # Unknown: a row that came as Harmony text may declare its tools only in the text.
     is_known = is_valid and not (text.came_as_text and calls and tools is None)
     return {
         "quality_valid_harmony": is_valid,
-        "quality_completion_nonempty": has_completion(text.parsed, loss),
+        "quality_completion_nonempty": has_completion(text.parsed, text.loss),
         "quality_valid_tool_schema": calls_fit_tools(calls, tools) if is_known else None,
         "quality_is_duplicate": False,
         "quality_duplicate_of": None,

@@ -7,7 +7,9 @@ published JSON, which omits keys, or through Arrow, which sets omitted keys to n
 import json
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, cast
+
+import msgspec
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, replace_non_finite
 
@@ -32,6 +34,14 @@ def canonical_text(value: JsonValue) -> str:
         return _encode(replace_non_finite(value))
 
 
+def decode_text(text: str, reason: "RowReason", where: str) -> JsonValue:
+    """Return the value of a JSON text; text that is not JSON raises `RowFault`."""
+    try:
+        return cast(JsonValue, msgspec.json.decode(text))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RowFault(reason, f"{where} is text, but not JSON: {error}") from None
+
+
 def to_text(value: JsonValue) -> str | None:
     """Return a value as text: None if missing, canonical JSON if not a string."""
     if not has_value(value):
@@ -46,6 +56,8 @@ class RowReason(StrEnum):
     messages lacks this part. `wrong_type`: a column has an unexpected type. `malformed_message`, `malformed_tool_call`,
     `malformed_tools`: unknown form. `unknown_role`. `reply_without_call`: a tool replies without a name, and no call is
     open. `lone_surrogate`: not encodable as UTF-8. `nested_too_deep`: more than `columns.MAX_NESTING` levels.
+    `malformed_train_turns`: not one boolean per message. `prompt_withheld`, for which a row is dropped: the publisher
+    removed its first prompt, and no seed set has it.
     """
 
     NO_MESSAGES = "no_messages"
@@ -59,6 +71,8 @@ class RowReason(StrEnum):
     REPLY_WITHOUT_CALL = "reply_without_call"
     LONE_SURROGATE = "lone_surrogate"
     NESTED_TOO_DEEP = "nested_too_deep"
+    MALFORMED_TRAIN_TURNS = "malformed_train_turns"
+    PROMPT_WITHHELD = "prompt_withheld"
 
 
 class RowFault(Refusal):

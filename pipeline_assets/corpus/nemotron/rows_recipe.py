@@ -14,7 +14,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import Option, RecipeSection, Share
 
-NORMALISE_STAGE = StageVersion("nemotron_normalise", 5)
+NORMALISE_STAGE = StageVersion("nemotron_normalise", 6)
 SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
 _LOSS = Option("Messages in the loss: assistant_all or assistant_last.", "loss", default="assistant_all")
 
@@ -53,6 +53,7 @@ class RowsRecipe(RecipeSection):
         loss: Loss mode: the bodies that count as completion.
         system: System message before each rendered conversation, or null. A row's tools are in the developer message.
         reasoning_key: Message key of reasoning; None reads each of `REASONING_KEYS`.
+        restore_latex: Restore LaTeX words in messages that JSON read with a control character, see `restore_latex`.
         drop_invalid_harmony: Drop a row whose own text is not valid Harmony; else keep and flag it.
         drop_empty_completion: Drop a row that does not end with assistant text that counts in the loss; else keep and
             flag it.
@@ -62,7 +63,7 @@ class RowsRecipe(RecipeSection):
         shard_bytes: Approximate number of source bytes for one Parquet file.
     """
 
-    LATER_KEYS = frozenset({"reasoning_key", "think_tags"})
+    LATER_KEYS = frozenset({"reasoning_key", "think_tags", "restore_latex"})
     template: Annotated[Template, pydantic.Field(strict=False), Option("Template of rendered texts: harmony/1.")] = (
         Template.HARMONY_1
     )
@@ -77,6 +78,7 @@ class RowsRecipe(RecipeSection):
     think_tags: Annotated[
         ThinkTags, pydantic.Field(strict=False), Option("<think> blocks of the assistant: keep, split or drop.")
     ] = ThinkTags.KEEP
+    restore_latex: Annotated[bool, Option("Restore LaTeX such as \\boxed from control characters.")] = False
     drop_invalid_harmony: Annotated[bool, Option("Drop rows whose own text is not valid Harmony.")] = False
     drop_empty_completion: Annotated[bool, Option("Drop rows that do not end with assistant text.")] = False
     keep_user_names: bool = False

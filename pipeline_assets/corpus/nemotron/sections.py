@@ -16,7 +16,7 @@ from pipeline_assets.spine.section import Option, RecipeError, RecipeSection
 
 PROMPTS_STAGE = StageVersion("nemotron_prompts", 1)
 DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 2)
-PUBLISH_STAGE = StageVersion("nemotron_published_pools", 1)
+PUBLISH_STAGE = StageVersion("nemotron_published_pools", 2)
 CORRECTNESS = "correctness"  # meta key of a prompt; the most correct of several duplicates is kept
 
 
@@ -95,6 +95,10 @@ def recipe_warnings(
 
 def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
     """Yield errors of sections that need another section or contradict another one."""
+    if not recipe.get("datasets") and not recipe.get("sealed_pools"):
+        yield RecipeError(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
+    if recipe.get("sealed_pools") and recipe.get("scoring") is None:
+        yield RecipeError(("sealed_pools",), "`sealed_pools` needs scores", "add `scoring`")
     has_rows, has_layout = recipe.get("rows") is not None, recipe.get("hf_layout") is not None
     if not has_rows and recipe.get("scan") is None and recipe.get("scoring") is None:
         fix = "add `scan` for inventories, `rows` for normalised rows, `scoring` for scores of pools"

@@ -12,33 +12,38 @@ _EQUAL_REPLIES = 2
 
 
 class CallLog:
-    """Calls of a conversation and the replies to them, in order."""
+    """Calls of a conversation and the replies to them, in order.
+
+    Attributes:
+        calls: Name and arguments of each call.
+        events: Index of a call, with its reply, or None for the call itself.
+    """
 
     def __init__(self) -> None:
-        self._calls: list[tuple[str, str]] = []
-        self._events: list[tuple[int, str | None]] = []  # index of a call; its reply, or None for the call itself
+        self.calls: list[tuple[str, str]] = []
+        self.events: list[tuple[int, str | None]] = []
 
     def add_call(self, name: str, arguments: str) -> int:
         """Add a call and return its index among the calls, from 0."""
-        self._events.append((len(self._calls), None))
-        self._calls.append((name, arguments))
-        return len(self._calls) - 1
+        self.events.append((len(self.calls), None))
+        self.calls.append((name, arguments))
+        return len(self.calls) - 1
 
     def add_reply(self, call: int, content: str) -> None:
-        self._events.append((call, content))
+        self.events.append((call, content))
 
     def count_stalled(self) -> int:
         """Count the calls made although the last two replies to equal calls were equal.
 
         Equal calls name the same tool with the same arguments, in any order of keys; other calls may come between them.
         """
-        times = Counter(name for name, _ in self._calls)
+        times = Counter(name for name, _ in self.calls)
         if max(times.values(), default=0) <= _EQUAL_REPLIES:
             return 0
-        keys = [(name, _canonical(arguments)) for name, arguments in self._calls]
+        keys = [(name, _canonical(arguments)) for name, arguments in self.calls]
         replies: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         stalled = 0
-        for call, content in self._events:
+        for call, content in self.events:
             earlier = replies[keys[call]]
             if content is not None:
                 earlier.append(content)

@@ -1,15 +1,34 @@
-"""Flags of a text for unknown channels and control characters."""
+"""Unknown channels and control characters of a text."""
 
 import re
+from collections import Counter
 
 import msgspec
 
+from pipeline_assets.corpus.harmony.message import Message
 from pipeline_assets.corpus.harmony.parse import ParsedText
 
+# LaTeX words after the `\b`, `\f` or `\t` that JSON reads as a control character; after a tab, only unmistakable ones.
+_LATEX_WORDS = {
+    "\b": "ackslash|ar|ecause|egin|eta|f|ig[lr]?|igcap|igcup|igg[lr]?|inom|m|mod|oldsymbol|ot|ox|oxed|ullet",
+    "\f": "box|lat|orall|rac|rown",
+    "\t": r"ext(?:bf|it|rm|tt)?(?=\{)|frac|heta|imes|riangle",
+}
+_LATEX = re.compile("|".join(f"{control}(?=(?:{words})(?![a-zA-Z]))" for control, words in _LATEX_WORDS.items()))
+_ESCAPES = str.maketrans({"\b": r"\b", "\f": r"\f", "\t": r"\t"})
 _CHANNELS = frozenset({None, "analysis", "commentary", "final"})
 _CONTROLS = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
 _JSON = re.compile(r"\s*[{\[]")
 _ESCAPE = re.compile(r"\\(?:([bf]|u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]))|.)", re.DOTALL)
+
+
+def restore_latex(message: Message, counts: Counter[str]) -> Message:
+    r"""Restore words such as `\boxed`, except in arguments; count them."""
+    content, count = _LATEX.subn(lambda match: match.group().translate(_ESCAPES), message.content)
+    if message.is_call or not count:
+        return message
+    counts["latex_restored"] += count
+    return message._replace(content=content)
 
 
 def has_known_channels(parsed: ParsedText) -> bool | None:

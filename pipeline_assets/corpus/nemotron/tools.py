@@ -21,7 +21,7 @@ import msgspec
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Message
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace, function_namespace
-from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, canonical_text, has_value
+from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, canonical_text, decode_text, has_value
 from pipeline_assets.corpus.readers.columns import is_nested_within
 
 # Limits on the parts of a schema and on the steps of checking all calls of a row, which could take minutes: expanded
@@ -263,10 +263,7 @@ def read_tools(row: Row) -> JsonValue:
     """Return the column `tools` as JSON values; None if missing."""
     tools = row.get("tools")
     if isinstance(tools, str) and has_value(tools):
-        try:
-            tools = msgspec.json.decode(tools)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise RowFault(RowReason.MALFORMED_TOOLS, f"the column is text, but not JSON: {error}") from None
+        tools = decode_text(tools, RowReason.MALFORMED_TOOLS, "the column")
     return tools if has_value(tools) else None
 
 
@@ -277,6 +274,7 @@ def _parse_tools(encoded: bytes) -> DeclaredTools:
         raise RowFault(RowReason.NESTED_TOO_DEEP, "the tools of the row")
     if not isinstance(tools, list):
         raise RowFault(RowReason.MALFORMED_TOOLS, f"tools is {type(tools).__name__}")
+    tools = [_standard_tool(tool) for tool in tools]
     functions = [_read_function(number, tool) for number, tool in enumerate(tools)]
     canonical = canonical_text(tools)
     return DeclaredTools(
@@ -285,6 +283,16 @@ def _parse_tools(encoded: bytes) -> DeclaredTools:
         function_namespace(functions),
         {function.name: function.parameters for function in functions},
     )
+
+
+def _standard_tool(tool: JsonValue) -> JsonValue:
+    """Return a tool as `{"type", "function"}`, also if its schema is an `inputSchema`."""
+    schema = tool.get("inputSchema") if isinstance(tool, dict) else None
+    if not isinstance(tool, dict) or "function" in tool or not isinstance(schema, dict):
+        return tool
+    rest = {key: value for key, value in tool.items() if key not in ("id", "name", "inputSchema")}
+    function = {"name": tool.get("name") or tool.get("id"), **rest, "parameters": schema.get("jsonSchema", schema)}
+    return {"type": "function", "function": function}
 
 
 def _read_function(number: int, tool: JsonValue) -> FunctionTool:

@@ -239,7 +239,7 @@ def test_new_keys_with_their_defaults_are_not_in_the_recipe_of_rows() -> None:
     content = RowsRecipe().content()
 
     assert RowsRecipe.from_content({**content, "reasoning_key": None, "think_tags": "keep"}).content() == content
-    assert not {"reasoning_key", "think_tags"} & content.keys()
+    assert not {"reasoning_key", "think_tags", "restore_latex"} & content.keys()
     named = RowsRecipe.from_content({**content, "reasoning_key": "thoughts", "think_tags": "drop"}).content()
     assert (named["reasoning_key"], named["think_tags"]) == ("thoughts", "drop")
     with pytest.raises(UsageError, match="must name a message key other than role, content and tool_calls"):

@@ -1,0 +1,126 @@
+"""Standard form of source rows, which publishers write in several forms.
+
+| published | standard |
+|---|---|
+| `messages`, an item of it, or its `tool_calls` as JSON text | a list, an object |
+| `thinking` or `enable_thinking` in `chat_template_kwargs` | the label `reasoning`, `on` or `off` |
+| a first prompt without text, with `seed_prompt_sha256` in `metadata` | the prompt of a seed set |
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from pipeline_assets.corpus.harmony.encode import AssistantTurns, LossMode, loss_messages
+from pipeline_assets.corpus.harmony.message import JsonValue
+from pipeline_assets.corpus.harmony.parse import ParsedText
+from pipeline_assets.corpus.nemotron.dataset_section import FindPrompt
+from pipeline_assets.corpus.nemotron.message_text import unread_key
+from pipeline_assets.corpus.nemotron.row_values import (
+    Row,
+    RowFault,
+    RowReason,
+    canonical_text,
+    decode_text,
+    has_value,
+    to_text,
+)
+from pipeline_assets.corpus.readers.columns import is_nested_within
+
+_SWITCHES = ("thinking", "enable_thinking")
+
+
+def standard_row(row: Row, counts: Counter[str]) -> Row:
+    """Return a row with its messages as objects, and with its reasoning label.
+
+    JSON text that cannot be read makes the row a reject. A reasoning switch stays in its column, and is added to
+    `counts` under its `unread_key`, if it is not a boolean, or contradicts the other one or the row's own label.
+    """
+    messages = row.get("messages")
+    if isinstance(messages, str) and messages:
+        messages = decode_text(messages, RowReason.WRONG_TYPE, "messages")
+    if isinstance(messages, list):
+        messages = [_read_message(number, message) for number, message in enumerate(messages)]
+    kwargs = read_object(row.get("chat_template_kwargs"))
+    switches = {key: kwargs[key] for key in _SWITCHES if kwargs.get(key) is not None}
+    labels = {("off", "on")[value] if isinstance(value, bool) else None for value in switches.values()}
+    label = to_text(row.get("reasoning")) or next(iter(labels), None)
+    if label is not None and labels == {label}:
+        rest = {key: value for key, value in kwargs.items() if key not in switches}
+        return {**row, "messages": messages, "reasoning": label, "chat_template_kwargs": rest or None}
+    counts.update(unread_key("chat_template_kwargs", key) for key in switches)
+    return {**row, "messages": messages}
+
+
+def _read_message(number: int, message: JsonValue) -> JsonValue:
+    if isinstance(message, str):
+        message = decode_text(message, RowReason.MALFORMED_MESSAGE, f"message {number}")
+    if isinstance(message, dict) and isinstance(calls := message.get("tool_calls"), str) and calls:
+        calls = decode_text(calls, RowReason.MALFORMED_TOOL_CALL, f"tool_calls of message {number}")
+        return {**message, "tool_calls": calls}
+    return message
+
+
+def read_object(value: JsonValue) -> Mapping[str, JsonValue]:
+    """Return an object, or the object in a JSON text; empty for other values."""
+    if isinstance(value, str) and value.startswith("{"):
+        with suppress(msgspec.DecodeError, RecursionError):
+            value = msgspec.json.decode(value)
+    return value if isinstance(value, dict) and is_nested_within(value) else {}
+
+
+def withheld_prompt(row: Row) -> tuple[int, str] | None:
+    """Return the number and sha256 of a message that the publisher emptied, or None."""
+    messages = row.get("messages")
+    for number, message in enumerate(messages if isinstance(messages, list) else ()):
+        if isinstance(message, dict) and message.get("role") == "user":
+            if has_value(message.get("content")) or has_value(row.get("text")):
+                return None
+            digest = to_text(read_object(row.get("metadata")).get("seed_prompt_sha256"))
+            return None if digest is None else (number, digest.lower())
+    return None
+
+
+def restore_prompt(row: Row, find_prompt: FindPrompt | None, counts: Counter[str]) -> Row:
+    """Return a row in standard form with its withheld prompt, if any.
+
+    An unknown prompt raises `RowFault` with the reason `prompt_withheld`.
+    """
+    if (withheld := withheld_prompt(row)) is None:
+        return row
+    number, digest = withheld
+    if find_prompt is None or (prompt := find_prompt(digest)) is None:
+        raise RowFault(RowReason.PROMPT_WITHHELD, f"no seed set has the prompt with sha256 {digest:.64}")
+    messages = list[Any](row["messages"])  # type: ignore[arg-type]
+    messages[number] = {**messages[number], "content": prompt}
+    counts["prompts_restored"] += 1
+    return {**row, "messages": messages}
+
+
+def row_loss(
+    row: Row,
+    roles: Sequence[str],
+    owners: Iterable[int],
+    parsed: ParsedText,
+    loss: LossMode,
+    counts: Counter[str],
+) -> LossMode:
+    """Return a row's loss mode: `loss`, narrowed by `train_turns` of its metadata.
+
+    `train_turns` has a boolean for each of the row's messages, whose roles are `roles`; any other value makes the row a
+    reject. `owners` has the number of the row's message for each message of the text. A trained message of another
+    role cannot count, and is added to `counts`.
+    """
+    turns = read_object(row.get("metadata")).get("train_turns")
+    if turns is None:
+        return loss
+    if not isinstance(turns, list) or len(turns) != len(roles) or not all(isinstance(turn, bool) for turn in turns):
+        detail = f"expected a boolean for each of {len(roles)} messages, got {canonical_text(turns):.80}"
+        raise RowFault(RowReason.MALFORMED_TRAIN_TURNS, detail)
+    unread = [role for role, turn in zip(roles, turns, strict=True) if turn and role != "assistant"]
+    counts.update(["train_turns", *(unread_key(role, "train_turns") for role in unread)])
+    counting = frozenset(loss_messages(parsed, loss))
+    return AssistantTurns(tuple(n for n, owner in enumerate(owners) if n in counting and turns[owner]))

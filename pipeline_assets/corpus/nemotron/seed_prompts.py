@@ -1,0 +1,55 @@
+"""Prompts of seed sets by their sha256, in an SQLite file that all workers read.
+
+SQLite bounds the memory: the seed sets of one dataset have millions of prompts. The file is not part of an artifact.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from pipeline_assets.corpus.nemotron.dataset_section import FindPrompt
+from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES, SourceRow, plan_shards, read_shard
+from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.spine.errors import InputError
+
+
+def write_seed_prompts(path: Path, seeds: Sequence[tuple[str, Sequence[SourceFile]]]) -> None:
+    """Write the prompts of seed sets, each a column and the set's files.
+
+    A column has text, or a list of messages whose first one by the user is the prompt. Unreadable rows and other values
+    are skipped: no sha256 names them. If no row of a set has a prompt, raise `InputError`.
+    """
+    path.unlink(missing_ok=True)  # of an interrupted build
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = OFF")  # a journal of an interrupted build would be applied to this file
+        database.execute("CREATE TABLE prompts (sha256 TEXT PRIMARY KEY, prompt TEXT) WITHOUT ROWID")
+        for column, files in seeds:
+            rows = database.executemany("INSERT OR IGNORE INTO prompts VALUES (?, ?)", _prompts(column, files))
+            database.commit()
+            if not rows.rowcount:
+                what = f"no row has a new prompt in the column {column!r}"
+                raise InputError(what, files[0].path, "correct `text` of the seed set in the recipe, or omit the set")
+
+
+def _prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, str]]:
+    for shard in plan_shards(files, SHARD_BYTES):
+        for row in read_shard(shard):
+            prompt = row.columns.get(column) if isinstance(row, SourceRow) else None
+            if isinstance(prompt, list):
+                messages = (message for message in prompt if isinstance(message, dict))
+                prompt = next((message.get("content") for message in messages if message.get("role") == "user"), None)
+            if isinstance(prompt, str):
+                yield hashlib.sha256(prompt.encode("utf-8")).hexdigest(), prompt
+
+
+@contextmanager
+def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
+    """Yield a function that finds the prompt with a sha256; None without a file."""
+    if path is None:
+        yield None
+        return
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as database:
+        query = "SELECT prompt FROM prompts WHERE sha256 = ?"
+        yield lambda sha256: next((prompt for (prompt,) in database.execute(query, (sha256,))), None)

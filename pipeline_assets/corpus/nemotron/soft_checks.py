@@ -1,0 +1,44 @@
+"""Checks that tag a conversation as `check:NAME` and drop no row."""
+
+import itertools
+from collections.abc import Container, Sequence
+from typing import Final
+
+from pipeline_assets.corpus.harmony.parse import ParsedText
+from pipeline_assets.corpus.harmony.prompt import FUNCTIONS
+from pipeline_assets.corpus.nemotron.stalled_calls import CallLog
+
+_EQUAL_LINES = 10
+CHECKS: Final = {
+    "undeclared_tool": "a call of a tool that the row does not declare",
+    "reply_order": "a reply to a call after a reply to a later call",
+    "unanswered_call": "a call without a reply, except calls that end the conversation",
+    "repeated_lines": f"{_EQUAL_LINES} equal lines in a row of a message, not blank",
+}
+
+
+def find_checks(parsed: ParsedText, log: CallLog, declared: Container[str] | None) -> list[str]:
+    """List the names of the checks that a text fails.
+
+    `log` has the text's calls and replies; `declared` has the names of the row's tools, None if unknown.
+    """
+    is_last = itertools.takewhile(bool, (message.is_call for message in reversed(parsed.conversation)))
+    answered = [call for call, reply in log.events if reply is not None]
+    fails = {
+        "undeclared_tool": declared is not None
+        and not all(name.removeprefix(f"{FUNCTIONS}.") in declared for name, _ in log.calls),
+        "reply_order": any(later < earlier for earlier, later in itertools.pairwise(answered)),
+        "unanswered_call": not set(range(len(log.calls) - sum(is_last))).issubset(answered),
+        "repeated_lines": any(_has_repeated_lines(message.content.split("\n")) for message in parsed.conversation),
+    }
+    return [name for name, is_failed in fails.items() if is_failed]
+
+
+def _has_repeated_lines(lines: Sequence[str]) -> bool:
+    # Ten equal lines contain two with numbers that are consecutive multiples of 5, which most texts do not have.
+    half = _EQUAL_LINES // 2
+    if not any(
+        first == second and first.strip() for first, second in zip(lines[::half], lines[half::half], strict=False)
+    ):
+        return False
+    return any(sum(1 for _ in equal) >= _EQUAL_LINES for line, equal in itertools.groupby(lines) if line.strip())

@@ -1,0 +1,322 @@
+"""Rows in the forms of newer sets become rows in the form of the first sets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nemotron_rows import (
+    ANSWER,
+    LOOKUP,
+    QUESTION,
+    called,
+    dropped_by,
+    normalised,
+    reason_of,
+    reply,
+    row_of,
+    settings_of,
+    split_of,
+)
+
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.harmony.encode import AssistantLast, loss_spans, row_loss_mode
+from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.spine.ledger import Reject
+
+THOUGHT = {**ANSWER, "reasoning_content": "Add them."}
+TALK = [{"role": "system", "content": "Be brief."}, QUESTION, called({"word": "sum"}), reply("four"), THOUGHT]
+ROW = {"messages": TALK, "tools": [LOOKUP]}
+ABOUT, SCHEMA = {"description": "Looks a word up."}, LOOKUP["function"]["parameters"]
+
+
+def as_text(messages: list[dict[str, Any]]) -> list[str]:
+    """Return each message as JSON text, with its calls as JSON text in it."""
+    return [
+        json.dumps(message | ({"tool_calls": json.dumps(message["tool_calls"])} if "tool_calls" in message else {}))
+        for message in messages
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"messages": as_text(TALK)},
+        {"messages": json.dumps(TALK)},
+        {"messages": json.dumps(as_text(TALK))},
+        {"tools": json.dumps([LOOKUP])},
+        {"tools": [{"id": "lookup", **ABOUT, "inputSchema": {"jsonSchema": SCHEMA}}]},
+        {"tools": [{"name": "lookup", **ABOUT, "inputSchema": SCHEMA}]},
+    ],
+    ids=["items", "column", "both", "tools", "inputSchema.jsonSchema", "inputSchema"],
+)
+def test_a_row_in_another_form_is_the_same_row(changes: dict[str, Any]) -> None:
+    assert row_of(ROW | changes) == row_of(ROW)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5), st.lists, max_leaves=4
+)
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9).filter(lambda word: "<|" not in word)
+
+
+@given(st.lists(st.tuples(WORDS, st.dictionaries(WORDS, JSON, max_size=2), WORDS), max_size=3))
+def test_any_talk_is_the_same_as_objects_and_as_text(turns: list[tuple[str, dict[str, object], str]]) -> None:
+    talk = [QUESTION]
+    for question, arguments, answer in turns:
+        talk += [called(arguments), reply(answer), {"role": "user", "content": question}]
+
+    assert row_of({"messages": as_text(talk)}) == row_of({"messages": talk})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"messages": "no JSON"}, "wrong_type"),
+        ({"messages": '{"role": "user"}'}, "wrong_type"),
+        ({"messages": [QUESTION, "no JSON"]}, "malformed_message"),
+        ({"messages": [QUESTION, "[]"]}, "malformed_message"),
+        ({"messages": [QUESTION, '{"role": "user", "content": "\\ud800"}']}, "malformed_message"),
+        ({"messages": [QUESTION, {"role": "assistant", "tool_calls": "no JSON"}]}, "malformed_tool_call"),
+        ({"messages": [QUESTION, {"role": "assistant", "tool_calls": "7"}]}, "malformed_tool_call"),
+        ({"messages": [QUESTION, {"role": "assistant", "tool_calls": "[" * 9999}]}, "nested_too_deep"),
+        ({"messages": [json.dumps(QUESTION | {"content": json.loads("[" * 70 + "]" * 70)})]}, "nested_too_deep"),
+        ({"tools": [{"inputSchema": {}}]}, "malformed_tools"),
+    ],
+)
+def test_text_that_cannot_be_read_is_a_reject(changes: dict[str, Any], reason: str) -> None:
+    assert reason_of(ROW | changes) == reason
+
+
+def test_a_line_that_is_no_json_among_good_ones_is_a_reject_with_its_byte(tmp_path: Path) -> None:
+    lines = [json.dumps({"uuid": name, "messages": [QUESTION, ANSWER]}) for name in "ab"]
+    path = tmp_path / "tool_calling.jsonl"
+    path.write_text(f"{lines[0]}\n{{'uuid'\n{lines[1]}\n")
+
+    artifact = split_of(tmp_path, [SourceFile(path, path.name, path.stat().st_size)])
+
+    assert artifact.manifest.identity.ledger.rejected == {"not_json": 1}
+    [reject] = read_structs(artifact.path("rejects.jsonl.zst"), Reject)
+    assert (reject.file, reject.row, reject.reason) == ("tool_calling.jsonl", len(lines[0]) + 1, "not_json")
+
+
+# Reasoning labels
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "own", "label", "rest", "unread"),
+    [
+        ({"thinking": True}, None, "on", None, []),
+        ({"enable_thinking": False}, None, "off", None, []),
+        ('{"enable_thinking": false, "budget": 9}', None, "off", {"budget": 9}, []),
+        ({"thinking": False, "enable_thinking": False}, "off", "off", None, []),
+        ({"thinking": True, "enable_thinking": False}, None, None, "kept", ["thinking", "enable_thinking"]),
+        ({"thinking": True}, "off", "off", "kept", ["thinking"]),
+        ({"thinking": "yes"}, None, None, "kept", ["thinking"]),
+        ({"thinking": 1}, None, None, "kept", ["thinking"]),
+        ({"thinking": None, "budget": 9}, None, None, "kept", []),
+        ("no JSON", None, None, "kept", []),
+        ([True], "on", "on", "kept", []),
+    ],
+)
+def test_a_switch_of_reasoning_is_the_label_unless_it_contradicts(
+    kwargs: object, own: str | None, label: str | None, rest: object, unread: list[str]
+) -> None:
+    found = normalised({"messages": [QUESTION, ANSWER], "chat_template_kwargs": kwargs, "reasoning": own})
+
+    [row] = found.batch.to_pylist()
+    kept = kwargs if rest == "kept" else rest
+    assert row["meta_reasoning"] == label
+    assert json.loads(row["meta_source_json"] or "{}") == ({} if kept is None else {"chat_template_kwargs": kept})
+    names = [name for name in found.counts if name.startswith("unread_message_keys/")]
+    assert names == [f"unread_message_keys/chat_template_kwargs.{key}" for key in unread]
+
+
+# The source's own loss mask
+
+
+def trained(*turns: object, messages: list[dict[str, Any]] = TALK, **more: Any) -> dict[str, Any]:
+    return {"messages": messages, "tools": [LOOKUP], "metadata": {"train_turns": [*turns]}, **more}
+
+
+@pytest.mark.parametrize(
+    ("row", "rule", "completion"),
+    [
+        (trained(False, False, True, False, True), "2,4,5", '{"word": "sum"}|Add them.|4'),
+        (trained(False, False, False, False, True), "4,5", "Add them.|4"),
+        (trained(False, False, True, False, False), "2", '{"word": "sum"}'),
+        (trained(False, False, False, False, False), "", ""),
+    ],
+)
+def test_the_turns_that_a_source_trains_on_are_the_rows_loss(row: dict[str, Any], rule: str, completion: str) -> None:
+    found = normalised(row, row | {"metadata": json.dumps(row["metadata"])})
+
+    for values in found.batch.to_pylist():
+        assert (values["loss_mode"], values["loss_rule"]) == ("assistant_turns", f"assistant_turns/1 messages={rule}")
+        assert counted(values) == completion
+        assert values["quality_completion_nonempty"] is bool(rule)
+        assert "train_turns" in values["meta_eval_json"]
+    assert found.counts["train_turns"] == 2
+
+
+def counted(row: dict[str, Any]) -> str:
+    spans = loss_spans(parse_harmony(row["text"]), row_loss_mode(row["loss_mode"], row["loss_rule"]))
+    return "|".join(row["text"][start:stop] for start, stop in spans)
+
+
+def test_the_recipes_loss_narrows_the_sources() -> None:
+    row = trained(False, False, True, False, True)
+
+    assert counted(row_of(row, settings_of(loss={"mode": "assistant_all", "analysis": False}))) == '{"word": "sum"}|4'
+    assert counted(row_of(row, settings_of(loss=AssistantLast()))) == "4"
+    assert counted(row_of(row, settings_of(analysis="drop"))) == '{"word": "sum"}|4'  # numbers move with the text
+    assert row_of(row, settings_of(analysis="drop"))["loss_rule"] == "assistant_turns/1 messages=2,4"
+
+
+def test_a_trained_turn_of_another_is_counted_by_its_role() -> None:
+    counts = normalised(trained(True, True, True, True, True)).counts
+
+    assert {name: count for name, count in counts.items() if "train_turns" in name} == {
+        "train_turns": 1,
+        "unread_message_keys/system.train_turns": 1,
+        "unread_message_keys/user.train_turns": 1,
+        "unread_message_keys/tool.train_turns": 1,
+    }
+
+
+@pytest.mark.parametrize("turns", [[], [True] * 4, [True] * 6, [1, 1, 1, 1, 1], [None] * 5, ["true"] * 5])
+def test_turns_that_are_not_one_boolean_per_message_are_a_reject(turns: list[object]) -> None:
+    [reject] = normalised(trained(*turns)).rejects
+
+    assert (reject.reason, reject.row) == ("malformed_train_turns", 0)
+    assert reject.detail.startswith("expected a boolean for each of 5 messages, got [")
+
+
+@pytest.mark.parametrize("turns", [{"a": True}, "yes", True])
+def test_turns_that_are_no_list_are_a_reject(turns: object) -> None:
+    assert reason_of({"messages": TALK, "metadata": {"train_turns": turns}}) == "malformed_train_turns"
+
+
+def test_turns_of_a_text_are_those_of_its_messages() -> None:
+    text = "<|start|>user<|message|>Q<|end|><|start|>assistant<|message|>A<|end|><|start|>assistant<|message|>B<|end|>"
+
+    assert counted(row_of({"text": text, "metadata": {"train_turns": [False, True, False]}})) == "A"
+    assert reason_of({"text": text, "metadata": {"train_turns": [True]}}) == "malformed_train_turns"
+
+
+# Prompts that ask for other blocks
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "count"),
+    [
+        ("Fix it. Think in <think> blocks, then write <solution>.", THOUGHT, 1),
+        ("Fix it. Think in <think> blocks, then write <solution>.", ANSWER, 0),
+        ("Fix it in <think> and <solution>.", THOUGHT | {"content": "<think>a</think>4"}, 0),
+        ("What do <think> and <solution> mean? " + "x" * 500, THOUGHT, 0),
+        ("Write <solution>.", THOUGHT, 0),
+        ("What does <think> mean?", THOUGHT, 0),
+    ],
+)
+def test_reasoning_that_contradicts_the_requested_blocks_is_counted(
+    prompt: str, answer: dict[str, str], count: int
+) -> None:
+    found = normalised({"messages": [{"role": "user", "content": prompt}, answer]})
+
+    assert found.counts["think_tags/contradicted"] == count
+    assert found.batch.num_rows == 1
+
+
+# LaTeX after a control character
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "restored"),
+    [
+        ("\boxed{4}", r"\boxed{4}"),
+        ("\begin{a} \beta \binom{n}{k}", r"\begin{a} \beta \binom{n}{k}"),
+        ("\frac12 \forall x", r"\frac12 \forall x"),
+        ("\times 3, \text{if} \theta", r"\times 3, \text{if} \theta"),
+        ("\boxedx \b \bxed \facts \ttimes \text \to \tan", None),
+        ("a\tbox\tframe\ttext{}", None),
+        (r"\boxed", None),
+    ],
+)
+def test_only_known_words_are_restored_and_only_on_request(spoiled: str, restored: str | None) -> None:
+    row = {"uuid": "a", "messages": [{"role": "user", "content": spoiled}, {**ANSWER, "reasoning_content": spoiled}]}
+    restoring = normalised(row, settings=settings_of(restore_latex=True))
+    expected = row_of(row)["text"].replace(spoiled, restored or spoiled)
+
+    assert spoiled in row_of(row)["text"]
+    assert restoring.batch.column("text")[0].as_py() == expected
+    assert restoring.counts["latex_restored"] == (2 * restored.count("\\") if restored else 0)
+    assert "latex_restored" not in normalised(row).counts
+
+
+def test_arguments_of_calls_are_not_restored() -> None:
+    row = {"messages": [QUESTION, called({"word": "\boxed"}), reply("\boxed"), ANSWER], "tools": [LOOKUP]}
+
+    text = row_of(row, settings_of(restore_latex=True))["text"]
+
+    assert r"""{"word": "\boxed"}""" in text  # JSON's escape of U+0008, as before
+    assert r"<|message|>\boxed<|end|>" in text
+
+
+# Parquet
+
+
+def test_every_form_is_the_same_row_in_parquet(tmp_path: Path) -> None:
+    first = {
+        "uuid": "1",
+        "messages": as_text(TALK),
+        "tools": json.dumps([LOOKUP]),
+        "chat_template_kwargs": {"thinking": True},
+        "metadata": {"train_turns": [False, False, False, False, True], "seed_prompt_sha256": None},
+    }
+    second = {
+        "uuid": None,
+        "messages": as_text([QUESTION, ANSWER]),
+        "tools": None,
+        "chat_template_kwargs": {"thinking": False},
+        "metadata": {"train_turns": [False, True], "seed_prompt_sha256": "ab"},
+    }
+    without_null = [{key: value for key, value in row.items() if value is not None} for row in (first, second)]
+    (tmp_path / "lines").mkdir()
+    lines = tmp_path / "lines" / "train.jsonl"
+    lines.write_text("".join(f"{json.dumps(row)}\n" for row in without_null))
+    pq.write_table(pa.Table.from_pylist([first, second]), tmp_path / "train.parquet")
+
+    splits = [
+        split_of(root, [SourceFile(path, path.name, path.stat().st_size)])
+        for root, path in ((tmp_path / "a", lines), (tmp_path / "b", tmp_path / "train.parquet"))
+    ]
+
+    places = dict(source_file=None, source_row=None, meta_eval_json=None)
+    as_lines, as_parquet = (
+        [row | places for path in sorted(split.folder.glob("data/*")) for row in pq.read_table(path).to_pylist()]
+        for split in splits
+    )
+    assert as_lines == as_parquet
+    assert [row["loss_rule"] for row in as_lines] == ["assistant_turns/1 messages=4,5", "assistant_turns/1 messages=1"]
+
+
+# Withheld prompts
+
+
+def test_a_row_whose_first_prompt_is_withheld_is_dropped_with_its_sha256() -> None:
+    for content in (None, "", "absent"):
+        prompt = {"role": "user"} | ({} if content == "absent" else {"content": content})
+        row = {"messages": [prompt, ANSWER], "metadata": {"seed_prompt_sha256": "AB12"}}
+
+        assert dropped_by(row, settings_of()) == ("prompt_withheld", "no seed set has the prompt with sha256 ab12")
+
+
+def test_an_empty_prompt_without_a_sha256_is_what_it_was() -> None:
+    assert reason_of({"messages": [{"role": "user"}, ANSWER]}) == "malformed_message"
+    assert row_of({"messages": [{"role": "user", "content": ""}, ANSWER]})["quality_empty_messages"] == 1
+    assert row_of({"messages": [QUESTION, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}})["stats_turns"] == 1

@@ -1,0 +1,82 @@
+"""Soft checks of rows and their counts in the inventory."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, reply, row_of
+
+from pipeline_assets.corpus.nemotron.inventory import read_inventory
+from pipeline_assets.spine.artifact import Artifact
+
+CALL = called({"word": "a"})
+TWO = called({"word": "a"}, {"word": "b"})
+
+
+def answers(number: int) -> dict[str, object]:
+    return {**reply("four"), "tool_call_id": f"call_{number}"}
+
+
+def repeated(times: int, line: str = "so") -> dict[str, str]:
+    return {"role": "assistant", "content": "\n".join(["first", *[line] * times, "last"])}
+
+
+ROWS = {
+    "a full talk": ([QUESTION, CALL, reply("four"), ANSWER], []),
+    "an unknown tool": ([QUESTION, called({}, name="search"), reply("four"), ANSWER], ["undeclared_tool"]),
+    "replies in order": ([QUESTION, TWO, answers(0), answers(1), ANSWER], []),
+    "replies out of order": ([QUESTION, TWO, answers(1), answers(0), ANSWER], ["reply_order"]),
+    "no reply before the answer": ([QUESTION, CALL, ANSWER], ["unanswered_call"]),
+    "one reply of two": ([QUESTION, TWO, answers(0)], ["unanswered_call"]),
+    "calls at the end": ([QUESTION, CALL, reply("four"), TWO], []),
+    "nine lines": ([QUESTION, repeated(9)], []),
+    "ten lines": ([QUESTION, repeated(10)], ["repeated_lines"]),
+    "only ten lines": ([QUESTION, {"role": "assistant", "content": "so\n" * 10}], ["repeated_lines"]),
+    "ten lines of two messages": ([QUESTION, repeated(9), {"role": "user", "content": "so"}], []),
+    "ten blank lines": ([QUESTION, repeated(10, "  ")], []),
+}
+
+
+@pytest.mark.parametrize(("messages", "checks"), ROWS.values(), ids=ROWS)
+def test_a_row_has_a_tag_for_each_check_that_it_fails(messages: list[object], checks: list[str]) -> None:
+    tags = row_of({"messages": messages, "tools": [LOOKUP]})["meta_tags"]
+
+    assert [tag for tag in tags if tag.startswith("check:")] == [f"check:{name}" for name in checks]
+
+
+def test_a_text_has_the_tags_of_the_messages_that_it_was_rendered_from() -> None:
+    for messages, checks in ROWS.values():
+        if "reply_order" in checks:
+            continue  # a text has no ids of calls
+        text = row_of({"messages": messages, "tools": [LOOKUP]})["text"]
+        tags = row_of({"text": text, "tools": [LOOKUP]})["meta_tags"]
+
+        assert [tag for tag in tags if tag.startswith("check:")] == [f"check:{name}" for name in checks]
+
+
+def test_the_tools_of_a_text_that_declares_none_outside_it_are_unknown() -> None:
+    text = row_of({"messages": [QUESTION, CALL, reply("4"), ANSWER]})["text"]
+
+    assert "check:undeclared_tool" in row_of({"messages": [QUESTION, CALL, reply("4"), ANSWER]})["meta_tags"]
+    assert "check:undeclared_tool" not in row_of({"text": text})["meta_tags"]
+
+
+def test_the_inventory_counts_the_same_rows(tmp_path: Path, inventories: Callable[..., dict[str, Artifact]]) -> None:
+    rows = [{"messages": messages, "tools": [LOOKUP]} for messages, _ in ROWS.values()]
+    rows.append({"messages": [{"role": "user"}, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}})
+    rows.append({"messages": [QUESTION, ANSWER], "metadata": {"train_turns": [False, True]}})
+    rows.append({"messages": [json.dumps(QUESTION), json.dumps(CALL)], "tools": [LOOKUP]})
+    rows.append({"messages": [QUESTION, "no JSON"]})
+    (tmp_path / "chats").mkdir()
+    (tmp_path / "chats" / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    inventory = read_inventory(inventories(tmp_path / "chats", "train")["train"])
+
+    tags = [tag for row in normalised(*rows).batch.to_pylist() for tag in row["meta_tags"]]
+    names = ["undeclared_tool", "reply_order", "unanswered_call", "repeated_lines"]
+    counts = {name: inventory["coverage"][name]["rows"] for name in (*names, "prompt_withheld", "train_turns")}
+    assert counts == {name: tags.count(f"check:{name}") for name in names} | {"prompt_withheld": 1, "train_turns": 1}
+    assert counts["unanswered_call"] == 2
+    assert inventory["messages"]["assistant"]["arguments"] == {"dict": 13}
+    assert inventory["messages"]["(no object)"]["types"] == {"str": 1}
