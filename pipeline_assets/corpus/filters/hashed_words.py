@@ -44,12 +44,9 @@ def build_table(hashes: NDArray[np.uint64], values: NDArray[np.int32]) -> Hashed
 @compiled_inner
 def find_value(table: HashedWords, word: np.uint64) -> int:
     """Return the value of a hash, or -1 if the table does not have it."""
-    low, high = 0, len(table.hashes)
-    while low < high:  # the first hash that is not smaller is in [low, high]
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if table.hashes[middle] < word else (low, middle)
-    is_found = low < len(table.hashes) and table.hashes[low] == word
-    return np.int64(table.values[low]) if is_found else -1  # type: ignore[return-value]
+    place = np.searchsorted(table.hashes, word)
+    is_found = place < len(table.hashes) and table.hashes[place] == word
+    return np.int64(table.values[place]) if is_found else -1  # type: ignore[return-value]
 
 
 @always_inline
