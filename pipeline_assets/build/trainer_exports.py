@@ -24,7 +24,7 @@ from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe, To
 from pipeline_assets.corpus.publishing.dataset_card import ROW_FILE, CardContent, CardSplit, dataset_card, split_pattern
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.corpus.readers.hub_configs import CARD
-from pipeline_assets.corpus.trainers import chat_rows, packed_chats
+from pipeline_assets.corpus.trainers import chat_rows, nanochat, packed_chats
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import run_stage
@@ -82,12 +82,6 @@ def _write_tokens(job: Job) -> BuildResult:
     )
 
 
-def _write_nanochat(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.trainers.nanochat import write_nanochat
-
-    return write_nanochat(job.staging, document_shards(job.upstream[0]))
-
-
 def _write_messages(job: Job) -> BuildResult:
     [source], catalogues, files = job.upstream, dict[str, tuple[Path, ...]](), list[chat_rows.ChatFile]()
     chain = collect_chain(source.folder, find_data_root(source.folder) or job.run.root)
@@ -138,7 +132,11 @@ FORMATS: Final = {
     ),
     "olmo": TrainerFormat(_write_tokens, DocumentRows, _DOCUMENTS, _TOKENIZER, _OLMO),
     "nanochat": TrainerFormat(
-        _write_nanochat, DocumentRows, _DOCUMENTS, frozenset(), "# link the folder as $NANOCHAT_BASE_DIR/base_data"
+        lambda job: nanochat.write_nanochat(job.staging, document_shards(job.upstream[0])),
+        DocumentRows,
+        _DOCUMENTS,
+        frozenset(),
+        "# link the folder as $NANOCHAT_BASE_DIR/base_data",
     ),
     "messages": TrainerFormat(
         _write_messages,

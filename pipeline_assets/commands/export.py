@@ -1,7 +1,6 @@
 """The command `export`, which writes rows in the formats of other programs."""
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, check_record_path, require_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.pinned_folder import forbid_replacement
@@ -126,7 +126,7 @@ def _tokenizer_content(file: Path | None, end_of_document: str | None) -> dict[s
         what = f"{file.name} needs the token that ends a document"
         raise UsageError(what, "--end-of-document", "pass its text, such as '</s>'")
     try:
-        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        sha256 = file_sha256(file)
     except OSError as error:
         what, fix = f"cannot read the tokenizer file ({error.strerror})", "pass a tokenizer.json or a .model file"
         raise UsageError(what, file, fix) from None

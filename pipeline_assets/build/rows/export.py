@@ -26,7 +26,7 @@ from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.lineage import Lineage, collect_chain
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.temporary_names import temporary_path
@@ -115,12 +115,4 @@ def card_title(manifest: Manifest) -> str:
 
 def earlier_steps(artifact: Artifact, lineage: Lineage) -> list[Manifest]:
     """Return the manifests of the artifacts upstream, sources first."""
-    found = dict[str, Manifest]()
-    waiting = [artifact.manifest]
-    while waiting:
-        for entry in waiting.pop(0).identity.upstream:
-            upstream = lineage.find(entry["digest"])
-            if upstream is not None and upstream.manifest.digest not in found:
-                found[upstream.manifest.digest] = upstream.manifest
-                waiting.append(upstream.manifest)
-    return list(found.values())[::-1]
+    return [upstream.manifest for upstream in collect_chain(artifact.folder, lineage.root).artifacts[:0:-1]]

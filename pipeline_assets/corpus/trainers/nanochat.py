@@ -32,15 +32,11 @@ def write_nanochat(staging: StagingDir, shards: Sequence[DocumentShard]) -> Buil
     if rows == valid:
         raise UsageError(f"nanochat needs at least 2 documents, got {rows}", staging.target, "export a larger corpus")
     count = -(-(rows - valid) // (_GROUP_ROWS * _FILE_GROUPS))
-    train = _row_groups(shards, is_valid=False)
-    parts = [itertools.islice(train, _FILE_GROUPS) for _ in range(count)] + [_row_groups(shards, is_valid=True)]
+    train, last = (regroup_rows(_tables(shards, is_valid), _SCHEMA, _GROUP_ROWS) for is_valid in (False, True))
+    parts = [*(itertools.islice(train, _FILE_GROUPS) for _ in range(count)), last]
     files = [_write(staging, f"shard_{number:05d}.parquet", groups) for number, groups in enumerate(parts)]
     documents = {"train": rows - valid, "valid": valid}
     return BuildResult(files, {"ledger": Ledger(rows, rows).to_json(), "documents": documents}, {})
-
-
-def _row_groups(shards: Sequence[DocumentShard], is_valid: bool) -> Iterator[pa.Table]:
-    return regroup_rows(_tables(shards, is_valid), _SCHEMA, _GROUP_ROWS)
 
 
 def _tables(shards: Sequence[DocumentShard], is_valid: bool) -> Iterator[pa.Table]:
