@@ -130,10 +130,7 @@ def invalid_recipe_asset(error: InputError) -> dg.AssetSpec:
     """Return an asset that shows an invalid recipe, with the error as its description."""
     name = Path(str(error.where).partition(".yaml:")[0]).stem
     return dg.AssetSpec(
-        [INVALID, name],
-        description="\n\n".join(map(str, (error, *error.others))),
-        group_name=INVALID,
-        kinds={"yaml"},
+        [INVALID, name], description="\n\n".join(map(str, (error, *error.others))), group_name=INVALID, kinds={"yaml"}
     )
 
 

@@ -14,10 +14,7 @@ _KNOWN = ("local", "modal")
 
 
 def remote_launcher_factory(
-    variables: Mapping[str, str],
-    launcher: str | None = None,
-    salt: str = "",
-    **limits: float | None,
+    variables: Mapping[str, str], launcher: str | None = None, salt: str = "", **limits: float | None
 ) -> "RemoteLauncherFactory | None":
     """Return the factory of launchers on Modal; None to score on this machine.
 

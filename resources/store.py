@@ -51,9 +51,7 @@ class Store(dg.ConfigurableResource):
     engine: str | None = Field(default=None, description="local or ray; else CORPUSMILL_ENGINE, local")
     fetch_threads: int = Field(default=8, ge=1, description="Number of parallel downloads")
     wait_for_builder_s: float = Field(
-        default=86_400,
-        ge=0,
-        description="Seconds to wait for a run that builds the same artifact; 0 fails immediately",
+        default=86_400, ge=0, description="Seconds to wait for a run that builds the same artifact; 0 fails immediately"
     )
 
     keep_versions: int | None = Field(

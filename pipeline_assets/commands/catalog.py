@@ -10,10 +10,7 @@ GROUPS = {
         "Process the Nemotron datasets and others with the same layout.",
         "inventory --dataset my/folder --out-dir out",
     ),
-    "stage2": (
-        "Turn licensed corpora into a tokenizer and token shards.",
-        "process refinedweb_mixture --out-dir out",
-    ),
+    "stage2": ("Turn licensed corpora into a tokenizer and token shards.", "process refinedweb_mixture --out-dir out"),
     "stage2 tokenizer": ("Train or check the tokenizer of a mixture.", "train --manifest refinedweb_mixture"),
     "parallel": ("Sample and encode sentence pairs of a translation dataset.", "inspect wmt14_fr_en"),
     "hub": ("Run a local hub.", "serve ./hub"),

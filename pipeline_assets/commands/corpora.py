@@ -115,9 +115,7 @@ def dedup(
 
 
 def signatures(
-    input: Annotated[Path, typer.Option(help="Folder of a deduplicated corpus.")],
-    *,
-    build: BuildInFolder,
+    input: Annotated[Path, typer.Option(help="Folder of a deduplicated corpus.")], *, build: BuildInFolder
 ) -> None:
     """Store a corpus's signatures, for `dedup --seen` of later corpora.
 
@@ -175,8 +173,7 @@ def pack(
     pack_keys: Annotated[Content, Section(PackSection)],
     build: BuildInFolder,
     input: Annotated[
-        list[str] | None,
-        typer.Option(help="Folder or quoted pattern; repeatable. Default: recipe's."),
+        list[str] | None, typer.Option(help="Folder or quoted pattern; repeatable. Default: recipe's.")
     ] = None,
 ) -> None:
     """Pack weighted sources into token rows of one length.

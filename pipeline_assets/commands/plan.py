@@ -24,11 +24,7 @@ _INDENT, _WIDTH, _MAX_LISTED = "  ", 120, 2
 _UNITS = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}
 
 
-def plan(
-    recipe: terminal.RecipeName,
-    data: terminal.Root = Path("data"),
-    as_json: terminal.AsJson = False,
-) -> bool:
+def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_json: terminal.AsJson = False) -> bool:
     """Predict what a recipe's build fetches, reads and writes.
 
     Fetches only the listing and footers. Exit status 1: the build does not fit on the disk.

@@ -103,8 +103,7 @@ def _resolve_name(name: str, option: str) -> tuple[str, str]:
 
 
 def ingest_manifest(
-    manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")],
-    build: Build,
+    manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")], build: Build
 ) -> None:
     """Normalise every source of a recipe.
 
@@ -117,11 +116,7 @@ def ingest_manifest(
     build_recipe(recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, lines=_source_lines)
 
 
-def ingest_wikipedia(
-    input: Inputs,
-    keys: Annotated[Content, Section(WikipediaSource)],
-    build: Build,
-) -> None:
+def ingest_wikipedia(input: Inputs, keys: Annotated[Content, Section(WikipediaSource)], build: Build) -> None:
     """Read the output of wikiextractor: <doc> elements or JSON lines.
 
     Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out
@@ -135,11 +130,7 @@ def ingest_wikipedia(
     _build_sources(build, keys["source"], [_files_section("wikipedia", input, "**/wiki_*") | keys])
 
 
-def ingest_stackexchange(
-    input: Inputs,
-    keys: Annotated[Content, Section(StackExchangeSource)],
-    build: Build,
-) -> None:
+def ingest_stackexchange(input: Inputs, keys: Annotated[Content, Section(StackExchangeSource)], build: Build) -> None:
     """Read Posts.xml files or .7z dumps; each site is one source.
 
     Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out

@@ -70,6 +70,5 @@ def recommend_distance(bits: int, threshold: float, recall: float) -> DistanceLi
     largest = max(bits // 2 - 1, 0)
     distances = (DistanceLimit(bits, max_distance) for max_distance in range(largest))
     return next(
-        (distance for distance in distances if distance.recall(threshold) >= recall),
-        DistanceLimit(bits, largest),
+        (distance for distance in distances if distance.recall(threshold) >= recall), DistanceLimit(bits, largest)
     )

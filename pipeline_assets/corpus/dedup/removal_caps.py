@@ -29,8 +29,7 @@ class RemovalCaps(SourceCaps):
 
     check: ClassVar[str] = "removals_within_caps"
     every_source: Annotated[
-        Decimal,
-        Option("Exit 1 if a larger fraction of a source is dropped.", "max-removed", default=None),
+        Decimal, Option("Exit 1 if a larger fraction of a source is dropped.", "max-removed", default=None)
     ]
 
     @pydantic.model_validator(mode="after")

@@ -189,11 +189,7 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
 
 
 def _decide_all(
-    repeated: Sequence[KeyRange],
-    firsts: NDArray[np.uint64],
-    max_share: Fraction,
-    window: Window,
-    folder: StagingView,
+    repeated: Sequence[KeyRange], firsts: NDArray[np.uint64], max_share: Fraction, window: Window, folder: StagingView
 ) -> Receipt:
     """Decide which documents to drop, in order, with one range of rows in memory.
 

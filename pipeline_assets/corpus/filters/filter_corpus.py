@@ -155,11 +155,7 @@ _CHANGE_PREFIXES = ("masked/", "removed/", "removed_lines/", "python/")
 
 
 def filter_corpus(
-    staging: StagingDir,
-    corpus: Artifact,
-    recipe: FilterRecipe,
-    refused_licences: frozenset[str],
-    settings: RunSettings,
+    staging: StagingDir, corpus: Artifact, recipe: FilterRecipe, refused_licences: frozenset[str], settings: RunSettings
 ) -> BuildResult:
     """Filter a corpus shard by shard; the shards keep their names.
 

@@ -44,10 +44,7 @@ S = TypeVar("S", bound=Shard)
 
 
 def write_outcomes(
-    outcomes: Iterable[DocumentOrReject | str],
-    writer: ShardWriter,
-    derive_id: DeriveId,
-    licences: LicenceTable | None,
+    outcomes: Iterable[DocumentOrReject | str], writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
 ) -> int:
     """Write Documents and rejects, count dropped rows; return the number of outcomes.
 

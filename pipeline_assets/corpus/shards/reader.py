@@ -128,13 +128,7 @@ class MixtureReader:
         return MixtureRow(self.shards[name][row], name, row)
 
     def batches(
-        self,
-        batch: int,
-        rank: int = 0,
-        ranks: int = 1,
-        step: int = 0,
-        drop_last: bool = False,
-        padding: bool = False,
+        self, batch: int, rank: int = 0, ranks: int = 1, step: int = 0, drop_last: bool = False, padding: bool = False
     ) -> Iterator[NDArray[Any]]:
         """Yield the batches of one rank from a step on, shape (batch, seq_len).
 

@@ -83,11 +83,7 @@ class SnapshotPlan:
 
 
 def plan_snapshot(
-    hub: HubFiles,
-    recipe: SnapshotRecipe,
-    threads: int,
-    log_every_s: float,
-    pinned: Sequence[Mapping[str, Any]] = (),
+    hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float, pinned: Sequence[Mapping[str, Any]] = ()
 ) -> SnapshotPlan:
     """List the files of a snapshot, and draw the row groups of its sample.
 
