@@ -214,9 +214,8 @@ def recipes(
     """
     if schema is not None:
         if schema not in SYSTEMS.pages:
-            raise UsageError(
-                f"must be one of {', '.join(SYSTEMS.pages)}, got {schema!r}", "--schema", "choose one of these"
-            )
+            what = f"must be one of {', '.join(SYSTEMS.pages)}, got {schema!r}"
+            raise UsageError(what, "--schema", "choose one of these")
         echo(json.dumps(SYSTEMS.recipe_class(schema).model_json_schema(), indent=1))
         return
     rows = [_recipe_row(KnownRecipe.try_read(name, path, data)) for name, path in recipe_paths(data).items()]

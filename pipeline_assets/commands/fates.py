@@ -43,9 +43,8 @@ def why(
     from pipeline_assets.build.rows.search import search_rows
 
     if not doc_id.strip():
-        raise UsageError(
-            "must not be empty", "DOC_ID", "pass the id of a document, the name of its file, or a piece of its text"
-        )
+        fix = "pass the id of a document, the name of its file, or a piece of its text"
+        raise UsageError("must not be empty", "DOC_ID", fix)
     stores = RowStores(SYSTEMS.kinds, Lineage(terminal.existing_root(data)))
     followed = list(follow_document(stores, doc_id))
     found = [] if followed else list(itertools.islice(search_rows(stores, doc_id), _MAX_FOUND + 1))

@@ -91,9 +91,8 @@ def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool)
     """
     sealed = step.manifest
     if step.sealed_folder is not None and read_manifest(step.sealed_folder) != sealed:
-        raise RetryableError(
-            "the artifact was replaced during its rebuild", step.sealed_folder, "run the same command again"
-        )
+        what = "the artifact was replaced during its rebuild"
+        raise RetryableError(what, step.sealed_folder, "run the same command again")
     damage = {}
     if check_sealed_files and step.sealed_folder is not None:
         damage = {item.path: item.what for item in find_damage(step.sealed_folder, sealed)}

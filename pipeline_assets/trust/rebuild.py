@@ -220,7 +220,8 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     plan = RebuildPlan(folder, run.root, kinds, with_upstream)
     requested = plan.steps[-1].manifest
     ticket = {"digest": requested.digest, "with_upstream": with_upstream, "versions": current_versions()}
-    with scratch_folder(run.root, _scratch_name(requested), ticket) as scratch:
+    name = re.sub(r"[^\w.-]+", "-", f"{requested.name}-{requested.digest.partition(':')[2][:12]}")
+    with scratch_folder(run.root, name, ticket) as scratch:
         scratch_run = replace(run, root=scratch.folder, replace=True, publishes=False)
         outcomes: list[StepOutcome] = []
         listed = read_list(run.root)
@@ -245,10 +246,6 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
             return Rebuild(outcomes, None)
         scratch.keep()
         return Rebuild(outcomes, scratch.kept)
-
-
-def _scratch_name(manifest: Manifest) -> str:
-    return re.sub(r"[^\w.-]+", "-", f"{manifest.name}-{manifest.digest.partition(':')[2][:12]}")
 
 
 def _remove_if_damaged(folder: Path) -> None:

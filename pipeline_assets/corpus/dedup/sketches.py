@@ -190,9 +190,8 @@ def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
     documents = [_documents_with(doc_id, dedup.read_run(run)) for run in runs]
     first, second, *_ = np.sort(np.concatenate(documents)).tolist()
     what = f"{doc_id} is the id of {_describe_row(dedup, first)} and of {_describe_row(dedup, second)}"
-    raise InputError(
-        what, dedup.staging.target, "remove one of these sources, or give it another id column and normalize it again"
-    )
+    fix = "remove one of these sources, or give it another id column and normalize it again"
+    raise InputError(what, dedup.staging.target, fix)
 
 
 def _documents_with(doc_id: pa.Scalar, table: pa.Table) -> NDArray[np.uint64]:

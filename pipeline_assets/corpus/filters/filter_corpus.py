@@ -198,9 +198,8 @@ def filter_corpus(
         raise _no_documents_error(counts, corpus, first)
     if recipe.blocklist is not None and counts.get(WITHOUT_URL) == counts["documents"]:
         what = f"no kept document has a URL in the column `{recipe.blocklist.url_column}`"
-        raise UsageError(
-            what, corpus.manifest.name, "correct `blocklist.url_column`, or remove the lists of domains and URLs"
-        )
+        fix = "correct `blocklist.url_column`, or remove the lists of domains and URLs"
+        raise UsageError(what, corpus.manifest.name, fix)
     gathered = []
     for part, name in ((1, verdict.DROPPED_FILE), (2, document_shards.REJECTS_FILE)):
         files = [file for receipt in receipts for file in receipt.files[part : part + 1]]

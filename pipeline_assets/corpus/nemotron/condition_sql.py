@@ -205,9 +205,8 @@ def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
             return _function_call(node, [read(argument) for argument in node.expressions])
         case _ if kind in _PATTERNS:
             if not node.expression.is_string:
-                raise ValueError(
-                    "the condition is invalid (a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes)"
-                )
+                rule = "a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes"
+                raise ValueError(f"the condition is invalid ({rule})")
             expression = read(node.this).str.contains(_PATTERNS[kind](_literal_text(node.expression)))
         case _ if kind in _OPERATORS:
             return _OPERATORS[kind](read(node.this), read(node.expression))
@@ -263,9 +262,8 @@ def _function_call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
     if issubclass(exp.FUNCTION_BY_NAME.get(name, exp.Expr), exp.AggFunc):
         raise ValueError(NOT_OF_ONE_ROW)
     if name not in known:
-        raise ValueError(
-            f"the condition is invalid (unknown function {name[:60]}{_suggest_name(name, known, 'functions')})"
-        )
+        suggested = _suggest_name(name, known, "functions")
+        raise ValueError(f"the condition is invalid (unknown function {name[:60]}{suggested})")
     try:
         return known[name](*arguments)
     except TypeError:

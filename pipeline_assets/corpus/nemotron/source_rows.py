@@ -122,16 +122,13 @@ def _line_rows(numbered: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dic
             if is_blank(line):
                 continue
             if not line.endswith(b"\n") and row.reason not in UNRELATED_TO_TRUNCATION:
-                row = Fault("cut_off", f"{row.detail}, after {_printable_end(line)}")
+                end = ascii(line[-_SHOWN_BYTES:].decode("utf-8", "replace"))
+                row = Fault("cut_off", f"{row.detail}, after {end}")
         yield position, row
 
 
 def is_blank(line: bytes) -> bool:
     return not line.strip()
-
-
-def _printable_end(line: bytes) -> str:
-    return ascii(line[-_SHOWN_BYTES:].decode("utf-8", "replace"))
 
 
 def _split_file(file: SourceFile, piece_bytes: int) -> Sequence[SourcePiece]:

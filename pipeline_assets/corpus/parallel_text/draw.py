@@ -16,7 +16,7 @@ from pipeline_assets.corpus.parallel_text import sample
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, canonical_text, pair_uid
 from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_pairs
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.removals import FORGOTTEN, NO_REMOVALS, Removals, RowKeys
 from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir
 from pipeline_assets.spine import durable
@@ -167,7 +167,7 @@ def _sample_files(
 ) -> tuple[bytes, sample.SampleMeta]:
     """Return the bytes of manifest.jsonl, and the content of MANIFEST.meta.json."""
     pairs, rows = drawn.pairs, drawn.ledger.rows_in
-    check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, _format_reject)
+    check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, reject_formatter(()))
     if len(pairs) < recipe.k:
         fates = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.other_outcomes()) or "none dropped"
         what = f"must be at most {len(pairs):,}, the pairs among {rows:,} rows ({fates}), got {recipe.k:,}"
@@ -188,7 +188,3 @@ def _sample_files(
         manifest_sha256=hashlib.sha256(data).hexdigest(),
         sampled_at=sampled_at.isoformat(timespec="seconds"),
     )
-
-
-def _format_reject(reject: Reject) -> str:
-    return reject.describe(format_row(reject.file, reject.row, None))

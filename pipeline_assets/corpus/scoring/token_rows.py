@@ -107,9 +107,8 @@ def load_model_tokenizer(folder: Path) -> Tokenizer:
     try:
         added: list[dict[str, Any]] = json.loads(path.read_bytes()).get("added_tokens") or []
     except (ValueError, AttributeError) as error:
-        raise InputError(
-            f"not a valid tokenizer.json ({error})", path, "use a folder with all files of the model"
-        ) from None
+        fix = "use a folder with all files of the model"
+        raise InputError(f"not a valid tokenizer.json ({error})", path, fix) from None
     # Without the id of a control token, every text would be misread.
     special = {token["content"] for token in added if token.get("special")}
     missing = [control for control in STRUCTURE if control not in special]

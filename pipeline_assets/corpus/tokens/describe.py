@@ -63,11 +63,8 @@ def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
     encoder = o200k_harmony.load_encoder(expected_sha256, path)
     ranks = len(o200k_harmony.read_ranks(path))
     if ranks != o200k_harmony.RANKS:
-        raise InputError(
-            f"the file has {ranks:,} ranks, expected {o200k_harmony.RANKS:,} of {o200k_harmony.FAMILY}",
-            path,
-            "use o200k_base.tiktoken",
-        )
+        what = f"the file has {ranks:,} ranks, expected {o200k_harmony.RANKS:,} of {o200k_harmony.FAMILY}"
+        raise InputError(what, path, "use o200k_base.tiktoken")
     runs = encoder.encode(_PROBE)
     slow = [token for text in _PROBE for token in encoder.oracle.encode_ordinary(text)]
     if runs.ids.tolist() != slow:

@@ -102,9 +102,8 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
     if recipe.end_of_document not in special:
         what = f"{recipe.end_of_document!r} is not a special token of {path.name}"
         known = ", ".join(list(special)[:5]) or "none"
-        raise UsageError(
-            what, RecipeKey("pack.tokenizer.end_of_document"), f"name the token that ends a document; it has {known}"
-        )
+        fix = f"name the token that ends a document; it has {known}"
+        raise UsageError(what, RecipeKey("pack.tokenizer.end_of_document"), fix)
     end = special[recipe.end_of_document]
     model = content["model"]
     unknown = model.get("unk_id")  # id of text that the vocabulary lacks; -1 if missing
@@ -122,9 +121,8 @@ def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], pat
     padding, largest = int(library.padding["pad_id"]), max(vocabulary.values())
     if padding > largest:
         what = f"padding id is {padding}, the largest id is {largest}"
-        raise InputError(
-            what, path, "use a file whose `padding.pad_id` is the id of a special token, or without padding"
-        )
+        fix = "use a file whose `padding.pad_id` is the id of a special token, or without padding"
+        raise InputError(what, path, fix)
     return padding
 
 

@@ -238,9 +238,8 @@ def read_ranks(vocabulary: Path) -> dict[bytes, int]:
     except ValueError:
         ranks = {}
     if not ranks or list(ranks.values()) != list(range(len(ranks))):
-        raise InputError(
-            "expected lines of `<base64> <rank>` with ranks 0, 1, 2, …", vocabulary, "use a .tiktoken rank file"
-        )
+        what = "expected lines of `<base64> <rank>` with ranks 0, 1, 2, …"
+        raise InputError(what, vocabulary, "use a .tiktoken rank file")
     return ranks
 
 

@@ -87,10 +87,6 @@ def _alt_text(attributes: str) -> str:
     return ""
 
 
-def _collapse_white(run: re.Match[str]) -> str:
-    return "\n" if "\n" in run[0] else " "
-
-
 class _PostLayout:
     """Conversion of one post's HTML to text, block by block."""
 
@@ -168,7 +164,7 @@ class _PostLayout:
         text = "".join(self._line).strip(" \n")
         self._line.clear()
         if text and (not text.isprintable() or "  " in text):  # a line break isn't printable
-            text = _WHITE_RUN.sub(_collapse_white, text).lstrip(f" \n{_CELL}")
+            text = _WHITE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text).lstrip(f" \n{_CELL}")
             text = _WORD_SUP.sub("^", text).replace(_SUP, "")
             # A cell is separated from the one before it by ` |`, which also replaces the white space between them.
             text = text.replace(f"\n{_CELL}", " |").replace(f" {_CELL}", " |").replace(_CELL, " |").strip(" \n")
