@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from marked_rows import build, forget_ids, marker, rows, run_in, sources, text_of, typed, words_and_ids
-from stage_a_build import local_source, recipe_of
+from stage_a_build import local_source, only, recipe_of, recipe_with
+from stage_a_sources import SITES, write_sources
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands.forget import forget
@@ -278,3 +279,24 @@ def test_a_build_that_was_killed_continues_to_the_bytes_of_an_undisturbed_one(
         if not was_killed:
             break
     assert step > 100
+
+
+def test_pages_and_threads_are_forgotten_whole_and_their_ledgers_add_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_sources(tmp_path)
+    recipe = recipe_with(tmp_path, only("wikipedia_en", SITES[0]))
+    build(recipe, run_in(tmp_path, keep_work=True))
+
+    answer = forget_ids(capsys, tmp_path, ["wikipedia:en:3", f"stackexchange:{SITES[0]}:7"])
+    build(recipe, run_in(tmp_path, keep_work=True, replace=True))  # raises if a blocking check fails
+
+    ledgers = {}
+    for source in ("wikipedia_en", SITES[0]):
+        folder = tmp_path / "stage_a/mixed/normalized" / source
+        ledgers[source] = open_artifact(folder).manifest.identity.ledger
+        assert ledgers[source].adds_up and ledgers[source].dropped["forgotten"] == 1
+    assert len(answer["rows"]) == 2
+    assert (ledgers["wikipedia_en"].out, ledgers[SITES[0]].out) == (23, 17)
+    kept = tmp_path / "stage_a/mixed/normalized" / f".{SITES[0]}.kept"
+    assert not [path for path in kept.rglob("*") if path.is_file() and "spill" in str(path)]
