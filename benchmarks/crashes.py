@@ -135,6 +135,7 @@ def leave_evidence(tallies: dict[Case, Tally], seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="kill -9 and power loss at every step on the disk")
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--minutes", type=float, default=1e6, help="start no case after this time")
     options = parser.parse_args()
     started = time.monotonic()
     logging.disable(logging.WARNING)  # dead workers log thousands of warnings
@@ -142,7 +143,7 @@ def main() -> None:
     tallies: dict[Case, Tally] = {}
     with open_sources() as sources:
         for case in CASES:
-            if options.only in case.name:
+            if options.only in case.name and time.monotonic() - started < 60 * options.minutes:
                 tallies[case] = run_case(case, sources)
                 print(f"{case}: {tallies[case].survived} of {tallies[case].killed} kills", file=sys.stderr, flush=True)
     print(f"{kills_table(tallies)}\n\n{losses_table(tallies)}\n")

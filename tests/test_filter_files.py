@@ -11,6 +11,7 @@ import pytest
 import yaml
 from classifiers import train
 from refusals import refusal
+from stage2_build import write_local_mixture
 from stage_a_build import INLINE, build, digests, local_source, recipe_of
 
 from pipeline_assets.corpus.filters.verdict import read_dropped
@@ -112,6 +113,18 @@ def test_a_changed_file_makes_stale_and_its_old_content_makes_current(recipe: Ma
     assert target.state(root)[0] == "current"
     words.unlink()
     assert target.state(root)[0] == "current"
+
+
+def test_a_missing_file_of_stage_2_is_named_before_anything_is_built_too(recipe: Make, root: Path) -> None:
+    mixture = write_local_mixture(root)
+    [first, *others] = mixture.sources
+    made = mixture.model_copy(
+        update={"sources": [first.model_copy(update={"filters": recipe().sources[0].filters}), *others]}
+    )
+    made.check_local_files(root)
+    (root / "hq.bin").unlink()
+
+    assert f"{root}/hq.bin: a file of the filters cannot be read" in refusal(lambda: made.check_local_files(root))
 
 
 def test_a_missing_file_is_named_before_anything_is_built(recipe: Make, root: Path) -> None:
