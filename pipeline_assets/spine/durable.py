@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pipeline_assets.spine.errors import RetryableError, UsageError
-from pipeline_assets.spine.files import read_blocks
+from pipeline_assets.spine.files import file_sha256, read_blocks
 from pipeline_assets.spine.temporary_names import abandoned_entries, temporary_path
 
 Operation = Literal[
@@ -128,6 +128,11 @@ class DurableFile:
     def finish(self) -> None:
         """Write what a subclass has buffered; called before the final sync."""
 
+    def _read_back(self) -> None:
+        """Raise RetryableError if the file does not have the bytes that were written."""
+        if self.bytes_written and file_sha256(self._temporary) != self.sha256:
+            raise RetryableError("the file is not as it was written", self.path, "run the same command again")
+
     def flush(self) -> None:
         """Do nothing, since nothing is buffered; library writers expect this method."""
 
@@ -143,6 +148,7 @@ class DurableFile:
             if error is None:
                 self.finish()
                 fsync(self.fileno(), self._temporary)
+                self._read_back()
         except BaseException:
             self._temporary.unlink(missing_ok=True)
             raise

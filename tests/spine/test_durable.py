@@ -27,7 +27,7 @@ from pipeline_assets.spine.durable import (
     write_durably,
     write_range,
 )
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.temporary_names import is_temporary
 
 
@@ -114,6 +114,21 @@ def test_before_whatever_step_the_process_dies_the_file_is_old_or_new(path: Path
 
     # From the third death on, what the second one left is removed first: one step more.
     assert seen == [b"old", b"old", b"old", b"old", b"old", b"new"]
+
+
+def test_a_file_that_the_disk_did_not_store_as_written_never_gets_its_name(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    write_durably(path, b"old")
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(len(data))))
+
+    with pytest.raises(RetryableError) as lost:
+        write_durably(path, b"written")
+
+    assert str(lost.value) == f"{path}: the file is not as it was written; run the same command again"
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == b"old"
 
 
 def test_a_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
