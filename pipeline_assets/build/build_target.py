@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.removals import read_list
+from pipeline_assets.spine.adoption import verify_work
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.build_result import BuildFunction, BuildResult
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -46,7 +47,7 @@ def build_target(
         raise_if_occupied(target, root, replace)
         adopted = staging.finished_shards()
         try:
-            with verify_reads():
+            with verify_reads(), verify_work(staging.folder):
                 content = make(staging)
         except InputError:
             staging.discard_if_unstarted()

@@ -1,14 +1,17 @@
 """Reuse of an interrupted build's finished shards, after checking their files."""
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import stream_sha256
 from pipeline_assets.spine.manifest import is_inside
-from pipeline_assets.spine.staging import RECEIPTS, OutputFile, read_receipt
+from pipeline_assets.spine.staging import RECEIPTS, WORK, OutputFile, read_receipt
 
 _THREADS = 4  # hashing releases the interpreter lock
 
@@ -17,16 +20,54 @@ def drop_invalid_receipts(folder: Path) -> set[str]:
     """Remove invalid receipts; return the paths that the valid receipts name.
 
     A receipt is invalid if it is damaged, or if a file that it names is missing or changed. Its shard then runs again.
+    If a work file changed, shards of other stages may have read it, so their receipts are removed, too.
     """
     paths = sorted((folder / RECEIPTS).rglob("*.json"))
-    named: set[str] = set()
     with ThreadPoolExecutor(_THREADS) as pool:
-        for path, files in zip(paths, pool.map(lambda path: _intact_files(folder, path), paths), strict=True):
-            if files is None:
-                durable.remove(path)
-            else:
-                named |= files
+        files_by_path = dict(zip(paths, pool.map(lambda path: _intact_files(folder, path), paths), strict=True))
+    changed = {path.parent for path, files in files_by_path.items() if files is None and _changed_work(folder, path)}
+    named: set[str] = set()
+    for path, files in files_by_path.items():
+        if files is None or changed - {path.parent}:
+            durable.remove(path)
+        else:
+            named |= files
     return named
+
+
+@contextlib.contextmanager
+def verify_work(folder: Path) -> Iterator[None]:
+    """Raise RetryableError if a work file changed since the block wrote it.
+
+    Such a file explains an error of the program, too. No receipt is kept, since any shard may have read the file.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception:
+        _raise_if_changed(folder)
+        raise
+    _raise_if_changed(folder)
+
+
+def _raise_if_changed(folder: Path) -> None:
+    paths = sorted((folder / RECEIPTS).rglob("*.json"))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        changed = next(filter(None, pool.map(lambda path: _changed_work(folder, path), paths)), None)
+    if changed is not None:
+        durable.remove(folder / RECEIPTS)
+        raise RetryableError(
+            "the work file changed since it was written", folder / changed, "run the same command again"
+        )
+
+
+def _changed_work(folder: Path, receipt_file: Path) -> str | None:
+    """Return the path of a receipt's work file that exists and changed; None if all are intact."""
+    receipt = read_receipt(receipt_file)
+    work = [] if receipt is None else [file for file in receipt.files if file.path.startswith(f"{WORK}/")]
+    changed = (file.path for file in work if (folder / file.path).exists() and not _matches_receipt(folder, file))
+    return next(changed, None)
 
 
 def _intact_files(folder: Path, receipt_file: Path) -> set[str] | None:

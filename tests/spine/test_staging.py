@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from forgery import flip, overwrite
-from word_artifact import ENGLISH, write_words
+from word_artifact import ENGLISH, Words, build_words, stumble_over_five, words_in, write_words
 from word_building import PLAN, build, files_in, names_beside, write_shard
 
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.opening import open_staging_dir
-from pipeline_assets.spine.stage import WHOLE_SHARD
-from pipeline_assets.spine.staging import OutputFile, Receipt, staging_folders, total_counts
+from pipeline_assets.spine.stage import WHOLE_SHARD, Window
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView, staging_folders, total_counts
 from pipeline_assets.spine.temporary_names import temporary_path
 
 # What a shard leaves
@@ -73,6 +73,46 @@ def test_a_shard_that_is_not_as_it_was_written_is_not_adopted_and_what_is_left_o
         assert resumed.receipt("write", "a") is None
         assert resumed.receipt("write", "b") == kept
         assert {"parts/a.txt", ".work/a.lengths"}.isdisjoint(files_in(resumed.folder))
+
+
+def test_after_a_changed_work_file_no_shard_of_another_stage_is_adopted(target: Path) -> None:
+    with open_staging_dir(target, PLAN) as building:
+        write_shard(building, 0)
+        kept = write_shard(building, 1)
+        building.commit("read", "all", Receipt([building.write("all.txt", b"made of a.lengths")], {}))
+        flip(building.path(".work/a.lengths"))
+
+    with open_staging_dir(target, PLAN) as resumed:
+        assert [resumed.receipt("write", name) for name in ("a", "b")] == [None, kept]
+        assert resumed.receipt("read", "all") is None
+        assert "all.txt" not in files_in(resumed.folder)
+
+
+@pytest.mark.parametrize("is_stumbling", [False, True], ids=["unseen", "seen as an error of the program"])
+def test_a_work_file_that_changes_during_a_build_is_named_and_the_next_build_is_right(
+    tmp_path: Path, is_stumbling: bool
+) -> None:
+    def flip_another(shard: Words, window: Window, folder: StagingView) -> Receipt:
+        if shard.name == "c":
+            flip(folder.path(".work/a.lengths"))
+            if is_stumbling:
+                raise KeyError("lengths")
+        return write_words(shard, window, folder)
+
+    with pytest.raises(RetryableError) as changed:
+        build_words(tmp_path, "english", flip_another)
+    remaining = os.listdir(tmp_path)
+    built = build_words(tmp_path, "english")
+
+    work = tmp_path / ".words.building.1" / ".work" / "a.lengths"
+    assert str(changed.value) == f"{work}: the work file changed since it was written; run the same command again"
+    assert remaining == [".words.lock"]
+    assert words_in(built.folder) == ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
+
+
+def test_an_error_of_the_program_is_not_hidden_where_all_work_files_are_intact(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="five"):
+        build_words(tmp_path, "english", stumble_over_five)
 
 
 def test_a_receipt_whose_file_lies_outside_is_not_adopted(target: Path, tmp_path: Path) -> None:
