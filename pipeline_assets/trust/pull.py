@@ -21,7 +21,7 @@ from pipeline_assets.spine.artifact import (
     size_error,
     try_read_manifest,
 )
-from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, is_seal_intact
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.staging import PULLED
@@ -144,6 +144,9 @@ def _pull(
             if copy.sha256 != file.sha256:
                 staging.remove_receipt(STAGE, receipt_name(file.path))
                 raise _damaged_error(store, object_key(file.sha256), copy.bytes, copy.sha256, file.sha256)
+        for damage in find_damage(staging.folder, manifest):  # no check runs after a pull
+            staging.remove_receipt(STAGE, receipt_name(damage.path))
+            raise RetryableError(damage.what, staging.folder / damage.path, "pull it again")
         staging.seal(*seal, manifest.storage, provenance)
 
 

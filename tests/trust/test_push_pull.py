@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from pushed_set import HOUR_S, fetch, files_of, name_of, other_set, send
 from pipeline_assets.corpus.publishing.hub_repo import UploadFile
 from pipeline_assets.corpus.stores import download
 from pipeline_assets.corpus.stores.object_store import ObjectStore
+from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import (
     CheckResult,
     check_record_path,
@@ -24,6 +26,7 @@ from pipeline_assets.spine.artifact import (
 )
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
 from pipeline_assets.trust import pull as pulling
+from pipeline_assets.trust import push as pushing
 from pipeline_assets.trust.pull import find_ref, pull_all
 
 pytest.importorskip("obstore", reason="obstore is not installed")
@@ -100,6 +103,39 @@ def test_a_push_that_is_cut_off_leaves_no_pointer_and_goes_on(
     assert again.sent == pushed.bytes - sent_before < pushed.bytes
     fetch(store, name_of(split, made.root), elsewhere)
     assert files_of(elsewhere / split.relative_to(made.root)) == files_of(split)
+
+
+def test_a_manifest_that_is_read_otherwise_than_sealed_is_not_pushed(
+    made: HealingSet, split: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stale cache of a network's disk has an earlier, shorter file."""
+    stale = SimpleNamespace(read_raw=lambda path: path.read_bytes()[:-100])
+    monkeypatch.setattr(pushing, "MANIFEST_FILE", stale)
+
+    with pytest.raises(
+        InputError, match=r"manifest\.json: the manifest is not as it was sealed; run `corpusmill verify`"
+    ):
+        send(split, made, store)
+
+    assert store.keys("manifests") == []
+
+
+def test_a_part_that_the_disk_did_not_store_is_named_and_pulled_again(
+    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_range, name = durable.write_range, name_of(split, made.root)
+    send(split, made, store)
+    monkeypatch.setattr(
+        durable, "write_range", lambda path, at, data: write_range(path, at, memoryview(bytes(data.nbytes)))
+    )
+
+    with pytest.raises(RetryableError, match=r"/\.train\.building\.1/.*: sha256 is .*, sealed with .*; pull it again"):
+        fetch(store, name, elsewhere, upstream=False)
+    assert not (elsewhere / name).exists()
+    monkeypatch.undo()
+    fetch(store, name, elsewhere, upstream=False)
+
+    assert files_of(elsewhere / name) == files_of(split)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
