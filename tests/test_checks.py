@@ -95,6 +95,7 @@ def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_i
     assert before.returncode == 0  # nobody has looked
     assert [result.returncode for result in (found, again, told, mended)] == [1, 1, 1, 0]
     assert only_line(found).startswith(line) and only_line(again) == only_line(found)
+    assert only_line(found).partition("; downstream ")[0].endswith(": remove the folder, and run its recipe again")
     assert only_line(found).endswith("; downstream artifacts are not built until that check passes")
     assert f"  failed   {FILTERED} " in told.stdout
     assert f"; to run it again: corpusmill run {NAME} --data {root}\n" in told.stdout

@@ -37,7 +37,8 @@ def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verd
     damage = [item for item in findings if isinstance(item, Damage)]
     if damage:
         more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
-        return Verdict(False, f"{damage[0].path}: {damage[0].what}{more}", {"damaged": len(damage)})
+        because = f"{damage[0].path}: {damage[0].what}{more}: remove the folder, and run its recipe again"
+        return Verdict(False, because, {"damaged": len(damage)})
     size = sum(item.bytes for item in findings if not isinstance(item, Damage))
     return Verdict(True, f"{len(findings)} files, {size:,} bytes, as sealed", {"files": len(findings), "bytes": size})
 
