@@ -119,6 +119,13 @@ def test_every_registered_kind_is_found_intact(tmp_path: Path) -> None:
         assert read_lines(result.stdout) == {str(folder.relative_to(root)): [] for folder in artifact_folders(root)}
 
 
+def test_a_folder_without_artifacts_is_not_called_intact(tmp_path: Path) -> None:
+    result = run_program(VERIFIER, tmp_path / "missing")
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"{tmp_path}/missing: no artifact found\n"
+
+
 def test_it_prints_a_line_for_each_artifact(intact: Path) -> None:
     assert run_verifier(intact / "healing").stdout.splitlines() == [
         "intact  corpora/pages/6b78669d5c60306215ced997013432636ad93a75",

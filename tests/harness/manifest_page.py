@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 PAGE = Path(__file__).parents[2] / "docs" / "manifest.md"
-VERIFIER, CONTENT_HASHES = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+VERIFIER, CONTENT_HASHES = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 # Modules of this project cannot be imported, even if the environment has it installed.
 _ALONE = (
     "import sys; sys.modules |= dict.fromkeys(('pipeline_assets', 'resources', 'modal_jobs', 'corpusmill', 'numpy'))"
