@@ -1,4 +1,4 @@
-"""Twenty forgotten rows of each system leave every artifact, and do not return."""
+"""Twenty forgotten rows of each system are in no later artifact."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Rows that each have a word of their own, and the command `forget` in this process."""
+"""Rows with a word of their own, which tests forget."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A search for words in every file of a folder, which shares no code with the product.
+"""Search for words in every file of a folder, without code of the product.
 
 Compressed lines, tables and token files are decoded by the libraries that define them; other files are read as bytes.
 """
@@ -23,7 +23,7 @@ _WORD = re.compile(r"[0-9A-Za-z_]+")
 
 @functools.cache
 def o200k(vocabulary: Path) -> Callable[[list[int]], str]:
-    """The decoder of o200k ids, from the vocabulary's lines: a token in base64, and its rank.
+    """Return a decoder of o200k ids from the lines of a vocabulary.
 
     Control tokens, such as the end of a document, become spaces.
     """
@@ -34,7 +34,7 @@ def o200k(vocabulary: Path) -> Callable[[list[int]], str]:
 
 
 def words_in(path: Path, decode: Callable[[list[int]], str]) -> set[str]:
-    """All words of ASCII letters, digits and underscores in a file's content."""
+    """Return all words of ASCII letters, digits and underscores in a file."""
     if path.suffix == ".zst":
         with open(path, "rb") as file:
             text = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read().decode()
@@ -53,7 +53,7 @@ def words_in(path: Path, decode: Callable[[list[int]], str]) -> set[str]:
 
 
 def find_words(root: Path, words: Collection[str], decode: Callable[[list[int]], str]) -> dict[str, set[str]]:
-    """The files below a folder that contain some of the words, each with these words."""
+    """Return the files below a folder that contain some of the words, with these words."""
     wanted, found = {*words}, dict[str, set[str]]()
     for path in sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink()):
         there = words_in(path, decode) & wanted
@@ -63,6 +63,6 @@ def find_words(root: Path, words: Collection[str], decode: Callable[[list[int]],
 
 
 def sentencepiece_decoder(model: Path) -> Callable[[list[int]], str]:
-    """The decoder of a SentencePiece model; ids beyond its vocabulary are padding."""
+    """Return the decoder of a SentencePiece model; ids beyond its vocabulary are padding."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     return lambda ids: processor.decode([one for one in ids if 0 <= one < processor.vocab_size()])
