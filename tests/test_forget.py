@@ -88,7 +88,9 @@ def proof(
     after = build(first, run(keep_work=True, replace=True))
     assert typed(capsys, root)["artifacts"] == []
 
-    assert {path.partition("/")[0] for path in find_words(root, words, decoder(root))} <= {"hub_cache"}
+    typed(capsys, root, clean=True, apply=True)
+
+    assert find_words(root, words, decoder(root)) == {}
     assert len(words_and_ids(first, root)) == len(known) - (0 if first.system == "parallel_text" else 20)
     for target in first.targets():
         manifest = open_artifact(root / target.folder).manifest

@@ -27,7 +27,9 @@ def forget(
     url: Annotated[list[str] | None, typer.Option(help="URL, host, or pattern of known URLs with *.")] = None,
     text: Annotated[list[Path] | None, typer.Option(exists=True, dir_okay=False, help="File with a text.")] = None,
     reason: Annotated[str | None, typer.Option(help="Reason, stored in clear: no personal data.")] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Put the rows on the list.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="List what still contains forgotten rows.")] = False,
+    keep_history: Annotated[bool, typer.Option("--keep-history", help="Let --clean keep artifacts.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Extend the list, or remove what --clean lists.")] = False,
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> None:
@@ -36,6 +38,7 @@ def forget(
     Example: corpusmill forget --ids ids.txt --reason "request 12" --apply --data data
     """
     from pipeline_assets.build import forgetting
+    from pipeline_assets.build.remnants import find_remnants, remove_remnants
     from pipeline_assets.build.rows.row_stores import RowStores
 
     root = terminal.existing_root(data)
@@ -49,6 +52,8 @@ def forget(
     patterns = [pattern for pattern in url or () if "*" in pattern]
     values += [_url_value(address) for address in url or () if address not in patterns]
     values += (value for address in source or () for value in _source_values(address, stores))
+    if clean and (values or patterns):
+        raise UsageError("excludes --ids, --source, --url and --text", "--clean", "add the rows first")
     if values or patterns:
         if apply and not (reason or "").strip():
             raise UsageError("missing", "--reason", "state why, such as the number of the request")
@@ -66,12 +71,23 @@ def forget(
         content["added"] = add_entries(root, values, str(reason), f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
         lines.append(f"added {content['added']:,} entries to the removal list")
     affected = forgetting.compare_artifacts(stores)
+    if clean:
+        found = [entry for entry in find_remnants(stores, affected) if not (keep_history and entry.is_artifact)]
+        lines += _count_lines([f"{entry.folder}  {entry.reason}" for entry in found if not entry.is_manual], "folder")
+        busy = remove_remnants(found) if apply else []
+        lines += [f"in use: {folder}; run the same command later" for folder in busy]
+        lines.append("removed" if apply else "to remove them, add --apply")
+        lines += [f"not removed: {entry.folder}: {entry.reason}" for entry in found if entry.is_manual]
+        lines.append("not searched: clones, exports, backups and published sets outside this data root")
+        terminal.answer(as_json, {"remnants": found, "in_use": busy}, lines)
+        return
     counts = [count for comparison in affected.values() for count in comparison.rows.values()]
     recipes = recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root)
     names = sorted({recipes[folder] for folder in map(str, affected) if folder in recipes})
     commands = [terminal.as_command("run", name, "--replace", "--data", data) for name in names]
     lines.append(f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}")
     lines += _count_lines([*map(str, affected)], "artifact")
+    commands += [terminal.as_command("forget", "--clean", "--data", data)] if affected else []
     lines += [f"next: {command}" for command in commands]
     content |= {"artifacts": [*affected], "commands": commands}
     terminal.answer(as_json, content, lines)

@@ -1,0 +1,111 @@
+"""Remnants of forgotten rows in artifacts, leftovers and caches of a data root."""
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline_assets.build.removal_state import read_comparisons
+from pipeline_assets.build.rows.row_stores import RowStores
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
+from pipeline_assets.corpus.readers.source_folder import folder_path
+from pipeline_assets.corpus.removals import FORGOTTEN
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import check_record_path
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lineage import AREAS
+from pipeline_assets.spine.lock import lock_owner, locked
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.opening import highest_fence, read_plan
+from pipeline_assets.spine.staging import kept_folder, kept_folder_target, leftover_path, leftover_target
+
+
+@dataclass(frozen=True)
+class Remnant:
+    """Folder that may contain forgotten rows.
+
+    Attributes:
+        is_artifact: Whether it is a sealed artifact.
+        is_manual: Whether only the user can remove the rows.
+    """
+
+    folder: Path
+    reason: str
+    is_artifact: bool = False
+    is_manual: bool = False
+
+
+def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Remnant]:
+    """Yield the outermost `affected` artifacts, then leftovers, caches and sources."""
+    root, sealed = stores.lineage.root, stores.lineage.sealed
+    digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}
+    for folder in affected:
+        if (published := sealed[folder].provenance.get("published")) is not None:
+            yield Remnant(folder, f"rows at {published['url']}, commit {published['commit']}", is_manual=True)
+        elif not any(parent in affected for parent in folder.parents):
+            yield Remnant(folder, "an artifact that was not rebuilt", is_artifact=True)
+    without_rows = (folder for folder, manifest in sealed.items() if _lost_rows(manifest, digests))
+    touched = {*affected, *without_rows}
+    for folder in _hidden_folders(root):
+        target, plan = leftover_target(folder), read_plan(folder)
+        kind, inputs = stores.kinds.get(plan.get("kind", "")), {entry["digest"] for entry in plan.get("inputs", ())}
+        is_clean = kind is not None and not kind.applies_removals and not inputs & digests
+        if target is not None and not is_clean and lock_owner(target) is None:
+            yield Remnant(folder, "left by a build that ended")
+        elif kept_folder_target(folder) in touched:
+            yield Remnant(folder, "work that was kept for the next version")
+    sources = list(_source_files(stores, touched))
+    cached = {entry["digest"] for _, entry in sources}
+    for folder in sorted((root / CACHE_FOLDER).glob("**/bytes/*-*")):
+        if ":".join(folder.name.rsplit("-", 1)) in cached and any(folder.iterdir()):
+            yield Remnant(folder, "a cached hub file, which a build fetches again")
+    if (root / "rebuilds").exists():
+        yield Remnant(root / "rebuilds", "copies that `rebuild` made")
+    if (root / "dagster").exists():
+        yield Remnant(root / "dagster", "previews of first rows, which the UI keeps", is_manual=True)
+    for local in sorted(filter(None, {folder_path(listing, root) for listing, _ in sources})):
+        yield Remnant(local, "source files", is_manual=True)
+
+
+def _lost_rows(manifest: Manifest, digests: Collection[str]) -> bool:
+    """Check whether an artifact lacks listed rows, or replaced one that had them."""
+    has_fewer = FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
+    return has_fewer or manifest.provenance.get("replaces") in digests
+
+
+def _hidden_folders(root: Path) -> Iterator[Path]:
+    for area in AREAS:
+        for parent, names, _ in os.walk(root / area):
+            yield from (Path(parent, name) for name in sorted(names) if name.startswith("."))
+            names[:] = (name for name in names if not name.startswith("."))
+
+
+def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tuple[Manifest, Mapping[str, Any]]]:
+    """Yield listing and entry of each source file of artifacts that apply the list."""
+    lineage = stores.lineage
+    for manifest in (lineage.sealed[folder] for folder in folders):
+        kind = stores.kinds.get(manifest.kind)
+        if kind is not None and kind.applies_removals:
+            upstream = (lineage.folder_for(entry["digest"]) for entry in manifest.identity.upstream)
+            for listing in (manifest, *(lineage.sealed[folder] for folder in upstream if folder is not None)):
+                yield from ((listing, entry) for entry in listing.identity.inputs if "bytes" in entry)
+
+
+def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
+    """Remove folders, except manual ones; return those that another process uses."""
+    busy = list[Path]()
+    for folder, is_artifact in ((entry.folder, entry.is_artifact) for entry in remnants if not entry.is_manual):
+        try:
+            if not is_artifact:
+                durable.remove(folder)
+                continue
+            with locked(folder, highest_fence(folder)) as lock:
+                hidden = leftover_path(folder, "building", lock.fence)
+                durable.rename(folder, hidden)
+                durable.remove(hidden / FILE_NAME)  # first: a part of an artifact is not restored
+                for path in (check_record_path(folder), kept_folder(folder), hidden):
+                    durable.remove(path)
+        except InputError:
+            busy.append(folder)
+    return busy

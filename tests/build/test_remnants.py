@@ -1,0 +1,66 @@
+"""Remnants of forgotten rows, as `forget --clean` lists and removes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from marked_rows import build, forget_ids, run_in, sources, text_of, typed
+
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.lock import locked
+
+
+def test_clean_lists_and_only_with_apply_removes_what_has_forgotten_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
+    build(recipe, run_in(root, keep_work=True))
+    folder = root / "stage_a/mixed/normalized"
+    leftover, unrelated = folder / ".notes.building.7", folder / ".other.building.7"
+    for path, kind in ((leftover, "stage_a/normalized"), (unrelated, "stage_a/filtered")):
+        path.mkdir()
+        (path / ".plan.json").write_text(json.dumps({"kind": kind, "inputs": []}))
+    (root / "rebuilds").mkdir()
+    (root / "hub_cache/maker--pages/bytes/sha256-00").mkdir(parents=True)
+    (tmp_path / "text").write_text(f"notes {text_of(5)}")
+    typed(capsys, root, text=[tmp_path / "text"], reason="r", apply=True)
+
+    def remnants(**options: Any) -> list[str]:
+        found = typed(capsys, root, clean=True, **options)["remnants"]
+        return [str(Path(one["folder"]).relative_to(root)) for one in found if not one["is_manual"]]
+
+    normalized = "stage_a/mixed/normalized"
+    others = [f"{normalized}/.notes.building.7", f"{normalized}/.notes.kept", "rebuilds"]
+    assert remnants() == [f"{normalized}/notes", *others]
+    assert remnants(keep_history=True, apply=True) == others
+    assert (folder / "notes").exists() and not leftover.exists() and unrelated.exists()
+    assert remnants(apply=True) == [f"{normalized}/notes"] and remnants() == []
+    assert sorted(path.name for path in folder.iterdir() if not path.name.endswith((".lock", ".checks.json"))) == [
+        ".other.building.7",
+        ".other.kept",
+        "notes.manifest.json",
+        "other",
+        "other.manifest.json",
+    ]
+    build(recipe, run_in(root))
+    assert open_artifact(folder / "notes").manifest.identity.counts["ledger"]["dropped"] == {"forgotten": 1}
+
+
+def test_clean_names_sources_and_keeps_what_a_running_build_uses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    build(recipe, run_in(root))
+    (root / "dagster").mkdir()
+    forget_ids(capsys, root, ["note_7"])
+
+    with locked(root / "stage_a/mixed/normalized/notes"):
+        answer = typed(capsys, root, clean=True, apply=True)
+
+    assert answer["in_use"] == [str(root / "stage_a/mixed/normalized/notes")]
+    assert [one["folder"] for one in answer["remnants"] if one["is_manual"]] == [
+        str(root / "dagster"),
+        str(tmp_path / "in/sources/notes"),
+    ]
+    assert (root / "stage_a/mixed/normalized/notes").exists()
