@@ -153,6 +153,7 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
         "table.xlsx": b"PK\x03\x04",
         "two.py": b"2",
         "utf16.txt": "A".encode("utf-16"),
+        "utf32.txt": "A".encode("utf-32"),
     }
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -184,12 +185,13 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
         "`text_endings: [.py]`)",
         "left out: table.xlsx (convert it: soffice --headless --convert-to csv table.xlsx)",
         "left out: utf16.txt (UTF-16; convert it: iconv -f UTF-16 -t UTF-8 utf16.txt -o utf16.txt.utf8.txt)",
+        "left out: utf32.txt (UTF-32; convert it: iconv -f UTF-32 -t UTF-8 utf32.txt -o utf32.txt.utf8.txt)",
         "links are followed: link.html, linked/d.txt",
         "copies, which `dedup` drops: b.txt equals a.txt, link.html equals a.txt",
     ]
     one, other = yaml.safe_load((tmp_path / "data" / "recipes" / "odd.yaml").read_text())["sources"]
     assert (one["source"], one["files"]) == ("odd", ["**/*.csv", "**/*.html", "**/*.txt"])
-    assert one["exclude"] == ["latin 1.txt", "nul.txt", "utf16.txt"]
+    assert one["exclude"] == ["latin 1.txt", "nul.txt", "utf16.txt", "utf32.txt"]
     assert (other["source"], other["columns"]) == ("odd-doc-body-text", {"text": "doc.body.text"})
 
 

@@ -72,7 +72,8 @@ def unreadable_reason(file: SourceFile) -> str | None:
 def _encoding_fault(head: bytes, suffix: str) -> str | None:
     output = f"-t UTF-8 FILE -o FILE.utf8{suffix}"
     if head.startswith(UTF16_MARKS):
-        return f"UTF-16; convert it: iconv -f UTF-16 {output}"
+        encoding = "UTF-32" if head.startswith(codecs.BOM_UTF32_LE) else "UTF-16"
+        return f"{encoding}; convert it: iconv -f {encoding} {output}"
     nul_characters = head.count(b"\0")
     if nul_characters > max(1, len(head) // 100):
         return "binary"
