@@ -69,7 +69,7 @@ def forget(
             terminal.answer(as_json, content, lines)
             return
         content["added"] = add_entries(root, values, str(reason), f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
-        lines.append(f"added {content['added']:,} entries to the removal list")
+        lines.append(f"entries added to the removal list: {content['added']:,}")
     affected = forgetting.compare_artifacts(stores)
     if clean:
         found = [entry for entry in find_remnants(stores, affected) if not (keep_history and entry.is_artifact)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_results import Corpusmill
 from marked_rows import build, forget_ids, marker, rows, run_in, sources, text_of, typed, words_and_ids
 from stage_a_build import local_source, only, recipe_of, recipe_with
 from stage_a_sources import SITES, write_sources
@@ -301,3 +302,17 @@ def test_pages_and_threads_are_forgotten_whole_and_their_ledgers_add_up(
     assert (ledgers["wikipedia_en"].out, ledgers[SITES[0]].out) == (23, 17)
     kept = tmp_path / "stage_a/mixed/normalized" / f".{SITES[0]}.kept"
     assert not [path for path in kept.rglob("*") if path.is_file() and "spill" in str(path)]
+
+
+def test_the_typed_command_searches_adds_and_lists_what_to_rebuild(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    root, ids = tmp_path / "data", tmp_path / "ids.txt"
+    build(sources(tmp_path / "in", "notes"), run_in(root))
+    ids.write_text("note_7\n")
+
+    searched = corpusmill("forget", "--ids", ids, "--data", root).stdout
+    added = corpusmill("forget", "--ids", ids, "--reason", "request 7", "--apply", "--data", root).stdout
+    listed = corpusmill("forget", "--data", root).stdout
+
+    assert "note_7" in searched and "added" not in searched
+    assert "entries added to the removal list: 1" in added
+    assert f"{root}/stage_a/mixed/normalized/notes" in listed and "forget --clean" in listed

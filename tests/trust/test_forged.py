@@ -110,7 +110,10 @@ def test_a_file_that_is_no_content_and_no_label_of_the_kind_is_damage(chain_root
     assert finding.what == (
         "the storage lists README.md, which is neither content nor a label of healing/megatron_split"
     )
-    assert (verdict.passed, verdict.because) == (False, f"manifest.json: {finding.what}")
+    assert (verdict.passed, verdict.because) == (
+        False,
+        f"manifest.json: {finding.what}: remove the folder, and run its recipe again",
+    )
 
 
 def test_what_a_compressed_file_says_is_worked_out_where_it_is_asked_for(chain_root: Path) -> None:

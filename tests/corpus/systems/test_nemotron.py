@@ -190,8 +190,13 @@ def test_a_dataset_that_nobody_pinned_is_refused_with_the_command_that_pins_it(t
 
 def test_shipped_recipes_name_commits_and_the_splits_of_parquet_files() -> None:
     recipes = [SYSTEMS.read_recipe(path) for path in sorted(SHIPPED.parent.glob("*.yaml"))]
-    unpinned = {dataset for recipe in recipes for dataset, revision in recipe.revisions() if revision == UNPINNED}
+    unpinned = {
+        (recipe.name, dataset)
+        for recipe in recipes
+        for dataset, revision in recipe.revisions()
+        if revision == UNPINNED and recipe.name != "nemotron_v3"  # whose commits are left to `pin`
+    }
     files = [f"data/{name}.parquet" for name in ("high_part00", "high_part01", "high_part02", "medium", "low")]
 
-    assert unpinned == {"radna0/nemotron-math-v2-harmony-tools"}
+    assert unpinned == {("nemotron_v1", "radna0/nemotron-math-v2-harmony-tools")}
     assert sorted(find_splits(files, "", "math")) == sorted(SPLITS["nvidia/Nemotron-Math-v2"])
