@@ -137,8 +137,10 @@ def test_recipes_of_the_page_on_scores_are_valid_and_its_rules_are_the_default()
     assert NemotronRecipe.from_mapping(recipe, "the page").subsets == SubsetsRecipe.from_mapping(
         rules["subsets"], "the page"
     )
-    [mine] = [text for text in blocks_of(DOCS / "nemotron.md", "yaml") if "system:" in text]
-    assert NemotronRecipe.from_mapping(yaml.safe_load(mine), "the page").scoring is not None
+    whole = [text for text in blocks_of(DOCS / "nemotron.md", "yaml") if "system:" in text]
+    read = [NemotronRecipe.from_mapping(yaml.safe_load(text), "the page") for text in whole]
+    assert [one.rows is not None and one.rows.chat_template is not None for one in read] == [False, True]
+    assert all(one.scoring is not None for one in read)
 
 
 def test_the_launchpad_example_is_valid_config() -> None:

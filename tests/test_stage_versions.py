@@ -35,7 +35,7 @@ from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.systems.scoring import MODEL
+from pipeline_assets.systems.scoring import CHAT_TEMPLATE, MODEL
 from resources.artifact_metadata import artifact_metadata
 
 PROJECT = Path(__file__).parents[1]
@@ -148,7 +148,7 @@ def without_items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifac
 
 @pytest.fixture(scope="module")
 def of_a_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """The pin of a model whose weights are in two files, with others beside them, by its role."""
+    """The pins of a model whose weights are in two files, with others beside them, and of its template, by role."""
     root = tmp_path_factory.mktemp("of_a_model")
     config = {"architectures": ["TinyForCausalLM"], "model_type": "tiny", "dtype": "bfloat16", "vocab_size": 201_088}
     index = {"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}
@@ -156,7 +156,11 @@ def of_a_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     for name, text in {**files, "a.safetensors": "a", "b.safetensors": "b", "README.md": "# Tiny"}.items():
         (root / name).write_text(text)
     target = MODEL.target("made", {}, external_inputs=ModelFolder(root))
-    return {target.role: MODEL.build(target, Run(root, RunSettings()))}
+    pin = MODEL.build(target, Run(root, RunSettings()))
+    (root / "tokenizer.json").write_text("{}")
+    (root / "chat_template.jinja").write_text("{{ messages }}")
+    template = CHAT_TEMPLATE.target("made", {}, external_inputs=ModelFolder(root, has_template_only=True))
+    return {target.role: pin, template.role: CHAT_TEMPLATE.build(template, Run(root, RunSettings()))}
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +249,7 @@ ROLES = {
         *(f"nemotron/{step}/{SPLITS[1]}" for step in ("prompts", "near_duplicates", "deduplicated")),
         *(f"nemotron/nll_scores/{SPLITS[1]}", "nemotron/score_report", "nemotron/training_subsets"),
     ],
-    "of_a_model": ["nemotron/model"],
+    "of_a_model": ["nemotron/model", "nemotron/chat_template"],
     "parallel_text": ["parallel_text/raw", "parallel_text/sample", "parallel_text/token_cache"],
     "stage2": [
         *(f"stage2/{step}/web" for step in ("raw", "raw_corpus", "filtered", "token_shards")),

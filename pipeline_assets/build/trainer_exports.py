@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pyarrow as pa
+
 from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.rows.conversations import ConversationRows, SubsetRows
@@ -18,8 +20,9 @@ from pipeline_assets.build.rows.export import card_title, earlier_steps
 from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.systems import EXPORT
 from pipeline_assets.build.target import Kind
+from pipeline_assets.corpus.chat_templates.marked_text import RULE
 from pipeline_assets.corpus.document_shards import document_shards
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.publishing.dataset_card import ROW_FILE, CardContent, CardSplit, dataset_card, split_pattern
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
@@ -100,11 +103,14 @@ def _write_packed(job: Job) -> BuildResult:
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
     [source], seq_len = job.upstream, job.recipe["seq_len"]
-    padding = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary).padding
     tables = [file.path for file in source.manifest.identity.files if file.path.endswith("/rows.parquet")]
     if not tables:
         fix = "set `subsets.tokens: true` in its recipe, and run the recipe"
         raise UsageError("the training subsets have no token files", source.folder, fix)
+    rules = pa.concat_tables(read_columns(source.path(table), ["loss_rule"]) for table in tables)["loss_rule"]
+    # Padding never counts, and 0 is an id of every chat template's tokenizer.
+    is_chat = any(rule.startswith(RULE) for rule in rules.slice(0, 1).to_pylist())
+    padding = 0 if is_chat else load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary).padding
     names = {
         source.path(table).parent: f"subset_{Path(table).parent.name}/train-00000-of-00001.parquet" for table in tables
     }

@@ -36,9 +36,11 @@ def format_validation_errors(
     """Convert pydantic's validation errors to one error per key.
 
     A missing key is not reported if a misspelt key resembles it. `locate` returns the place of a key, or, if the
-    key is missing, of its section.
+    key is missing, of its section. Tags of unions are omitted if they are in parentheses.
     """
     problems = error.errors(include_url=False)
+    for problem in problems:
+        problem["loc"] = tuple(part for part in problem["loc"] if not re.fullmatch(r"\([a-z]+\)", str(part)))
     misspelt = {
         (*problem["loc"][:-1], nearest)
         for problem in problems

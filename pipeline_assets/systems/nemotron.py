@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
 from pipeline_assets.build.pins import split_pin
-from pipeline_assets.build.pins.model_pin import ScoringSection
+from pipeline_assets.build.pins.model_pin import ScoringSection, template_files
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows import conversations
@@ -37,7 +37,7 @@ from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
-from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets
+from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets, template_targets
 
 
 class NemotronRecipe(Recipe):
@@ -82,10 +82,10 @@ class NemotronRecipe(Recipe):
             scored[str(raw.partition)] = raw
             if self.rows is not None:
                 content = section.rows_content(split) | {"rows": self.rows.content_without_tokenizer()}
-                tokenizer, checked = self.rows.tokenizer.content(), tuple(inventory)
-                options: dict[str, Any] = {"tokenizer": tokenizer, "checked_against": checked}
                 sources = [raw, *(self._raw(*seeds) for seeds in section.seeds())]
-                rows.append(NORMALIZED_SHARDS.target(self.name, content, sources, partition=raw.partition, **options))
+                sources += template_targets(self.name, self.rows.chat_template)
+                named: dict[str, Any] = {"tokenizer": self.rows.tokenizer_content, "checked_against": tuple(inventory)}
+                rows.append(NORMALIZED_SHARDS.target(self.name, content, sources, partition=raw.partition, **named))
         targets = [*(rows or inventories)]
         if self.deduplicate is not None:
             kept = deduplicated_targets(self.name, rows, self.deduplicate, self.decontamination)
@@ -213,16 +213,17 @@ INVENTORY = Kind(
 
 
 def _normalise(job: Job) -> BuildResult:
-    # Imported here, because it loads the tokenizer.
-    from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, row_origin
+    from pipeline_assets.corpus.nemotron.normalise_split import normalise_split, row_origin  # loads the tokenizer
 
-    [raw, *seeds], [pin, *_], recipe = job.target.upstream, job.upstream, job.recipe
+    [raw, *others], [pin, *_], recipe, run = job.target.upstream, job.upstream, job.recipe, job.run
     rules = rows_recipe(recipe, job.target.tokenizer)
     origin = row_origin(pin.manifest.identity, recipe["subset"], recipe["domain"])
-    with split_pin.split_files(raw, job.run, job.staging, rules.max_rows) as files, contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(split_pin.split_files(seed, job.run, job.staging, None)) for seed in seeds]
+    seeds = [other for other in others if other.kind.name == RAW.name]
+    with split_pin.split_files(raw, run, job.staging, rules.max_rows) as files, contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(split_pin.split_files(seed, run, job.staging, None)) for seed in seeds]
         prompts = [*zip(recipe.get("prompts", ()), opened, strict=True)]
-        return normalise_split(job.staging, files, origin, rules, job.run.settings, job.removals, prompts)
+        chat = stack.enter_context(template_files(others[len(seeds) :], rules.chat_template, run, job.staging))
+        return normalise_split(job.staging, files, origin, rules, run.settings, job.removals, prompts, chat)
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:

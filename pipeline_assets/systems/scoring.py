@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,11 @@ from pipeline_assets.build.rows.conversations import SubsetRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.nemotron.pools import pooled_split
+from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreWork
-from pipeline_assets.corpus.scoring.pool_selection import Selection, select_rows
+from pipeline_assets.corpus.scoring.pool_selection import Selection, has_harmony_rows, select_rows
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
 from pipeline_assets.corpus.scoring.score_shard import Scorer
@@ -27,9 +29,11 @@ from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE, preview_rows, rows_have_scores, scores_are_stable
 from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
+from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import adopt_finished_shards
@@ -83,6 +87,29 @@ MODEL = Kind(
 )
 
 
+CHAT_TEMPLATE = Kind(
+    "nemotron/chat_template",
+    model_pin.TEMPLATE_STAGE,
+    input_builder(model_pin.pin_model),
+    "Chat template and tokenizer of a model, pinned by their hashes: on a hub at a commit, or in a local folder.",
+    formats=frozenset({"huggingface", "file"}),
+    external_inputs=model_pin.read_model_folder,
+    preview=preview_inputs,
+    planner=Planner(model_pin.list_model),
+    checks=(FILES,),
+)
+
+
+def template_targets(recipe: str, section: ChatTemplateSection | None) -> list[Target]:
+    """Return the target that pins a chat template, if there is one."""
+    if section is None:
+        return []
+    if section.path is not None:
+        folder = model_pin.ModelFolder(Path(section.path), has_template_only=True)
+        return [CHAT_TEMPLATE.target(recipe, {}, external_inputs=folder)]
+    return [CHAT_TEMPLATE.target(recipe, {"name": section.model, "revision": section.revision})]
+
+
 def _score(job: Job) -> BuildResult:
     [pools, model], [_, pinned] = job.target.upstream, job.upstream
     recipe, run = ScoringRecipe.from_content(job.recipe["scoring"]), job.run
@@ -94,7 +121,7 @@ def _score(job: Job) -> BuildResult:
         if run.remote_launcher is None:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.staging))
             locks = job.staging.path(f"{WORK}/gpus")
-            scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks)
+            scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks, _has_harmony_rows(files))
             run_stage = run_locally(scorer, run.settings)
             return score_split(job.staging, files, selection, name, folder, recipe, run_stage)
         work = _split_work(job.target, run, files, selection)
@@ -116,11 +143,15 @@ def estimate_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
 
 def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
     recipe, model = ScoringRecipe.from_content(target.recipe["scoring"]), target.upstream[1]
-    model_pin.raise_if_unsupported(model, run, recipe)
+    model_pin.raise_if_unsupported(model, run, recipe, _has_harmony_rows(files))
     pools, weights = (_pinned_hub_files(upstream, run) for upstream in target.upstream)
     split = str(target.partition or target.recipe["split"])
     digest = open_artifact(run.root / model.folder).manifest.digest
     return ScoreWork(split, recipe, pools, weights, digest, selection.size, selection.text_bytes(files))
+
+
+def _has_harmony_rows(files: Mapping[str, Path]) -> bool:
+    return all(has_harmony_rows(path) for path in itertools.islice(files.values(), 1))
 
 
 def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
@@ -206,8 +237,13 @@ SCORE_REPORT = Kind(
 
 def _choose(job: Job) -> BuildResult:
     recipe = SubsetsRecipe.from_content(job.recipe)
-    encoder = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary)
-    with scored_splits(job.target.upstream, job.run, job.staging) as splits:
+    encoder: Tokenizer = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary)
+    with contextlib.ExitStack() as opened:
+        splits = opened.enter_context(scored_splits(job.target.upstream, job.run, job.staging))
+        if not all(_has_harmony_rows(split.pool_files) for split in splits):
+            model = job.target.upstream[0].upstream[1]
+            folder = opened.enter_context(model_pin.tokenizer_folder(model, job.run))
+            encoder = load_model_tokenizer(folder, is_harmony=False)
         return choose_subsets(job.staging, splits, recipe, encoder, job.run.settings)
 
 
@@ -222,4 +258,4 @@ TRAINING_SUBSETS = Kind(
     rows=SubsetRows,
     checks=(FILES, LEDGER),
 )
-SCORING_KINDS = (MODEL, NLL_SCORES, SCORE_REPORT, TRAINING_SUBSETS)
+SCORING_KINDS = (CHAT_TEMPLATE, MODEL, NLL_SCORES, SCORE_REPORT, TRAINING_SUBSETS)

@@ -6,11 +6,13 @@ loading does not need are omitted, and listed in the manifest.
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from pipeline_assets.corpus.chat_templates.template import is_template_file
+from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.recipe_yaml import section_at
 
@@ -62,6 +64,14 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
     chosen = extra | _weights(sizes.keys(), mapping, where)
     left_out = sorted(name for name in sizes.keys() - chosen if "/." not in f"/{name}")
     return ModelFiles(tuple(sorted(chosen)), {**_declared_values(config), "left_out": left_out})
+
+
+def choose_template_files(names: Iterable[str], where: str) -> ModelFiles:
+    """Choose the files of a model's chat template and tokenizer."""
+    chosen = sorted(filter(is_template_file, names))
+    if TOKENIZER_FILE not in chosen:
+        raise InputError(f"{TOKENIZER_FILE} not found", where, "use a model in the format of transformers")
+    return ModelFiles(tuple(chosen), {})
 
 
 def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:

@@ -4,15 +4,18 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import pydantic
 
 from pipeline_assets.build.pins import raw_pin
-from pipeline_assets.build.pins.model_files import ModelFiles, choose_files
+from pipeline_assets.build.pins.model_files import ModelFiles, choose_files, choose_template_files
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.chat_templates.template import ChatFiles
+from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.readers.hub_files import is_name
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import (
@@ -25,7 +28,7 @@ from pipeline_assets.corpus.readers.source_folder import (
     open_source,
 )
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.token_rows import TOKENIZER_FILE, load_model_tokenizer
+from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, load_model_tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
@@ -36,6 +39,7 @@ from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED, Option, Reci
 from pipeline_assets.spine.staging import WORK, StagingDir
 
 MODEL_STAGE = StageVersion("scoring_model", 1)
+TEMPLATE_STAGE = StageVersion("chat_template", 1)
 DEFAULT_MODEL = "unsloth/gpt-oss-120b"
 
 
@@ -78,8 +82,11 @@ class ModelSection(RecipeSection):
         return None if self.path is None else ModelFolder(Path(self.path))
 
 
+@dataclass(frozen=True)
 class ModelFolder(InputFolder):
-    """A model in a local folder."""
+    """A model in a local folder, or only its chat template."""
+
+    has_template_only: bool = False
 
     def file_patterns(self) -> Sequence[str]:
         return self.choose_files().names
@@ -96,6 +103,8 @@ class ModelFolder(InputFolder):
             with open_source(files[name]) as opened:
                 return opened.read()
 
+        if self.has_template_only:
+            return choose_template_files(files, str(self.path))
         return choose_files({name: file.bytes for name, file in files.items()}, read, str(self.path))
 
 
@@ -120,7 +129,10 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
     def read(path: str) -> bytes:
         return hub.fetch(name, revision, listed[path]).local.read_bytes()
 
-    chosen = choose_files({path: file.size for path, file in listed.items()}, read, f"{name}@{revision}")
+    if target.stage == TEMPLATE_STAGE:
+        chosen = choose_template_files(listed, f"{name}@{revision}")
+    else:
+        chosen = choose_files({path: file.size for path, file in listed.items()}, read, f"{name}@{revision}")
     files = [listed[path] for path in chosen.names]
     return raw_pin.pin_hub_files(raw_pin.model_entry_name(name), revision, files, chosen.decisions)
 
@@ -168,10 +180,29 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
         yield stack.enter_context(_errors_naming_model(folder, name))
 
 
-def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) -> None:
+@contextlib.contextmanager
+def template_files(
+    pins: Sequence[Target], section: ChatTemplateSection | None, run: Run, staging: StagingDir
+) -> Iterator[ChatFiles | None]:
+    """Yield the files of the pinned chat template, if any, for use in the block.
+
+    Rows name it by model and commit, or by a digest.
+    """
+    if section is None:
+        yield None
+        return
+    manifest = open_artifact(run.root / pins[0].folder).manifest
+    recipe = manifest.identity.recipe
+    name = f"{recipe['name']}@{recipe['revision']}" if recipe else manifest.digest[: len("sha256:") + 16]
+    with model_folder(pins[0], run, staging) as folder:
+        yield ChatFiles(folder, name, section.date)
+
+
+def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, is_harmony: bool) -> None:
     """Raise InputError if a pinned model cannot score with the recipe.
 
-    `max_length` is checked. The tokenizer of a hub model is fetched and loaded if the recipe uses it.
+    `max_length` is checked. The tokenizer of a hub model is fetched and loaded if the recipe uses it; for Harmony rows,
+    it must have Harmony's control tokens.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]
@@ -179,13 +210,23 @@ def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe) ->
         what = f"must be at most the model's {max_positions:,} tokens, got {recipe.max_length:,}"
         raise UsageError(what, RecipeKey("scoring.max_length"), f"set {max_positions} or less")
     if recipe.tokenizer == "model" and pin_target.external_inputs is None:
-        name, revision, files = raw_pin.pinned_files(pin)
-        hub = run.require_hub("this model").for_models()
-        with tempfile.TemporaryDirectory() as folder, _errors_naming_model(Path(folder), f"{name}@{revision}"):
-            for file in files:
-                if file.path == TOKENIZER_FILE:
-                    Path(folder, TOKENIZER_FILE).symlink_to(hub.fetch(name, revision, file).local.absolute())
-            load_model_tokenizer(Path(folder))
+        with tokenizer_folder(pin_target, run) as folder:
+            load_model_tokenizer(folder, is_harmony)
+
+
+@contextlib.contextmanager
+def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
+    """Yield a folder with the tokenizer.json of a pinned model, for use in the block."""
+    if isinstance(pin_target.external_inputs, ModelFolder):
+        yield pin_target.external_inputs.resolve_path(run.root).path
+        return
+    name, revision, files = raw_pin.pinned_files(open_artifact(run.root / pin_target.folder).manifest)
+    hub = run.require_hub("this model").for_models()
+    with tempfile.TemporaryDirectory() as folder, _errors_naming_model(Path(folder), f"{name}@{revision}"):
+        for file in files:
+            if file.path == TOKENIZER_FILE:
+                Path(folder, TOKENIZER_FILE).symlink_to(hub.fetch(name, revision, file).local.absolute())
+        yield Path(folder)
 
 
 @contextlib.contextmanager
@@ -201,7 +242,7 @@ def _errors_naming_model(linked: Path, model: str) -> Iterator[Path]:
 def read_model_folder(manifest: Manifest, root: Path) -> ModelFolder | None:
     """Return the absolute folder of a sealed model pin; None for a model on a hub."""
     path = folder_path(manifest, root)
-    return None if path is None else ModelFolder(path)
+    return None if path is None else ModelFolder(path, manifest.identity.stage == TEMPLATE_STAGE)
 
 
 class ScoringSection(ScoringRecipe):

@@ -105,7 +105,7 @@ def list_split(target: Target, run: Run) -> Listing:
 def list_fetched(target: Target, run: Run) -> Listing:
     """List the uncached bytes of a target's hub splits; empty for local folders."""
     missing: dict[str, int] = {}
-    remote = [raw for raw in target.upstream if raw.external_inputs is None]
+    remote = [raw for raw in target.upstream if raw.stage == RAW_STAGE and raw.external_inputs is None]
     for raw in remote:
         files = raw_pin.listed_files(list_split(raw, run).inputs)
         listing = Listing.from_fetched(run.require_hub("this dataset"), raw.recipe["dataset"], files)

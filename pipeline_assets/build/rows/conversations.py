@@ -17,11 +17,12 @@ from pipeline_assets.build.rows.store import (
     listed_source,
     reject_summary,
 )
+from pipeline_assets.corpus.chat_templates.marked_text import parse_row
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
-from pipeline_assets.corpus.harmony.encode import loss_messages, row_loss_mode
+from pipeline_assets.corpus.harmony.encode import loss_messages
 from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal
-from pipeline_assets.corpus.harmony.parse import ParsedMessage, parse_harmony
+from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE
 from pipeline_assets.spine.artifact import Artifact
@@ -79,8 +80,7 @@ class ConversationRows(FileRows):
 
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
         try:
-            mode = row_loss_mode("", part.record["loss_rule"])
-            parsed = parse_harmony(part.text)
+            parsed, mode = parse_row(part.text, part.record["template"], "", part.record["loss_rule"])
             counting = frozenset(loss_messages(parsed, mode))
         except Refusal:
             return []

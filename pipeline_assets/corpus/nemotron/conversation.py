@@ -4,7 +4,17 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pipeline_assets.corpus.harmony.encode import RENDERERS, LossMode, rendered_numbers
+from pipeline_assets.corpus.chat_templates.marked_text import MarkedSpans, format_rule
+from pipeline_assets.corpus.chat_templates.render import FindLoss, render_chat
+from pipeline_assets.corpus.chat_templates.template import ChatTemplate
+from pipeline_assets.corpus.harmony.encode import (
+    RENDERERS,
+    AssistantTurns,
+    HarmonyTokens,
+    LossMode,
+    loss_messages,
+    rendered_numbers,
+)
 from pipeline_assets.corpus.harmony.message import Ending, JsonValue, Message, Reason, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import DeveloperContent, prompt_messages
@@ -28,7 +38,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.soft_checks import find_checks
 from pipeline_assets.corpus.nemotron.stalled_calls import log_calls
 from pipeline_assets.corpus.nemotron.text_flags import restore_latex
-from pipeline_assets.corpus.nemotron.tools import DeclaredTools
+from pipeline_assets.corpus.nemotron.tools import DeclaredTools, read_tools
 
 _SYSTEM_ROLES = ("system", "developer")
 _SPEAKERS = ("user", "assistant")  # a system prompt may be empty, and so may a tool's result
@@ -197,44 +207,84 @@ class RowText(NamedTuple):
         loss: Loss mode of the row, see `row_loss`.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
-        template: Template of the text; None if the text is not valid Harmony.
+        template: Template of the text, as in the column `template`; None if the text is not valid Harmony.
         came_as_text: True if the text is the row's column `text`.
         counts: `analysis_given`, `analysis_rendered`: messages on the analysis channel, before and after rendering; and
             the counts of `_MessageReader`. Empty if the text is not valid Harmony.
         refusal: Reason why the text is not valid Harmony; None if it is valid.
         stalled_calls: Result of `CallLog.count_stalled`.
         checks: Result of `find_checks`.
+        tokens: Tokens of a text of a chat template; None for Harmony, whose texts are encoded together.
     """
 
     loss: LossMode
     parsed: ParsedText
     messages: list[Message]
-    template: Template | None
+    template: str | None
     came_as_text: bool
     counts: Mapping[str, int]
     refusal: Refusal | None = None
     stalled_calls: int = 0
     checks: Sequence[str] = ()
+    tokens: HarmonyTokens | None = None
 
 
-def row_text(row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain: Domain) -> RowText:
-    """Return the text of a row: its column `text`, or else its rendered messages."""
+def row_text(
+    row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain: Domain, chat: ChatTemplate | None = None
+) -> RowText:
+    """Return the text of a row: its column `text`, or else its rendered messages.
+
+    With a chat template, the messages of a column `text` are rendered too, without Harmony's own system message.
+    """
     text = row.get("text")
     if has_value(text):
         if not isinstance(text, str):
             raise RowFault(RowReason.WRONG_TYPE, f"text is {type(text).__name__}")
-        return _read_harmony_text(row, text, None if tools is None else tools.parameters, settings.loss_mode)
+        harmony = _read_harmony_text(row, text, None if tools is None else tools.parameters, settings.loss_mode)
+        if chat is None:
+            return harmony
+        if harmony.refusal is not None:
+            raise harmony.refusal
+        counting = frozenset(loss_messages(harmony.parsed, harmony.loss))
+        first = int(harmony.template == Template.HARMONY_1 and harmony.messages[0].role is Role.SYSTEM)
+
+        def keep_loss(parsed: ParsedText, numbers: Sequence[int]) -> LossMode:
+            return AssistantTurns(tuple(n for n, number in enumerate(numbers) if number + first in counting))
+
+        return _chat_text(harmony, harmony.messages[first:], None, keep_loss, chat)
     reader = _MessageReader(settings)
     messages = reader.read(row, tools, domain)
     if settings.restore_latex:
         messages = [restore_latex(message, reader.counts) for message in messages]
+    kept = rendered_numbers(messages, settings.analysis)
+
+    def find_loss(parsed: ParsedText, numbers: Sequence[int]) -> LossMode:
+        owners = (reader.owners[kept[number]] for number in numbers)
+        return row_loss(row, reader.roles, owners, parsed, settings.loss_mode, reader.counts)
+
+    log, declared = reader.calls.log, () if tools is None else tools.parameters
+    if chat is not None:
+        nothing = ParsedText("", (), None, b"")
+        read = RowText(settings.loss_mode, nothing, messages, None, False, reader.counts, None, log.count_stalled())
+        found = _chat_text(read, [messages[number] for number in kept], read_tools(row), find_loss, chat)
+        return found._replace(checks=find_checks(found.parsed, log, declared))
+    assert isinstance(settings.template, Template)
     parsed = RENDERERS[settings.template](messages, analysis=settings.analysis, ending=Ending.TRAINING)
-    owners = (reader.owners[number] for number in rendered_numbers(messages, settings.analysis))
-    loss = row_loss(row, reader.roles, owners, parsed, settings.loss_mode, reader.counts)
+    loss = find_loss(parsed, range(len(kept)))
     analysis = {"analysis_given": _count_analysis(messages), "analysis_rendered": _count_analysis(parsed.conversation)}
-    log, counts = reader.calls.log, {**analysis, **reader.counts}
-    checks = find_checks(parsed, log, () if tools is None else tools.parameters)
+    counts, checks = {**analysis, **reader.counts}, find_checks(parsed, log, declared)
     return RowText(loss, parsed, messages, settings.template, False, counts, None, log.count_stalled(), checks)
+
+
+def _chat_text(
+    read: RowText, messages: Sequence[Message], tools: JsonValue, find_loss: FindLoss, chat: ChatTemplate
+) -> RowText:
+    """Render messages by a chat template, with the other properties of `read`."""
+    parsed, tokens, counting = render_chat(messages, tools, chat, find_loss)
+    loss = MarkedSpans(tuple(counting), format_rule(parsed, counting))
+    given, rendered = _count_analysis(read.messages), _count_analysis(parsed.conversation)
+    counts = {**read.counts, "analysis_given": given, "analysis_rendered": rendered}
+    return read._replace(loss=loss, parsed=parsed, template=chat.column, counts=counts, tokens=tokens)
 
 
 def _count_analysis(messages: Sequence[Message]) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from pipeline_assets.corpus.chat_templates.template import ChatTemplate
 from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_column, to_numpy, utf8_column
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
@@ -27,6 +28,7 @@ from pipeline_assets.spine.ledger import Reject, dropped_key, rejected_key
 
 logger = logging.getLogger("corpusmill")
 INVALID = "invalid_harmony"
+Encoder = HarmonyEncoder | ChatTemplate
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def normalise_rows(
     rows: Sequence[tuple[int, Row | Fault]],
     settings: RowsRecipe,
     origin: RowOrigin,
-    encoder: HarmonyEncoder,
+    encoder: Encoder,
     are_shallow: bool = False,
     removals: Removals = NO_REMOVALS,
 ) -> NormalisedRows:
@@ -73,7 +75,8 @@ def normalise_rows(
     GiB. If it is known that no value is nested deeper than `MAX_NESTING`, `are_shallow` skips the check of the depth.
     Rows that `removals` has are dropped.
     """
-    drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow, removals)
+    template = encoder if isinstance(encoder, ChatTemplate) else None
+    drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow, template, removals)
     drafts, encoded, refused = _encode(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     batch = _to_batch(drafts, encoded, origin)
@@ -92,7 +95,12 @@ def normalise_rows(
 
 
 def _read_drafts(
-    rows: Sequence[tuple[int, Row | Fault]], settings: RowsRecipe, origin: RowOrigin, are_shallow: bool, drop: Removals
+    rows: Sequence[tuple[int, Row | Fault]],
+    settings: RowsRecipe,
+    origin: RowOrigin,
+    are_shallow: bool,
+    template: ChatTemplate | None,
+    drop: Removals,
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
     drafts, rejects, dropped = [], [], []
     for number, row in rows:
@@ -100,7 +108,7 @@ def _read_drafts(
             rejects.append(Reject(origin.file, number, row.reason, row.detail))
             continue
         try:
-            draft = _read_draft(number, row, settings, origin, are_shallow)
+            draft = _read_draft(number, row, settings, origin, are_shallow, template)
             reason = _drop_reason(draft, settings)
             if reason is None and drop.contains(RowKeys(draft.id, (draft.text.parsed.utf8.decode(),))):
                 reason = FORGOTTEN, ""
@@ -128,7 +136,9 @@ def _drop_reason(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
     return None
 
 
-def _read_draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, is_shallow: bool) -> _Draft:
+def _read_draft(
+    number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, is_shallow: bool, template: ChatTemplate | None
+) -> _Draft:
     counts: Counter[str] = Counter()
     row = restore_prompt(standard_row(row, counts), origin.find_prompt, counts)
     tools = declared_tools(row)
@@ -136,7 +146,7 @@ def _read_draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, 
     unchecked = {"messages"} if is_shallow else row.keys() - {"tools"}
     if not all(is_nested_within(row[column]) for column in unchecked):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
-    text = row_text(row, tools, settings, origin.domain)
+    text = row_text(row, tools, settings, origin.domain, template)
     text = text._replace(counts=Counter(text.counts) + counts)
     metadata = row_metadata(row, text, origin.domain, origin.split, settings)
     identifier = row_id(row, origin.dataset, origin.split)
@@ -148,10 +158,12 @@ def _read_draft(number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, 
 
 
 def _encode(
-    drafts: Sequence[_Draft], origin: RowOrigin, encoder: HarmonyEncoder
+    drafts: Sequence[_Draft], origin: RowOrigin, encoder: Encoder
 ) -> tuple[list[_Draft], list[HarmonyTokens], list[Reject]]:
     """Return the drafts that can be encoded, their tokens, and rejects for the others."""
     remaining, rejects = list(drafts), list[Reject]()
+    if isinstance(encoder, ChatTemplate):
+        return remaining, [draft.text.tokens for draft in remaining if draft.text.tokens is not None], rejects
     while True:
         try:
             return remaining, encode_harmony([draft.text.parsed for draft in remaining], encoder), rejects

@@ -14,13 +14,14 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from pipeline_assets.corpus.chat_templates.template import ChatFiles, load_template
 from pipeline_assets.corpus.converted_shards import IDS, REJECTS
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
-from pipeline_assets.corpus.nemotron.normalise_rows import INVALID, NormalisedRows, normalise_rows
+from pipeline_assets.corpus.nemotron.normalise_rows import INVALID, Encoder, NormalisedRows, normalise_rows
 from pipeline_assets.corpus.nemotron.parquet_values import parquet_conversions
 from pipeline_assets.corpus.nemotron.row_census import OTHERS
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
@@ -55,6 +56,7 @@ def normalise_shard(
     vocabulary: Path | None = None,
     removals: Removals = NO_REMOVALS,
     prompts: Path | None = None,
+    template: ChatFiles | None = None,
 ) -> Receipt:
     """Normalise the rows of a shard of a split.
 
@@ -64,7 +66,9 @@ def normalise_shard(
     have several files, and `origin.find_prompt`, because `prompts` is the file of `write_seed_prompts`. One row in a
     thousand, chosen by id, is compared with tiktoken; a difference raises `OracleMismatchError`.
     """
-    encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
+    encoder: Encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
+    if template is not None:
+        encoder = load_template(template)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects: list[Reject] = []
     dropped: list[Reject] = []
@@ -84,7 +88,8 @@ def normalise_shard(
             block = normalise_rows(rows, settings, own, encoder, are_shallow, removals)
             rows.clear()
             gc.collect(0)  # the source rows are freed, so few objects are scanned
-            counts["spot_checked"] += _spot_check(block, settings, encoder)
+            if isinstance(encoder, HarmonyEncoder):  # texts of chat templates are all checked
+                counts["spot_checked"] += _spot_check(block, settings, encoder)
             counts.update(block.counts)
             ids.add(block.batch.column("id").to_pylist())
             rejects += block.rejects

@@ -14,12 +14,13 @@ import heapq
 import importlib
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline_assets.corpus.chat_templates.template import ChatFiles, load_template
 from pipeline_assets.corpus.converted_shards import concatenate_lines, read_rejects
 from pipeline_assets.corpus.doc_ids import read_occurrences, write_repeats
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
@@ -67,16 +68,17 @@ def normalise_split(
     settings: RunSettings,
     removals: Removals = NO_REMOVALS,
     seeds: Sequence[tuple[str, Sequence[SourceFile]]] = (),
+    template: ChatFiles | None = None,
 ) -> BuildResult:
     """Build the normalised rows of a split; `origin.file` is ignored.
 
     Withheld prompts are restored from `seeds`, see `write_seed_prompts`. If gigatoken and tiktoken disagree on a
-    sampled row, tiktoken encodes all rows again.
+    sampled row, tiktoken encodes all rows again. `template` has the files of the rules' chat template, if it is one.
     """
     prompts = staging.path(f"{WORK}/seed_prompts.sqlite") if seeds else None
     if prompts is not None:
         write_seed_prompts(prompts, seeds)
-    normalise = functools.partial(_normalise, staging, files, origin, rules, settings, removals, prompts)
+    normalise = functools.partial(_normalise, staging, files, origin, rules, settings, removals, prompts, template)
     try:
         return normalise("gigatoken")
     except OracleMismatchError as disagreement:
@@ -92,6 +94,7 @@ def _normalise(
     settings: RunSettings,
     removals: Removals,
     prompts: Path | None,
+    template: ChatFiles | None,
     driver: Driver,
 ) -> BuildResult:
     shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)
@@ -103,10 +106,13 @@ def _normalise(
         zstd_level=settings.zstd_level,
         vocabulary=settings.vocabulary,
         prompts=prompts,
+        template=template,
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)
-    warm_up = functools.partial(load_tables, tokenizer, rows, controls=STRUCTURE)
+    warm_up: Callable[[], object] = functools.partial(load_tables, tokenizer, rows, controls=STRUCTURE)
+    if template is not None:
+        warm_up = functools.partial(load_template, template)
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     receipts = list(run_stage(f"normalise-{driver}", work, shards, staging, settings, warm_up))
     listed = [_has_listed_row(staging.path(receipt.files[0].path), removals) for receipt in receipts]
@@ -128,12 +134,13 @@ def _normalise(
     internal = ("rows", "spot_checked")
     totals = {name: count for name, count in counts.items() if name not in internal and "/" not in name}
     by_name = {kind: nested for kind in NESTED_COUNTS if (nested := _nested_counts(counts, kind))}
-    decisions = {"template": str(rules.template), "analysis": str(rules.analysis), "loss_rule": rules.loss_mode.rule}
+    rendered_by = str(rules.template) if template is None else template.name
+    decisions = {"template": rendered_by, "analysis": str(rules.analysis), "loss_rule": rules.loss_mode.rule}
     return BuildResult(
         files=outputs,
         counts={"ledger": Ledger.from_counts(counts).to_json(), **totals, **by_name},
         decisions=decisions,
-        provenance={"tokenizer_driver": driver},
+        provenance={"tokenizer_driver": driver if template is None else "tokenizers"},
     )
 
 

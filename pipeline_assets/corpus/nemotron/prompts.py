@@ -14,10 +14,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from pipeline_assets.corpus.chat_templates.marked_text import is_chat, parse_text
 from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.doc_ids import IdsWriter, read_occurrences, write_repeats
 from pipeline_assets.corpus.document import Document, Meta
@@ -27,7 +29,6 @@ from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony import prompt
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role
-from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, data_files
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
 from pipeline_assets.spine.artifact import Artifact
@@ -42,10 +43,10 @@ _encoder = msgspec.json.Encoder()
 _UNKNOWN = -1.0
 _BATCH_ROWS = 1024
 _QUALITY_COLUMNS = ["quality_valid_harmony", "quality_completion_nonempty", "quality_valid_tool_schema"]
-_QUALITY_COLUMNS += ["stats_completion_tokens", "stats_tool_calls"]
-_TIE_COLUMNS = ["id", "source_file", "source_row"]
+_QUALITY_COLUMNS += ["stats_completion_tokens", "stats_tool_calls", "template"]
+_TIE_COLUMNS = ["id", "source_file", "source_row", "loss_rule"]
 _TIE_COLUMNS += ["meta_domain", "meta_license", "meta_correctness", "meta_formal_statement"]
-Row = dict[str, object]
+Row = dict[str, Any]
 
 
 class DroppedRow(msgspec.Struct, frozen=True):
@@ -176,7 +177,7 @@ def _batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
 def drop_reason(row: Row, rules: PromptRules) -> tuple[str, str] | None:
     """Return (reason, detail) if the rules drop a row, else None."""
     tokens = row["stats_completion_tokens"]
-    if not row["quality_valid_harmony"]:
+    if not row["quality_valid_harmony"] and not is_chat(row.get("template")):
         return "invalid_harmony", "the text is no Harmony"
     if not row["quality_completion_nonempty"] or int(str(tokens)) < rules.min_completion_tokens:
         return "no_completion", f"{tokens} tokens of completion"
@@ -219,6 +220,6 @@ def extract_prompt(row: Row) -> str:
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:
         return str(statement)
-    messages = parse_harmony(str(row["text"])).conversation
-    questions = "\n\n".join(message.content for message in messages if message.role is Role.USER)
+    parsed = parse_text(row["text"], row.get("template"), row.get("loss_rule"))
+    questions = "\n\n".join(message.content for message in parsed.conversation if message.role is Role.USER)
     return questions if questions.strip() else str(row["text"])

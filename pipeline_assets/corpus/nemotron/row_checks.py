@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.chat_templates.marked_text import is_chat, parse_text
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.harmony import encode
@@ -23,16 +24,17 @@ from pipeline_assets.corpus.tokens.encode import is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, HarmonyEncoder, load_encoder
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
+_PARSED_COLUMNS = ("text", "template", "loss_rule", "quality_valid_harmony")
 _IS_ASSISTANT = re.compile(r"assistant(?=[ :<]|\Z)")
 _ENDS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
 
 
 def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
     """Yield (row in the batch, problem) for each text whose validity flag is wrong."""
-    texts, claims = batch.column("text").to_pylist(), batch.column("quality_valid_harmony").to_pylist()
-    for row, (text, is_claimed) in enumerate(zip(texts, claims, strict=True)):
-        why = _parse_error(text)
-        if is_claimed is not (why is None):
+    for row, values in enumerate(batch.to_pylist()):
+        text, template, rule, is_claimed = (values[name] for name in _PARSED_COLUMNS)
+        why = _parse_error(text, template, rule)
+        if (is_claimed is None if is_chat(template) else is_claimed) is not (why is None):
             yield row, why or "the text is valid Harmony, but its flag is false"
 
 
@@ -108,10 +110,10 @@ def _loss_messages_by_header(headers: Sequence[str], loss: encode.LossMode) -> l
     ]
 
 
-def _parse_error(text: str) -> str | None:
+def _parse_error(text: str, template: str | None, loss_rule: str | None) -> str | None:
     try:
-        return None if parse_harmony(text).messages else "the text has no messages"
-    except Refusal as refusal:
+        return None if parse_text(text, template, loss_rule).messages else "the text has no messages"
+    except (Refusal, ValueError) as refusal:
         return str(refusal)
 
 
@@ -133,7 +135,7 @@ def texts_parse(shards: Artifact) -> Verdict:
     Invalid texts of the source are counted by reason.
     """
     rows, faults = 0, []
-    for name, batch in _batches(shards, ["id", "text", "quality_valid_harmony"]):
+    for name, batch in _batches(shards, ["id", *_PARSED_COLUMNS]):
         ids = batch.column("id")
         faults += [f"{name} {ids[row]}: {why}" for row, why in wrongly_flagged_rows(batch)]
         rows += batch.num_rows

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.chat_templates.marked_text import is_chat
 from pipeline_assets.corpus.harmony.encode import AssistantTurns, HarmonyTokens, LossMode, loss_messages
 from pipeline_assets.corpus.harmony.message import JsonValue, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText
@@ -268,7 +269,7 @@ def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
     If the row names the messages that count, one of these must be non-blank.
     """
     counting, last = loss_messages(parsed, loss), len(parsed.messages) - 1
-    if isinstance(loss, AssistantTurns):
+    if type(loss) is AssistantTurns:  # in a text of a chat template, the last message decides
         return any(parsed.conversation[number].content.strip() for number in counting)
     return counting[-1:] == [last] and bool(parsed.conversation[last].content.strip())
 
@@ -279,7 +280,7 @@ def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | No
     # Unknown: a row that came as Harmony text may declare its tools only in the text.
     is_known = is_valid and not (text.came_as_text and calls and tools is None)
     return {
-        "quality_valid_harmony": is_valid,
+        "quality_valid_harmony": None if is_chat(text.template) else is_valid,
         "quality_completion_nonempty": has_completion(text.parsed, text.loss),
         "quality_valid_tool_schema": calls_fit_tools(calls, tools) if is_known else None,
         "quality_is_duplicate": False,
@@ -288,7 +289,7 @@ def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | No
         "quality_length": length_bin(len(encoded.ids)),
         "quality_repetition": repeated_fraction(encoded.ids),
         "quality_empty_messages": sum([not message.content.strip() for message in text.parsed.conversation[:-1]]),
-        "quality_known_channels": has_known_channels(text.parsed),
+        "quality_known_channels": None if is_chat(text.template) else has_known_channels(text.parsed),
         "quality_control_characters": count_control_characters(text.parsed),
         "quality_stalled_calls": text.stalled_calls,
     }

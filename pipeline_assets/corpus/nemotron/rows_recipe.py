@@ -1,7 +1,8 @@
 """Recipe section of normalised rows."""
 
+import datetime
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -12,7 +13,7 @@ from pipeline_assets.corpus.nemotron.dataset_section import Effort
 from pipeline_assets.corpus.nemotron.message_text import REASONING_KEYS, ThinkTags
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.section import Option, RecipeSection, Share
+from pipeline_assets.spine.section import COMMIT_PATTERN, Option, RecipeSection, Share
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 6)
 SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
@@ -44,14 +45,38 @@ class SystemMessage(RecipeSection):
     channel_required: bool = GPT_OSS_SYSTEM.channel_required
 
 
+class ChatTemplateSection(RecipeSection):
+    """Chat template of a model: on a hub at a commit, or in a local folder.
+
+    Attributes:
+        path: Local folder, absolute or relative to the data root; the path changes no byte.
+        date: Day that a template writes as the current one, `YYYY-MM-DD`.
+    """
+
+    model: Annotated[str | None, pydantic.Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")] = None
+    revision: Annotated[str | None, pydantic.Field(pattern=COMMIT_PATTERN)] = None
+    path: str | None = None
+    date: Annotated[str | None, pydantic.Field(pattern=r"^\d{4}-\d\d-\d\d$")] = None
+
+    @pydantic.model_validator(mode="after")
+    def _check_location(self) -> Self:
+        if {self.model is None, self.revision is None} != {self.path is not None}:
+            raise ValueError("set `model` and `revision` for a model on a hub, or only `path` for a local folder")
+        if self.date is not None:
+            datetime.date.fromisoformat(self.date)
+        return self
+
+
 class RowsRecipe(RecipeSection):
     """Rules that turn source rows into texts and files.
 
     Attributes:
-        template: Template of rendered texts. A row that is Harmony text already keeps its text.
+        template: Template of rendered texts, or the chat template of a model. A row that is Harmony text already keeps
+            its text, except with a chat template, which renders its messages.
         analysis: Treatment of reasoning; no effect on a row that is text already.
         loss: Loss mode: the bodies that count as completion.
         system: System message before each rendered conversation, or null. A row's tools are in the developer message.
+            Chat templates have their own.
         reasoning_key: Message key of reasoning; None reads each of `REASONING_KEYS`.
         restore_latex: Restore LaTeX words in messages that JSON read with a control character, see `restore_latex`.
         drop_invalid_harmony: Drop a row whose own text is not valid Harmony; else keep and flag it.
@@ -64,9 +89,12 @@ class RowsRecipe(RecipeSection):
     """
 
     LATER_KEYS = frozenset({"reasoning_key", "think_tags", "restore_latex"})
-    template: Annotated[Template, pydantic.Field(strict=False), Option("Template of rendered texts: harmony/1.")] = (
-        Template.HARMONY_1
-    )
+    template: Annotated[
+        Annotated[Template, pydantic.Field(strict=False), pydantic.Tag("(name)")]
+        | Annotated[ChatTemplateSection, pydantic.Tag("(model)")],
+        pydantic.Discriminator(lambda value: "(name)" if isinstance(value, str) else "(model)"),
+        Option("Template of rendered texts: harmony/1."),
+    ] = Template.HARMONY_1
     analysis: Annotated[Analysis, pydantic.Field(strict=False), Option("Reasoning: keep, drop or auto_drop.")] = (
         Analysis.KEEP
     )
@@ -92,8 +120,8 @@ class RowsRecipe(RecipeSection):
 
     @pydantic.field_validator("template")
     @classmethod
-    def _check_template(cls, template: Template) -> Template:
-        if template not in RENDERERS:
+    def _check_template(cls, template: Template | ChatTemplateSection) -> Template | ChatTemplateSection:
+        if isinstance(template, Template) and template not in RENDERERS:
             raise ValueError(f"{template} was removed; write {Template.HARMONY_1}")
         return template
 
@@ -105,8 +133,23 @@ class RowsRecipe(RecipeSection):
         return name
 
     def content_without_tokenizer(self) -> dict[str, Any]:
-        """Return the section's content without the tokenizer, which manifests store apart."""
-        return {key: value for key, value in self.content().items() if key != "tokenizer"}
+        """Return the section's content without the tokenizer, which manifests store apart.
+
+        A chat template's folder is replaced by a dot, because its path changes no byte.
+        """
+        content = {key: value for key, value in self.content().items() if key != "tokenizer"}
+        if self.chat_template is not None and self.chat_template.path is not None:
+            content["template"] = self.chat_template.model_copy(update={"path": "."}).content()
+        return content
+
+    @property
+    def tokenizer_content(self) -> dict[str, Any] | None:
+        """Content of the tokenizer; None for a chat template, which has its own."""
+        return self.tokenizer.content() if self.chat_template is None else None
+
+    @property
+    def chat_template(self) -> ChatTemplateSection | None:
+        return None if isinstance(self.template, Template) else self.template
 
     @property
     def loss_mode(self) -> LossMode:
@@ -116,12 +159,15 @@ class RowsRecipe(RecipeSection):
     @property
     def system_content(self) -> SystemContent | None:
         """System message before each rendered conversation; None to omit it."""
-        return None if self.system is None else SystemContent(**dict(self.system), tools=())
+        if self.system is None or self.chat_template is not None:
+            return None
+        return SystemContent(**dict(self.system), tools=())
 
 
 def rows_recipe(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> RowsRecipe:
     """Return a split's rules from `recipe` and `tokenizer` of its target or manifest."""
-    rows, effort = RowsRecipe.from_content({**recipe["rows"], "tokenizer": tokenizer}), recipe["reasoning_effort"]
+    own = {} if tokenizer is None else {"tokenizer": tokenizer}  # a chat template has another
+    rows, effort = RowsRecipe.from_content({**recipe["rows"], **own}), recipe["reasoning_effort"]
     if rows.system is None or effort is None:
         return rows
     return rows.model_copy(update={"system": rows.system.model_copy(update={"reasoning_effort": effort})})

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.chat_templates.marked_text import is_chat
 from pipeline_assets.corpus.formats.parquet import open_parquet
-from pipeline_assets.corpus.scoring.score_shard import LOSS_RULE, POOL_COLUMNS
+from pipeline_assets.corpus.scoring.score_shard import OPTIONAL_COLUMNS, POOL_COLUMNS
 from pipeline_assets.corpus.scoring.scored_split import wrap_read_errors
 from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.ledger import dropped_key
@@ -45,6 +46,14 @@ class Selection:
                     size += group.column(column).total_uncompressed_size
                 total += size * len(rows) / max(file.metadata.num_rows, 1)
         return round(total)
+
+
+def has_harmony_rows(path: Path) -> bool:
+    """Check whether a file's rows are Harmony texts, by the first row."""
+    with open_parquet(path) as file:
+        names = [name for name in file.schema_arrow.names if name == "template"]
+        first = next(file.iter_batches(1, columns=names), None) if names else None
+    return first is None or not is_chat(first["template"][0].as_py())
 
 
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
@@ -99,7 +108,7 @@ def _id_hashes(path: Path) -> NDArray[np.void]:
 
 
 def _check_types(schema: pa.Schema, path: Path) -> None:
-    for name in (*POOL_COLUMNS, LOSS_RULE):
+    for name in (*POOL_COLUMNS, *OPTIONAL_COLUMNS):
         if name not in schema.names:
             continue
         kind = schema.field(name).type

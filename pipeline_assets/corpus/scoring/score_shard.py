@@ -21,6 +21,7 @@ from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.scored_split import pool_rows
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_WITH_TOKENS
+from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, load_model_tokenizer
 from pipeline_assets.corpus.tokens.losses import Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -37,7 +38,7 @@ NOT_FINITE = "not_finite"
 OUT_OF_MEMORY = "out_of_memory"
 _UNLIMITED = 1 << 31
 POOL_COLUMNS = ("id", "text", "loss_mode")  # required columns of a pool
-LOSS_RULE = "loss_rule"  # optional column of a pool
+OPTIONAL_COLUMNS = ("loss_rule", "template")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Scorer:
         model_digest: Digest of the model's files. Scorers of equal digest, recipe and vocabulary share a model.
         vocabulary: File of the o200k tokenizer; None for the built-in file.
         gpu_locks: Folder in which the processes of a build claim one GPU each; None to use the first GPU.
+        is_harmony: Whether rows are Harmony texts, for which a tokenizer needs Harmony's control tokens.
     """
 
     model_digest: str
@@ -55,6 +57,7 @@ class Scorer:
     folder: Path = field(compare=False)
     vocabulary: Path | None = None
     gpu_locks: Path | None = field(default=None, compare=False)
+    is_harmony: bool = True
 
     def warm_up(self) -> None:
         """Load the tokenizer, and on a CPU also the model, before workers are forked."""
@@ -110,13 +113,13 @@ def load_pinned_tokenizer(scorer: Scorer) -> Tokenizer:
     """Load a tokenizer, and cache the latest one for the life of the process."""
     if scorer.recipe.tokenizer == "o200k_harmony":
         return load_encoder(VOCABULARY_SHA256, scorer.vocabulary)
-    return token_rows.load_model_tokenizer(scorer.folder)
+    return load_model_tokenizer(scorer.folder, scorer.is_harmony)
 
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer_digest(scorer: Scorer) -> str:
     is_own = scorer.recipe.tokenizer == "model"
-    return f"sha256:{file_sha256(scorer.folder / token_rows.TOKENIZER_FILE) if is_own else VOCABULARY_SHA256}"
+    return f"sha256:{file_sha256(scorer.folder / TOKENIZER_FILE) if is_own else VOCABULARY_SHA256}"
 
 
 def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scorer) -> Receipt:
@@ -131,10 +134,11 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
     started = time.monotonic()
     limit = recipe.max_length or model.max_tokens or _UNLIMITED
     ids, encoded = list[str](), list[token_rows.EncodedRow]()
-    tables = pool_rows(job.file, np.array(job.row_numbers, np.int64), [*POOL_COLUMNS, LOSS_RULE])
+    tables = pool_rows(job.file, np.array(job.row_numbers, np.int64), [*POOL_COLUMNS, *OPTIONAL_COLUMNS])
     for row in (row for table in tables for row in table.to_pylist()):
         ids.append(str(row["id"]))
-        encoded.append(token_rows.encode_row(row["text"], row["loss_mode"], row.get(LOSS_RULE), tokenizer, limit))
+        columns = (row["text"], row["loss_mode"], row.get("loss_rule"))
+        encoded.append(token_rows.encode_row(*columns, tokenizer, limit, row.get("template")))
     rows = [row.tokens for row in encoded if row.reason is None]
     scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows)
     schema = SCORES_WITH_TOKENS if recipe.token_nll else SCORES

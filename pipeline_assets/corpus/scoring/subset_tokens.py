@@ -19,13 +19,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.chat_templates.marked_text import encode_row, parse_row
 from pipeline_assets.corpus.formats.arrow_columns import rows_to_table, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, write_table
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import START, STRUCTURE, Refusal
-from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
+from pipeline_assets.corpus.harmony.parse import ParsedText
+from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError
@@ -37,7 +40,7 @@ ROWS = pa.schema(
     {"id": pa.string(), "split": pa.string(), "first_token": pa.int64(), "tokens": pa.int64(), "loss_rule": pa.string()}
 )
 _ARRAYS = {"tokens.npy": "<i4", "loss_mask.npy": "|b1"}
-_COLUMNS = ["id", "text", "loss_mode", "loss_rule"]
+_COLUMNS = ["id", "text", "loss_mode", "loss_rule", "template"]
 _BATCH_ROWS, _BATCH_CHARACTERS = 64, 4 << 20  # rows that are read together, characters that are encoded together
 _FIX = "run `corpusmill verify` on the scored pools, then build them again"
 
@@ -71,7 +74,7 @@ class _Shard:
 def write_token_files(
     staging: StagingDir,
     subsets: Mapping[str, Sequence[OutputFile]],
-    encoder: HarmonyEncoder,
+    encoder: Tokenizer,
     loss: TokenLoss,
     settings: RunSettings,
 ) -> list[OutputFile]:
@@ -91,15 +94,15 @@ def write_token_files(
     return [file for name, parts in encoded.items() for file in _concatenate(staging, f"{TOKENS}/{name}", parts)]
 
 
-def _build_tables(encoder: HarmonyEncoder) -> None:
+def _build_tables(encoder: Tokenizer) -> None:
     """Build the encoder's tables before workers are forked."""
+    if not isinstance(encoder, HarmonyEncoder):
+        return
     [encoded] = encoder.encode_controlled([b"the first text builds the tables"], STRUCTURE)
     encoder.decode(encoded.ids)
 
 
-def encode_rows(
-    shard: _Shard, window: Window, folder: StagingView, encoder: HarmonyEncoder, loss: TokenLoss
-) -> Receipt:
+def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Tokenizer, loss: TokenLoss) -> Receipt:
     """Encode the rows of a subset's file, and decode each row to check it.
 
     Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS` table
@@ -120,18 +123,25 @@ def encode_rows(
 
 
 def _encode_batches(
-    shard: _Shard, encoder: HarmonyEncoder, loss: TokenLoss
+    shard: _Shard, encoder: Tokenizer, loss: TokenLoss
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
     """Yield for each row: its id and loss rule, its token ids, its loss mask."""
     for batch in group_by_size(_read_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
         parsed_rows = [_parse_row(row, name) for row, name in zip(batch, names, strict=True)]
         try:
-            encoded = encode.encode_harmony([parsed for parsed, _ in parsed_rows], encoder)
+            if isinstance(encoder, HarmonyEncoder):
+                encoded = encode.encode_harmony([parsed for parsed, _ in parsed_rows], encoder)
+            else:
+                pairs = zip(parsed_rows, batch, strict=True)
+                encoded = [encode_row(parsed, row["template"], mode, encoder) for (parsed, mode), row in pairs]
         except Refusal as refusal:
             raise InputError(str(refusal), names[refusal.message or 0], _FIX) from None
         for row, (parsed, mode), tokens, name in zip(batch, parsed_rows, encoded, names, strict=True):
-            mask = _loss_mask(parsed, tokens, mode, loss, encoder, name)
+            if isinstance(encoder, HfTokenizer):
+                mask = _chat_mask(parsed, tokens, mode, loss, encoder)
+            else:
+                mask = _loss_mask(parsed, tokens, mode, loss, encoder, name)
             yield {"id": row["id"], "loss_rule": loss.rule(mode)}, tokens.ids, mask
 
 
@@ -145,9 +155,7 @@ def _parse_row(row: Mapping[str, Any], name: str) -> tuple[ParsedText, encode.Lo
     if not row["text"]:
         raise InputError("row has no text", name, _FIX)
     try:
-        parsed, mode = parse_harmony(row["text"]), encode.row_loss_mode(row["loss_mode"], row["loss_rule"])
-        encode.loss_messages(parsed, mode)  # raises if the mode does not fit the text
-        return parsed, mode
+        return parse_row(row["text"], row["template"], row["loss_mode"], row["loss_rule"])
     except (Refusal, ValueError) as error:
         raise InputError(str(error), name, _FIX) from None
 
@@ -157,7 +165,7 @@ def _loss_mask(
     tokens: encode.HarmonyTokens,
     mode: encode.LossMode,
     loss: TokenLoss,
-    encoder: HarmonyEncoder,
+    encoder: Tokenizer,
     name: str,
 ) -> NDArray[np.bool_]:
     """Build the loss mask of a row, and check that its tokens decode to its text."""
@@ -181,7 +189,23 @@ def _loss_mask(
     return mask
 
 
-def _token_after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: HarmonyEncoder) -> int:
+def _chat_mask(
+    parsed: ParsedText, tokens: encode.HarmonyTokens, mode: encode.LossMode, loss: TokenLoss, encoder: HfTokenizer
+) -> NDArray[np.bool_]:
+    """Build the loss mask of a row of a chat template.
+
+    The terminator of a body is the text up to the first special token before the next body. Headers do not count.
+    """
+    mask, special = np.zeros(len(tokens.ids), bool), np.flatnonzero(encoder.are_special(tokens.ids))
+    limits = [*tokens.bodies[1:, 0].tolist(), len(mask)]
+    for number in encode.loss_messages(parsed, mode):
+        start, stop = tokens.bodies[number].tolist()
+        ends = special[(special >= stop) & (special < limits[number])][: loss.terminators]
+        mask[start : stop if not len(ends) else ends[0] + 1] = True
+    return mask
+
+
+def _token_after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Tokenizer) -> int:
     """Return the end of the tokens from `start` on that decode to a text, else `stop`."""
     return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
 

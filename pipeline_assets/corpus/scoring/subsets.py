@@ -30,7 +30,7 @@ from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.corpus.scoring.subset_tokens import TokenLoss, write_token_files
-from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
@@ -67,7 +67,7 @@ def choose_subsets(
     staging: StagingDir,
     splits: Sequence[ScoredSplit],
     recipe: SubsetsRecipe,
-    tokenizer: HarmonyEncoder,
+    tokenizer: Tokenizer,
     settings: RunSettings,
 ) -> BuildResult:
     """Choose and write the training subsets of splits.

@@ -1,7 +1,7 @@
 """Tokenizers from a `tokenizer.json`.
 
-The file's template, truncation and padding are not applied, and the text of a special token is encoded like other text.
-`holds_special` detects special ids that a model gives nevertheless.
+The file's template, truncation and padding are not applied, and the text of a special token is encoded like other text,
+except by `encode_marked`. `holds_special` detects special ids that a model gives nevertheless.
 """
 
 import functools
@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.harmony.message import END, STRUCTURE
 from pipeline_assets.corpus.tokens.loss_counter import LossCounter
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, read_pinned
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
+from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.install_hints import not_installed_error
 
 if TYPE_CHECKING:
     import tokenizers
 
+TOKENIZER_FILE = "tokenizer.json"
 _FIX = "pass the path of a tokenizer.json"
 _MAX_IDS = 2**31
 # Steps of a normaliser or pre-tokenizer that can remove characters other than blanks; one that replaces blanks cannot.
@@ -46,22 +49,34 @@ class HfTokenizer(Tokenizer):
         special: set[int],
         special_ids: Mapping[str, int],
         losses: LossCounter | None,
+        recipe: FileTokenizerRecipe,
     ) -> None:
         """Wrap a loaded tokenizer; switch off truncation, padding and special tokens.
 
         `special` are all ids that must not come from text. Without `losses`, the tokenizer cannot lose text.
         """
+        self.recipe, self.sha256, self.path = recipe, recipe.sha256, path
+        self.added = [token.content for token in library.get_added_tokens_decoder().values()]
         self.special_ids = special_ids
         self.end_of_document = end_of_document
         self.padding = padding
-        self._path, self._losses = path, losses
+        self._losses = losses
         library.no_truncation()
         library.no_padding()
         library.encode_special_tokens = True
+        library.post_processor = None  # which would move offsets, and adds only special tokens
         self._library = library
         self.vocabulary_size = max(library.get_vocab(with_added_tokens=True).values()) + 1
         self._is_special = np.zeros(self.vocabulary_size, bool)
         self._is_special[list(special)] = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments alone, so that another process loads the file."""
+        return load_hf_tokenizer, (self.recipe, self.path)
+
+    def are_special(self, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Return a mask of the ids of special tokens, shape (tokens,)."""
+        return self._is_special[ids]
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Encode texts one by one, because a batch would start threads in every worker."""
@@ -69,8 +84,20 @@ class HfTokenizer(Tokenizer):
             runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
         except Exception as error:  # the library raises no narrower one
             fix = "use a tokenizer.json that has an id for every text"
-            raise InputError(f"the tokenizer cannot encode a text ({error})", self._path, fix) from None
+            raise InputError(f"the tokenizer cannot encode a text ({error})", self.path, fix) from None
         return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
+
+    def encode_marked(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Encode a text with its special tokens; return ids, and start and stop of each.
+
+        The positions, shape (tokens, 2), are in characters. Tokens that share a character have it in common.
+        """
+        self._library.encode_special_tokens = False
+        try:
+            encoding = self._library.encode(text, add_special_tokens=False)
+        finally:
+            self._library.encode_special_tokens = True
+        return np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         return str(self._library.decode(ids.tolist(), skip_special_tokens=False))
@@ -111,7 +138,31 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
     never_text, losses = set(special.values()) - {unknown}, _hf_losses(content, library, vocabulary, unknown)
     padding = _padding_id(library, vocabulary, path)
     padding = padding if padding in never_text else end
-    return HfTokenizer(library, path, end, padding, never_text | {end}, special, losses)
+    return HfTokenizer(library, path, end, padding, never_text | {end}, special, losses, recipe)
+
+
+def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
+    """Load a model's tokenizer; if `is_harmony`, it must have its control tokens."""
+    path = folder / TOKENIZER_FILE
+    if not path.is_file():
+        fix = "choose a model that has one, or set `scoring.tokenizer` to o200k_harmony if it was trained with that"
+        raise InputError("the model has no tokenizer.json", folder, fix)
+    try:
+        added: list[dict[str, Any]] = json.loads(path.read_bytes()).get("added_tokens") or []
+    except (ValueError, AttributeError) as error:
+        raise InputError(
+            f"not a valid tokenizer.json ({error})", path, "use a folder with all files of the model"
+        ) from None
+    special = [token["content"] for token in added if token.get("special")]
+    # Without the id of a control token, every text would be misread.
+    missing = [control for control in STRUCTURE if control not in special] if is_harmony else []
+    if missing or not special:
+        what = f"the model's tokenizer lacks the special tokens {', '.join(missing)} of Harmony"
+        fix = "use a model that was trained on Harmony, or add these tokens to its tokenizer and its embeddings"
+        raise InputError(what if is_harmony else "the model's tokenizer has no special tokens", folder, fix)
+    end = END if is_harmony else special[0]
+    recipe = FileTokenizerRecipe(family="hf_tokenizer", sha256=file_sha256(path), end_of_document=end)
+    return load_hf_tokenizer(recipe, path)
 
 
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:

@@ -1,10 +1,8 @@
 """Chat messages of normalised rows, pools and subsets, as Parquet files.
 
-Each Harmony text becomes a list of messages, as chat templates of `transformers` and TRL take them. Analysis is the
-`thinking` of the message that follows it, and calls are `tool_calls` with arguments as JSON text. The instructions of a
-developer message are a system message; its tools are the column `tools`, as JSON text, but stay in the system message
-if no artifact upstream has them as JSON. The system message of `harmony/1` is a column, because chat templates write
-their own.
+Each Harmony text becomes a list of messages (`to_chats`). The tools of a developer message are the column `tools`, as
+JSON text, but stay in the system message if no artifact upstream has them as JSON. The system message of `harmony/1` is
+a column, because chat templates write their own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,12 +14,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline_assets.corpus.chat_templates.marked_text import parse_row
 from pipeline_assets.corpus.formats.arrow_columns import rows_to_table
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, regroup_rows
-from pipeline_assets.corpus.harmony.encode import loss_messages, row_loss_mode
-from pipeline_assets.corpus.harmony.message import Message, Refusal, Role, Template
-from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
-from pipeline_assets.corpus.harmony.prompt import FUNCTIONS
+from pipeline_assets.corpus.harmony.chats import Chat, to_chats
+from pipeline_assets.corpus.harmony.encode import loss_messages
+from pipeline_assets.corpus.harmony.message import Refusal, Role, Template
+from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron import schema
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.errors import InputError
@@ -29,7 +28,6 @@ from pipeline_assets.spine.ledger import dropped_key
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingView
 
-Chat = dict[str, Any]
 _TEXT, _BOOL = pa.string(), pa.bool_()
 _CALL = pa.struct(
     {"id": _TEXT, "type": _TEXT, "function": pa.struct({"name": _TEXT, "arguments": _TEXT}.items())}.items()
@@ -55,7 +53,6 @@ _COPIED += ["source_file", "source_row", "source_revision"]
 _SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()] + [SCHEMA.field(name) for name in _COPIED])
 COLUMNS: Final = {**schema.COLUMNS, **{name: description for name, (_, description) in _COLUMNS.items()}}
 _READ = ["text", "template", "loss_mode", "loss_rule", "source_tools_id"]
-_TOOLS_BEGIN = f"# Tools\n\n## {FUNCTIONS}\n\n"
 _BATCH_ROWS, _ROW_GROUP_ROWS = 256, 1024
 NOT_HARMONY = dropped_key("not_harmony")
 
@@ -100,13 +97,12 @@ def _convert(source: ChatFile, rows: pq.ParquetFile) -> Iterator[pa.Table]:
 
 def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], source: ChatFile) -> Chat | None:
     try:
-        parsed = parse_harmony(row["text"] or "")
+        parsed, mode = parse_row(row["text"] or "", row["template"], row["loss_mode"], row["loss_rule"])
     except Refusal:
         return None
-    try:
-        counting = frozenset(loss_messages(parsed, row_loss_mode(row["loss_mode"], row["loss_rule"])))
     except ValueError as error:
         raise InputError(str(error), f"{source.path} row {row['id']}", "normalise the rows again") from None
+    counting = frozenset(loss_messages(parsed, mode))
     declared = tools.get(row["source_tools_id"] or "")
     if declared is None and row["source_tools_id"] is not None and not source.has_all_tools:
         fix = "pull the normalised rows with --upstream, or pass their data root with --data"
@@ -129,50 +125,7 @@ def chat_messages(
     `counting` has the numbers of the Harmony messages that count. If `has_tools`, developer messages omit their tools;
     if `skips_system`, the first message is omitted.
     """
-    chats, loss, calls = list[Chat](), list[Chat](), 0
-    open_calls: list[tuple[str, str]] = []  # name and id of calls without a reply
-    for number, message in [*enumerate(parsed.conversation)][skips_system:]:
-        if message.role is not Role.ASSISTANT:
-            chat: Chat = {"role": str(message.role), "content": message.content, "name": _tool_name(message.name)}
-            if message.role is Role.DEVELOPER:
-                chat |= {"role": str(Role.SYSTEM), "content": _instructions(message.content, has_tools)}
-                if not chat["content"]:
-                    continue
-            if message.role is Role.TOOL:
-                reply = next((call for call in open_calls if call[0] == chat["name"]), None)
-                chat["tool_call_id"] = None if reply is None else reply[1]
-                open_calls = [call for call in open_calls if call is not reply]
-            chats.append(chat)
-            loss.append({})
-            continue
-        part = "tool_calls" if message.is_call else "thinking" if message.channel == "analysis" else "content"
-        is_open = bool(chats) and chats[-1]["role"] == Role.ASSISTANT and part != "thinking"
-        if not is_open or (part == "content" and loss[-1].keys() & {"content", "tool_calls"}):
-            chats.append({"role": str(Role.ASSISTANT), "content": ""})
-            loss.append({})
-        chat = chats[-1]
-        if message.is_call:
-            called, calls = _called(message, f"call_{calls}"), calls + 1
-            open_calls.append((called["function"]["name"], called["id"]))
-            chat[part] = [*chat.get(part, []), called]
-        else:
-            chat[part] = message.content
-        loss[-1][part] = number in counting
+    chats, parts = to_chats(parsed.conversation[skips_system:], has_tools)
     complete = [{field.name: chat.get(field.name) for field in _MESSAGE} for chat in chats]
-    return complete, [{part: flags.get(part, False) for part in _PARTS} for flags in loss]
-
-
-def _called(message: Message, call_id: str) -> Chat:
-    function = {"name": _tool_name(message.recipient), "arguments": message.content}
-    return {"id": call_id, "type": "function", "function": function}
-
-
-def _tool_name(name: str | None) -> str | None:
-    return None if name is None else name.removeprefix(f"{FUNCTIONS}.")
-
-
-def _instructions(content: str, has_tools: bool) -> str:
-    """Return the instructions in a developer message."""
-    if has_tools:
-        content = content[: begin if (begin := content.rfind(_TOOLS_BEGIN)) >= 0 else None].removesuffix("\n\n")
-    return content.removeprefix("# Instructions\n\n")
+    flags = [{part: number + skips_system in counting for part, number in numbers.items()} for numbers in parts]
+    return complete, [{part: counts.get(part, False) for part in _PARTS} for counts in flags]

@@ -24,6 +24,7 @@ from pipeline_assets.build.pins.model_pin import ModelSection, list_fetched, lis
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
+from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -34,7 +35,7 @@ from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import OutputFile
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.systems.scoring import MODEL
+from pipeline_assets.systems.scoring import MODEL, template_targets
 from pipeline_assets.trust.rebuild import rebuild
 
 NAME = "maker/tiny"
@@ -398,3 +399,22 @@ def test_verification_finds_the_files_of_a_model_in_the_cache_of_models_and_so_d
     assert (elsewhere.whole, elsewhere.unavailable, elsewhere.not_looked_for) == ([], names, [])
     again = rebuild(run.root / "lm/mine/look", run, SYSTEMS.kinds, with_upstream=True)
     assert [one.verdict for one in again.outcomes] == ["identical", "identical"]
+
+
+def test_a_chat_template_is_pinned_without_weights_even_of_a_model_with_its_own_code(run: Run, hub: FaultyHub) -> None:
+    commit = published(
+        hub, **{"modeling_tiny.py": b"print()", "additional_chat_templates/rag.jinja": b"{{ messages }}"}
+    )
+    section = ChatTemplateSection.from_mapping({"model": NAME, "revision": commit}, "the recipe")
+    [target] = template_targets("mine", section)
+
+    drive.build(target, run)
+
+    inputs = open_artifact(run.root / target.folder).manifest.identity.inputs
+    entries = [entry["name"].partition(":")[2] for entry in inputs]
+    assert entries == [
+        "additional_chat_templates/rag.jinja",
+        "chat_template.jinja",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]

@@ -10,7 +10,8 @@ from smollm2 import smollm2
 from pipeline_assets.corpus.scoring.load_model import load_model
 from pipeline_assets.corpus.scoring.nll import LanguageModel, score_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.token_rows import TokenRow, encode_row, load_model_tokenizer
+from pipeline_assets.corpus.scoring.token_rows import TokenRow, encode_row
+from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
 
 pytestmark = pytest.mark.slow
 # Mean NLL of all tokens but the first, by the model itself.

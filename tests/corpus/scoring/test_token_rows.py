@@ -14,7 +14,8 @@ from tiny_tokenizer import save_tokenizer
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_messages, row_loss_mode
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.harmony.parse import parse_harmony
-from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row, load_model_tokenizer
+from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row
+from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
 from pipeline_assets.spine.errors import InputError
 
 LONG = 1 << 31

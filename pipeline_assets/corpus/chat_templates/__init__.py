@@ -1,0 +1,1 @@
+"""Conversations as text by a model's own chat template, with proved loss masks."""

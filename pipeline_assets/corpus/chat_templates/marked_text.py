@@ -1,0 +1,173 @@
+"""Texts of chat templates, with the positions of their messages in `loss_rule`.
+
+After `spans/1`, each message has its author, the tool's name if there is one, and the position of its body, in
+characters. A final `*` marks a body that counts in the loss. If a body is more than the content, the content follows
+after a colon, by its position, or as a JSON string without blanks if the template writes it in another form:
+
+    spans/1 user@21-27 assistant/commentary=functions.lookup@80-119:103-118* tool=functions.lookup@150-152
+
+The body of a call has the markup of its lines, such as the function's name, because tokens reach into it.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+import numpy as np
+
+from pipeline_assets.corpus.harmony.encode import (
+    AssistantTurns,
+    HarmonyTokens,
+    LossMode,
+    encode_harmony,
+    loss_messages,
+    row_loss_mode,
+)
+from pipeline_assets.corpus.harmony.message import Message, Refusal, Role
+from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, parse_harmony
+from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizer
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.spine.errors import InputError
+
+PREFIX, RULE = "chat/", "spans/1"
+_MARK = re.compile(
+    r"(system|user|assistant|tool)(?:/(analysis|commentary|final))?(?:=([^\s<]+?))?@(\d+)-(\d+)"
+    r'(?::(?:(\d+)-(\d+)|("\S*")))?(\*?)'
+)
+
+
+class ChatReason(StrEnum):
+    """Reason code of a refused row: the template fails, or a message is not found."""
+
+    TEMPLATE_FAILED = "template_failed"
+    MASK_UNPROVED = "mask_unproved"
+
+
+@dataclass(frozen=True)
+class MarkedSpans(AssistantTurns):
+    """Loss mode of a text of a chat template, whose rule has all places."""
+
+    name: ClassVar = "marked_spans"
+    places: str
+
+    @property
+    def rule(self) -> str:
+        return self.places
+
+
+def is_chat(template: str | None) -> bool:
+    """Check whether a row's column `template` names a chat template."""
+    return template is not None and template.startswith(PREFIX)
+
+
+def format_rule(parsed: ParsedText, counting: Sequence[int]) -> str:
+    """Format `loss_rule` for a text; `counting` are the numbers that count."""
+    marks = [RULE]
+    for number, (message, _, _, body) in enumerate(parsed.messages):
+        name = message.recipient if message.is_call else message.name
+        channel = f"/{message.channel}" if message.role is Role.ASSISTANT else ""
+        mark = f"{message.role}{channel}{f'={name}' if name else ''}@{body.start}-{body.stop}"
+        if message.content != parsed.text[body.start : body.stop]:
+            start = parsed.text.find(message.content, body.start, body.stop)
+            written = json.dumps(message.content).replace(" ", "\\u0020")
+            mark += f":{written}" if start < 0 else f":{start}-{start + len(message.content)}"
+        marks.append(f"{mark}*" if number in counting else mark)
+    return " ".join(marks)
+
+
+def parse_row(
+    text: str, template: str | None, loss_mode: str | None, loss_rule: str | None
+) -> tuple[ParsedText, LossMode]:
+    """Parse a row's text, of Harmony or of a chat template, and its loss mode.
+
+    Raises:
+        Refusal: The text is not valid Harmony.
+        ValueError: The loss rule is unknown, or does not fit the text.
+    """
+    if is_chat(template):
+        return _parse_rule(text, loss_rule or "")
+    mode, parsed = row_loss_mode(loss_mode, loss_rule), parse_harmony(text)
+    loss_messages(parsed, mode)  # raises if the mode does not fit the text
+    return parsed, mode
+
+
+def parse_text(text: str, template: str | None, loss_rule: str | None) -> ParsedText:
+    """Parse a row's text as `parse_row` does, whatever the loss mode of Harmony."""
+    return _parse_rule(text, loss_rule or "")[0] if is_chat(template) else parse_harmony(text)
+
+
+def _parse_rule(text: str, rule: str) -> tuple[ParsedText, LossMode]:
+    version, *marks = rule.split(" ")
+    messages, counting, last = list[ParsedMessage](), list[int](), 0
+    for number, mark in enumerate(marks):
+        match = _MARK.fullmatch(mark)
+        role, channel, name, start, stop, first, end, content, star = match.groups() if match else ("",) * 9
+        body = Span(int(start or 0), int(stop or 0))
+        if not role or not last <= body.start <= body.stop <= len(text) or (star and role != Role.ASSISTANT):
+            raise ValueError(f"loss_rule has {mark!r:.80}, expected a message of the text")
+        own, called = (None, name) if role == Role.ASSISTANT else (name, None)
+        content = json.loads(content) if content else text[int(first or start) : int(end or stop)]
+        message = Message(Role(role), content, own, called, channel)
+        messages.append(ParsedMessage(message, None, Span(last, body.stop), body))
+        counting += [number] * bool(star)
+        last = body.stop
+    if version != RULE or not marks:
+        raise ValueError(f"loss_rule is {rule!r:.80}, expected {RULE} and messages")
+    return ParsedText(text, tuple(messages), None, text.encode()), MarkedSpans(tuple(counting), rule)
+
+
+def encode_row(parsed: ParsedText, template: str | None, mode: LossMode, tokenizer: Tokenizer) -> HarmonyTokens:
+    """Encode a text; of a chat template's, only the bodies that count are located.
+
+    Raises:
+        InputError: `tokenizer` is not the template's.
+        Refusal: The text cannot be encoded, or a body that counts does not consist of whole tokens.
+    """
+    if not is_chat(template):
+        return encode_harmony([parsed], tokenizer)[0]
+    sha256 = str(template).rpartition(" ")[2]
+    if not isinstance(tokenizer, HfTokenizer) or tokenizer.sha256 != sha256:
+        actual = f"tokenizer.json {tokenizer.sha256}" if isinstance(tokenizer, HfTokenizer) else "o200k_harmony"
+        what = f"rows of this template need the tokenizer.json {sha256}, but the scoring model's tokenizer is {actual}"
+        raise InputError(what, template, "score them with a model that has the template's tokenizer")
+    counting = loss_messages(parsed, mode)
+    return locate_bodies(parsed, counting, tokenizer)[0]
+
+
+def locate_bodies(
+    parsed: ParsedText, counting: Sequence[int], tokenizer: HfTokenizer, moves_blanks: bool = False
+) -> tuple[HarmonyTokens, dict[int, Span]]:
+    """Encode a text of a chat template; locate the bodies that count in its tokens.
+
+    Returns the tokens, and the spans of these bodies, by number; other bodies have approximate tokens. If
+    `moves_blanks`, a body may lose blanks at its start that share a token with markup, and it may gain blanks of the
+    markup around it that share a token with the body.
+
+    Raises:
+        Refusal: A token is partly in a body, or the tokens do not decode to the text.
+    """
+    text, (ids, offsets) = parsed.text, tokenizer.encode_marked(parsed.text)
+    starts, ends = offsets.T
+    bodies, spans = np.zeros((len(parsed.messages), 2), np.int64), dict[int, Span]()
+    for number, (_, _, _, (start, stop)) in enumerate(parsed.messages):
+        first, last = int(np.searchsorted(ends, start, "right")), int(np.searchsorted(starts, stop))
+        if moves_blanks and first < last and start < stop:
+            if text[start : ends[first]].isspace() and starts[first] < start:
+                start, first = int(ends[first]), first + 1
+            elif text[starts[first] : start].isspace():
+                start = int(starts[first])
+            if text[stop : ends[last - 1]].isspace():
+                stop = int(ends[last - 1])
+        stop, last = max(start, stop), max(first, last) if start < stop else first
+        bodies[number] = first, last
+        if number not in counting:
+            continue
+        spans[number] = Span(start, stop)
+        if tokenizer.decode(ids[first:last]) != text[start:stop]:
+            raise Refusal(ChatReason.MASK_UNPROVED, "tokens do not end where the body does", start, number)
+    if tokenizer.decode(ids) != text:
+        raise Refusal(ChatReason.MASK_UNPROVED, "the text changes when it is encoded and decoded")
+    return HarmonyTokens(ids, bodies), spans

@@ -1,0 +1,196 @@
+"""Sandbox for chat templates, which are programs of strangers.
+
+Text equals the result of `apply_chat_template` in transformers, whose environment is repeated. Nothing reads files or
+the clock. Steps are limited by a count, so that the same row fails everywhere or nowhere; time and memory are limited
+too, and exceeding them stops the build.
+"""
+
+import contextlib
+import datetime
+import functools
+import json
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
+
+from pipeline_assets.spine.errors import InputError
+
+MAX_SOURCE = 1 << 20  # characters; the longest published templates have 30,000
+_MAX_STEPS, _STEPS_PER_PART = 50_000, 100  # of loops, macros, filters, tests; more for each value of the row
+_MAX_SECONDS, _MAX_BYTES = 20.0, 1 << 28  # time and memory of a row
+# Filters that choose at random, print addresses, or take more than linear time.
+_NO_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmlattr", "groupby")
+
+
+class _StepCounter(NodeTransformer):
+    """Transformer that counts turns of loops and macros, and parts of new containers.
+
+    Containers that hold others twice would grow exponentially, and comparing them could take forever.
+    """
+
+    def _count_body(self, node: Any) -> Any:
+        self.generic_visit(node)
+        node.body = [nodes.ExprStmt(_call("count_steps", nodes.Const(1))).set_lineno(node.lineno), *node.body]
+        return node
+
+    visit_For = visit_Macro = visit_CallBlock = visit_Block = _count_body
+
+    def _count_container(self, node: Any) -> Any:
+        self.generic_visit(node)
+        return node if getattr(node, "ctx", "load") != "load" else _call("count_parts", node)
+
+    visit_List = visit_Tuple = visit_Dict = _count_container
+
+    def visit_Name(self, node: nodes.Name) -> nodes.Node:  # noqa: N802
+        return _call("count_parts", node) if node.name in ("varargs", "kwargs") else node
+
+
+def _call(name: str, *arguments: nodes.Expr) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(name), [*arguments], [], None, None)
+
+
+class _Generation(Extension):
+    """Tag `generation`, which marks answers of the model; the text is unchanged."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("write"), [], [], body).set_lineno(line)
+
+    def write(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+class _Namespace(Namespace):
+    def __setitem__(self, name: str, value: Any) -> None:
+        if str(name).startswith("_"):
+            raise SecurityError(f"a namespace cannot have {name!r}")
+        super().__setitem__(name, value)
+
+
+def _namespace(*values: Any, **attributes: Any) -> Namespace:
+    namespace = _Namespace()
+    for name, value in dict(*values, **attributes).items():
+        namespace[name] = value
+    return namespace
+
+
+def _raise_exception(message: object) -> None:
+    raise jinja2.TemplateError(str(message))
+
+
+class TemplateSandbox(ImmutableSandboxedEnvironment):
+    """Environment of one template; `date` answers `strftime_now`, if given."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def __init__(self, date: datetime.date | None) -> None:
+        tags = [_Generation, loopcontrols]
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=tags, optimized=False, finalize=_check_text)
+        self._steps, self._deadline = _MAX_STEPS, float("inf")
+        self.filters = {name: self._counted(call) for name, call in self.filters.items() if name not in _NO_FILTERS}
+        self.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
+        self.tests = {name: self._counted(call) for name, call in self.tests.items()}
+        self.globals = {"range": self.globals["range"], "dict": lambda **items: self.count_parts(items)}
+        self.globals |= {"namespace": _namespace, "raise_exception": _raise_exception}
+        if date is not None:
+            self.globals["strftime_now"] = lambda form: datetime.datetime.combine(date, datetime.time()).strftime(form)
+
+    def compile_source(self, source: str) -> jinja2.Template:
+        """Compile a template; raise `jinja2.TemplateError` if it is invalid."""
+        if len(source) > MAX_SOURCE:
+            raise jinja2.TemplateError(f"the template is longer than {MAX_SOURCE:,} characters")
+        with _fence():
+            return self.from_string(source)
+
+    def render(self, template: jinja2.Template, values: Mapping[str, Any]) -> str:
+        """Render a template; any error of its code is a `jinja2.TemplateError`.
+
+        Raises:
+            InputError: The template needs too much time or memory.
+        """
+        self._steps = _MAX_STEPS + _STEPS_PER_PART * _count_parts(values, 1 << 40)
+        self._deadline = time.monotonic() + _MAX_SECONDS
+        with _fence():
+            return template.render(values)
+
+    def count_steps(self, steps: int) -> None:
+        self._steps -= steps
+        if self._steps < 0:
+            raise SecurityError("the template takes too many steps")
+        if time.monotonic() > self._deadline:
+            raise InputError(f"needs more than {_MAX_SECONDS:.0f} s for one row", "chat template", "use another")
+
+    def count_parts(self, value: Any) -> Any:
+        self.count_steps(_count_parts(value, self._steps))
+        return value
+
+    def _counted(self, function: Any) -> Callable[..., Any]:
+        @functools.wraps(function)  # which keeps the mark of functions that take the environment
+        def counted(*values: Any, **named: Any) -> Any:
+            self.count_steps(1)
+            return function(*values, **named)
+
+        return counted
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree: nodes.Template = _StepCounter().visit(super()._parse(source, name, filename))
+        return tree
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Refuse powers and large factors; smaller ones run into the fence."""
+        if operator == "**" or any(isinstance(part, int) and abs(part) > _MAX_BYTES for part in (left, right)):
+            raise SecurityError(f"{operator} of large numbers")
+        return super().call_binop(context, operator, left, right)
+
+
+def _check_text(value: Any) -> Any:
+    if not isinstance(value, str | int | float | list | tuple | dict | jinja2.Undefined | type(None)):
+        raise SecurityError(f"cannot write a {type(value).__name__}")
+    return value
+
+
+def _count_parts(value: Any, limit: int) -> int:
+    """Count values in nested containers, up to `limit`; shared values repeat."""
+    rest, count = [value], 0
+    while rest and count <= limit:
+        item, count = rest.pop(), count + 1
+        rest += item.values() if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else ()
+    return count
+
+
+@contextlib.contextmanager
+def _fence() -> Iterator[None]:
+    """Limit the memory of a block, on Linux, and turn its errors into `TemplateError`."""
+    limits, pages = resource.getrlimit(resource.RLIMIT_AS), Path("/proc/self/statm")
+    try:
+        if pages.exists():
+            room = int(pages.read_text().split()[0]) * resource.getpagesize() + _MAX_BYTES
+            resource.setrlimit(resource.RLIMIT_AS, (room if limits[1] < 0 else min(room, limits[1]), limits[1]))
+        yield
+    except (jinja2.TemplateError, InputError):
+        raise
+    except MemoryError:
+        raise InputError(
+            f"needs more than {_MAX_BYTES >> 20} MiB for one row", "chat template", "use another"
+        ) from None
+    except RecursionError:
+        raise jinja2.TemplateError("the template is nested or calls itself too deeply") from None
+    except Exception as error:  # the code of a template can raise any
+        raise jinja2.TemplateError(f"{type(error).__name__}: {error}") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)

@@ -1,0 +1,130 @@
+"""Chat template of a model with its tokenizer, read from files as by transformers."""
+
+import datetime
+import functools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from pipeline_assets.corpus.chat_templates.marked_text import PREFIX
+from pipeline_assets.corpus.chat_templates.sandbox import TemplateSandbox
+from pipeline_assets.corpus.harmony.chats import Chat
+from pipeline_assets.corpus.harmony.message import JsonValue
+from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, HfTokenizer, load_model_tokenizer
+from pipeline_assets.spine.errors import InputError, one_line
+
+CONFIG = "tokenizer_config.json"
+TEMPLATE, OLD_TEMPLATE, MORE_TEMPLATES = "chat_template.jinja", "chat_template.json", "additional_chat_templates/"
+_SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
+_LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s]{1,64}\|>")
+
+
+def is_template_file(name: str) -> bool:
+    """Check whether a model's file belongs to its chat template."""
+    is_more = name.startswith(MORE_TEMPLATES) and name.endswith(".jinja")
+    return is_more or name in (TOKENIZER_FILE, CONFIG, TEMPLATE, OLD_TEMPLATE)
+
+
+@dataclass(frozen=True)
+class ChatFiles:
+    """Folder of a chat template, its name in rows, and the day it writes."""
+
+    folder: Path = field(compare=False)  # the name stands for the files
+    name: str
+    date: str | None
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """Chat templates of a model; `tool_use` is for rows with tools.
+
+    Attributes:
+        column: Value of the column `template`: the name, and the sha256 of the tokenizer's file.
+        sources: Sources by name.
+        special: Texts of special tokens by name, such as `bos_token`.
+        date: Day that `strftime_now` returns.
+    """
+
+    column: str
+    sources: Mapping[str, str]
+    special: Mapping[str, str]
+    date: datetime.date | None
+    tokenizer: HfTokenizer
+
+    def render(self, chats: Sequence[Chat], tools: JsonValue) -> str:
+        name = "tool_use" if tools is not None and "tool_use" in self.sources else "default"
+        sandbox, compiled = self.compiled[name]
+        values = {"messages": chats, "tools": tools, "documents": None, "add_generation_prompt": False}
+        return sandbox.render(compiled, {**self.special, **values})
+
+    @cached_property
+    def controls(self) -> re.Pattern[str]:
+        """Pattern of texts that no message may contain.
+
+        They are special tokens, other added tokens that a template writes, and text of a template such as `<|user|>`.
+        """
+        source = "".join(self.sources.values())
+        written = {token for token in self.tokenizer.added if token in source and not token.isspace()}
+        texts = {*self.tokenizer.special_ids, *written, *_LOOKS_LIKE_CONTROL.findall(source)}
+        return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
+
+    @cached_property
+    def compiled(self) -> dict[str, tuple[TemplateSandbox, jinja2.Template]]:
+        """Sandbox and compiled template of each source."""
+        sandboxes = {name: TemplateSandbox(self.date) for name in self.sources}
+        return {name: (box, box.compile_source(self.sources[name])) for name, box in sandboxes.items()}
+
+
+@functools.lru_cache(maxsize=1)
+def load_template(files: ChatFiles) -> ChatTemplate:
+    """Load a template and compile it.
+
+    Raises:
+        InputError: A file is missing or invalid, the date is missing, or the template fails whatever the row.
+    """
+    folder, name = files.folder, files.name
+    date = None if files.date is None else datetime.date.fromisoformat(files.date)
+    tokenizer, config = load_model_tokenizer(folder, is_harmony=False), _read_json(folder / CONFIG)
+    tokens = {key: config.get(key) for key in _SPECIAL}
+    special = {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items() if token}
+    sources = _read_sources(folder, config)
+    if "default" not in sources:
+        what = f"no default chat template found, only {', '.join(sources)}" if sources else "no chat template found"
+        raise InputError(what, name, f"use a model with {TEMPLATE}, or with `chat_template` in {CONFIG}")
+    if date is None and any("strftime_now" in source for source in sources.values()):
+        fix = "set `rows.template.date` to the day that texts shall name, such as 2026-01-31"
+        raise InputError("the chat template writes the current date", name, fix)
+    template = ChatTemplate(f"{PREFIX}{name} {tokenizer.sha256}", sources, special, date, tokenizer)
+    try:
+        template.render([{"role": "user", "content": "question"}], None)
+    except (jinja2.TemplateSyntaxError, jinja2.exceptions.SecurityError) as error:
+        raise InputError(f"the chat template is invalid: {one_line(error)}", name, "use another model") from None
+    except jinja2.TemplateError:  # some refuse conversations without an answer
+        pass
+    return template
+
+
+def _read_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return sources by name: of files of their own, else of the tokenizer's config."""
+    files = {path.stem: path for path in sorted((folder / MORE_TEMPLATES).glob("*.jinja"))}
+    files |= {"default": folder / TEMPLATE} if (folder / TEMPLATE).is_file() else {}
+    if files:
+        return {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    found = config.get("chat_template") or _read_json(folder / OLD_TEMPLATE).get("chat_template") or {}
+    if isinstance(found, list):
+        return {str(entry["name"]): str(entry["template"]) for entry in found}
+    return {"default": found} if isinstance(found, str) else dict(found)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a file; empty without the file."""
+    try:
+        return dict(json.loads(path.read_bytes())) if path.is_file() else {}
+    except (ValueError, TypeError) as error:
+        raise InputError(f"not a JSON object ({error})", path, "use a folder with all files of the model") from None

@@ -1,0 +1,304 @@
+"""Rows rendered by chat templates: text and ids of transformers, and a proof of every mask."""
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_models import FAMILIES, save_chat_model
+from made_chats import TOOLS, made_row
+from real_samples import sample, some
+
+from pipeline_assets.corpus.chat_templates.marked_text import encode_row, format_rule, parse_row
+from pipeline_assets.corpus.chat_templates.template import ChatFiles, ChatTemplate, load_template
+from pipeline_assets.corpus.harmony.encode import AssistantAll, loss_messages
+from pipeline_assets.corpus.harmony.message import Refusal, Role
+from pipeline_assets.spine.errors import InputError
+from tests.corpus.chat_templates.conftest import DAY, rendered
+
+Load = Callable[..., ChatTemplate]
+ALL = AssistantAll(analysis=True, calls=True)
+ASK = {"role": "user", "content": "2 + 2?"}
+LOOKUP = {"id": "a", "type": "function", "function": {"name": "lookup", "arguments": {"word": "x y", "limit": 3}}}
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "What is it?"},
+    {"role": "assistant", "content": "", "reasoning_content": "I look it up.", "tool_calls": [LOOKUP]},
+    {"role": "tool", "content": "four", "tool_call_id": "a"},
+    {"role": "assistant", "content": "It is four.", "reasoning_content": "Four."},
+]
+
+
+def chat(*messages: dict[str, Any], **columns: Any) -> dict[str, Any]:
+    return {"messages": [*messages], **columns}
+
+
+def masked(row: dict[str, Any], template: ChatTemplate, **settings: Any) -> list[str]:
+    """Return the runs of text that count in the loss, as the stored row gives them."""
+    text = rendered(row, template, **settings)
+    mode = loss_messages(text.parsed, ALL)
+    parsed, stored = parse_row(text.parsed.text, text.template, None, format_rule(text.parsed, mode))
+    tokens = encode_row(parsed, text.template, stored, template.tokenizer)
+    return [
+        template.tokenizer.decode(tokens.ids[start:stop])
+        for start, stop in tokens.bodies[loss_messages(parsed, stored)].tolist()
+    ]
+
+
+MASKS = {
+    "chatml": ['<tool_call>{"name": "lookup", "arguments": {"limit": 3, "word": "x y"}}</tool_call>', "It is four."],
+    "llama": ['{"name": "lookup", "parameters": {"limit": 3, "word": "x y"}}', "It is four."],
+    "qwen": [
+        "I look it up.\n",
+        '{"name": "lookup", "arguments": {"limit": 3, "word": "x y"}}\n',
+        "Four.\n",
+        "It is four.",
+    ],
+    "nemotron": [
+        "I look it up.\n",
+        "<parameter=limit>\n3\n</parameter>\n<parameter=word>\nx y\n",
+        "Four.\n",
+        "It is four.",
+    ],
+    "gpt_oss": ['{"limit": 3, "word": "x y"}', "Four.", "It is four."],
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_the_model_writes_counts(name: str, family: Load) -> None:
+    assert [text.rstrip("\n") for text in masked(chat(*TALK, tools=TOOLS), family(name))] == [
+        text.rstrip("\n") for text in MASKS[name]
+    ]
+
+
+def test_a_template_may_drop_reasoning_of_earlier_turns(family: Load) -> None:
+    answer = {"role": "assistant", "content": "4", "reasoning_content": "Easy."}
+
+    assert masked(chat(ASK, answer, ASK, answer), family("qwen")) == ["4", "Easy.", "4"]
+
+
+TRAINED = {4: ["Four.", "It is four."], 2: MASKS["qwen"][:2], 0: []}
+
+
+@pytest.mark.parametrize("turn", TRAINED)
+def test_train_turns_of_a_row_narrow_its_mask(turn: int, family: Load) -> None:
+    turns = [number == turn for number in range(len(TALK))]
+    text = rendered(chat(*TALK, tools=TOOLS, metadata={"train_turns": turns}), family("qwen"))
+
+    bodies = [text.parsed.messages[number].body for number in loss_messages(text.parsed, text.loss)]
+
+    assert [text.parsed.text[slice(*body)].strip() for body in bodies] == [one.strip() for one in TRAINED[turn]]
+
+
+def test_calls_are_written_one_by_one_if_the_template_cannot_write_several(family: Load) -> None:
+    calls = [LOOKUP, {"id": "b", "type": "function", "function": {"name": "fetch", "arguments": {}}}]
+    replies = [
+        {"role": "tool", "content": word, "tool_call_id": one} for one, word in (("a", "first"), ("b", "second"))
+    ]
+    row = chat(ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *replies, tools=TOOLS)
+
+    text = rendered(row, family("gpt_oss")).parsed
+
+    assert [(str(message.role), message.content) for message in text.conversation[1:]] == [
+        ("assistant", '{"limit": 3, "word": "x y"}'),
+        ("tool", "first"),
+        ("assistant", "{}"),
+        ("tool", "second"),
+    ]
+
+
+@pytest.mark.parametrize("content", ["<|im_end|>", "say <think> now", "a<|im_start|>system\nb"])
+def test_control_tokens_in_a_message_reject_the_row(content: str, family: Load) -> None:
+    with pytest.raises(Refusal) as refused:
+        rendered(chat({"role": "user", "content": content}, {"role": "assistant", "content": "no"}), family("qwen"))
+
+    assert refused.value.reason == "control_tokens_in_content"
+
+
+def test_control_tokens_in_tools_reject_the_row(family: Load) -> None:
+    tools = json.loads(json.dumps(TOOLS).replace("To fetch it.", "<|im_end|>"))
+
+    with pytest.raises(Refusal, match=r"<\|im_end\|> in the tools") as refused:
+        rendered(chat(*TALK, tools=tools), family("qwen"))
+
+    assert refused.value.reason == "control_tokens_in_content"
+
+
+REFUSED = {
+    "{{ messages[0].content }}": "mask_unproved: the template drops the text in message 1",
+    "{% for m in messages %}{{ m.content | upper }}{% endfor %}": "mask_unproved: the template changes or repeats a",
+    "{% for m in messages %}{{ m.content * 2 }}{% endfor %}": "mask_unproved: the template changes or repeats a",
+    "{% for m in messages %}assist{{ m.content }}{% endfor %}": "mask_unproved: tokens do not end where the body does",
+    "{{ raise_exception('no') }}": "template_failed: no",
+    "{% if messages[1] %}{% for a in range(99999) %}{% endfor %}{% endif %}": "template_failed: the template takes too",
+}
+
+
+@pytest.mark.parametrize("source", REFUSED)
+def test_a_row_without_a_proof_is_refused_by_name(source: str, tmp_path: Path) -> None:
+    folder = save_chat_model(tmp_path / "m", "chatml")
+    (folder / "chat_template.jinja").write_text(source)
+    template = load_template(ChatFiles(folder, f"test/{len(source)}", DAY))
+
+    with pytest.raises(Refusal) as refused:
+        rendered(chat({"role": "user", "content": "ask"}, {"role": "assistant", "content": "ant"}), template)
+
+    assert str(refused.value).startswith(REFUSED[source])
+
+
+RULES = {
+    "": "expected spans/1",
+    "spans/1": "expected spans/1",
+    "spans/2 user@0-1": "expected spans/1",
+    "spans/1 user@0-9": "'user@0-9'",
+    "spans/1 user@0-2 user@1-3": "'user@1-3'",
+    "spans/1 user@0-1*": "'user@0-1*'",
+    "spans/1 critic@0-1": "'critic@0-1'",
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_does_not_fit_the_text_is_an_error(rule: str) -> None:
+    with pytest.raises(ValueError, match="loss_rule") as refused:
+        parse_row("four", "chat/a/b@c sha", None, rule)
+
+    assert RULES[rule] in str(refused.value)
+
+
+def test_templates_are_read_where_transformers_reads_them(tmp_path: Path) -> None:
+    listed = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
+    folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template=listed)
+
+    def sources(name: str) -> dict[str, str]:
+        return dict(load_template(ChatFiles(folder, name, DAY)).sources)
+
+    assert sources("listed") == {"default": "a", "tool_use": "b"}
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "rag.jinja").write_text("c")
+    (folder / "chat_template.jinja").write_text("d")
+    assert sources("files") == {"default": "d", "rag": "c"}
+
+
+ERRORS = {
+    "{% for %}": "the chat template is invalid: Expected an expression, got 'end of statement block'",
+    "{{ strftime_now('%Y') }}": "the chat template writes the current date; set `rows.template.date`",
+    "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}": "takes too many steps",
+    "{{ 'a' | center(1000000000) }}": "needs more than 256 MiB for one row",
+    None: "no chat template found",
+}
+
+
+@pytest.mark.parametrize("source", ERRORS)
+def test_an_unusable_template_stops_the_run_in_one_line(source: str | None, tmp_path: Path) -> None:
+    folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template=source)
+
+    with pytest.raises(InputError) as refused:
+        load_template(ChatFiles(folder, f"test/{source}", None))
+
+    assert ERRORS[source] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def oracle(folder: Path, row: dict[str, Any], template: ChatTemplate) -> tuple[str, list[int]]:
+    """Return text and ids of `apply_chat_template` for a row whose template needs no other order of messages."""
+    tokenizer = _tokenizer(folder)
+    chats = [{key: value for key, value in message.items() if value is not None} for message in row["messages"]]
+    for message in chats:
+        message.setdefault("content", "")
+        for call in message.get("tool_calls", ()):
+            arguments = call["function"]["arguments"]
+            # An object's keys are sorted, as in Harmony texts.
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True)
+            call["function"]["arguments"] = json.loads(text)
+    chats = [one for one in chats if one["role"] != "system" or one["content"]]
+    apply = functools.partial(tokenizer.apply_chat_template, chats, tools=row.get("tools"))
+    return apply(tokenize=False), apply(tokenize=True, return_dict=False)
+
+
+@functools.cache
+def _tokenizer(folder: Path) -> Any:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    return transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+def check(name: str, seeds: range, folder: Path) -> Counter[str]:
+    """Compare rows of seeds with transformers, and their masks with their messages; count rows."""
+    template, counts = load_template(ChatFiles(save_chat_model(folder, name), f"test/{name}", DAY)), Counter[str]()
+    for seed in seeds:
+        row = made_row(seed)
+        text = rendered(json.loads(json.dumps(row)), template)
+        counting = [number for number, one in enumerate(text.parsed.conversation) if one.role is Role.ASSISTANT]
+        parsed, stored = parse_row(text.parsed.text, text.template, None, format_rule(text.parsed, counting))
+        assert parsed.conversation == [one._replace(content_type=None) for one in _roles(text.parsed.conversation)]
+        assert _contents(row) - Counter(_words(one.content) for one in parsed.conversation) <= _reasoning(row)
+        assert text.tokens is not None
+        for number in loss_messages(parsed, stored):
+            start, stop = text.tokens.bodies[number].tolist()
+            body = parsed.messages[number].body
+            assert template.tokenizer.decode(text.tokens.ids[start:stop]) == parsed.text[slice(*body)]
+        several = any(len(one.get("tool_calls") or ()) > 1 for one in row["messages"])
+        mixed = any(one.get("tool_calls") and one["content"] for one in row["messages"])
+        if name not in ("llama", "gpt_oss") or not (several or mixed):
+            expected, ids = oracle(folder, json.loads(json.dumps(row)), template)
+            if name in ("llama", "gpt_oss"):
+                expected = expected.replace(_today(name), "31 Jan 2026" if name == "llama" else DAY)
+            assert text.parsed.text == expected
+            assert name in ("llama", "gpt_oss") or text.tokens.ids.tolist() == ids
+            counts["equal"] += 1
+        counts["proved"] += 1
+    return counts
+
+
+def _today(name: str) -> str:
+    import datetime
+
+    return datetime.datetime.now().strftime("%d %b %Y" if name == "llama" else "%Y-%m-%d")
+
+
+def _roles(messages: Any) -> list[Any]:
+    return [one._replace(recipient=None, channel=None) if one.role is Role.TOOL else one for one in messages]
+
+
+def _words(text: str) -> str:
+    """Return a text without blanks and escapes, to compare the contents of a row however they are written."""
+    return "".join(text.encode().decode("unicode_escape", errors="ignore").split())
+
+
+def _contents(row: dict[str, Any]) -> Counter[str]:
+    texts = [one["content"] for one in row["messages"] if one["role"] == "assistant" and one["content"]]
+    return Counter(_words(text) for text in texts)
+
+
+def _reasoning(row: dict[str, Any]) -> Counter[str]:
+    return Counter(_words(one.get("reasoning_content") or "") for one in row["messages"])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_made_conversations_equal_transformers_and_their_masks_are_proved(name: str, tmp_path: Path) -> None:
+    counts = check(name, range(25), tmp_path / name)
+
+    assert counts["proved"] == 25
+    assert counts["equal"] >= 15
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", FAMILIES)
+def test_masks_of_a_thousand_conversations_are_proved(name: str, tmp_path: Path) -> None:
+    assert check(name, range(25, 1025), tmp_path / name)["proved"] == 1000
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", FAMILIES)
+def test_masks_of_all_real_rows_are_proved(name: str, tmp_path: Path) -> None:
+    template = load_template(ChatFiles(save_chat_model(tmp_path / name, name), f"test/{name}", DAY))
+    rows = 0
+    for file in some(sorted(sample("nemotron/rows").rglob("*.jsonl"))):
+        for line in file.read_text().splitlines():
+            text = rendered(json.loads(line), template, "proof" if "Proofs" in str(file) else "chat_if")
+            assert loss_messages(text.parsed, ALL)
+            rows += 1
+
+    assert rows == 36

@@ -1,0 +1,136 @@
+"""Rows of a chat template from a folder to scores and token files, for a student that does not know Harmony."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from chat_models import save_chat_model
+from made_chats import made_row
+from plain_scorer import reference_model, reference_nll
+from tiny_models import save_model
+
+from pipeline_assets.build.rows.conversations import ConversationRows
+from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.scoring.token_rows import encode_row
+from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.systems.nemotron import NemotronRecipe
+
+pytestmark = pytest.mark.slow
+ROWS = 24
+
+
+def recipe(folder: Path, model: Path, name: str) -> dict[str, Any]:
+    return {
+        "system": "nemotron",
+        "name": name,
+        "rows": {"template": {"path": str(folder / "template")}},
+        "deduplicate": {},
+        "pools": {"rules": {"all": ["stats_tokens > 0"]}, "by_capability": False},
+        "scoring": {"model": {"path": str(model)}},
+        "subsets": {"rules": {"every": {"percentile": ["0", "100"]}}},
+        "datasets": [{"dataset": "mine", "path": str(folder / "rows"), "splits": ["train"], "domain": "chat_if"}],
+    }
+
+
+def build(folder: Path, model: Path, name: str = "chat") -> dict[str, Artifact]:
+    run, built = Run(folder / "data", RunSettings(1)), dict[str, Artifact]()
+    for target in NemotronRecipe.from_mapping(recipe(folder, model, name), "the test").targets():
+        built[target.kind.name.removeprefix("nemotron/")] = target.kind.build(target, run)
+    return built
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A template, rows without tools or with, and a model that has the template's tokenizer."""
+    folder = tmp_path_factory.mktemp("chat")
+    save_chat_model(save_model("Llama", folder / "model"), "qwen")
+    save_chat_model(folder / "template", "qwen")
+    (folder / "rows").mkdir()
+    rows = [made_row(seed) for seed in range(ROWS)]
+    rows.append({"messages": [{"role": "user", "content": "<|im_end|>"}, {"role": "assistant", "content": "no"}]})
+    (folder / "rows" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(folder: Path) -> dict[str, Artifact]:
+    return build(folder, folder / "model")
+
+
+def table(artifact: Artifact, pattern: str) -> list[dict[str, Any]]:
+    return [row for path in sorted(artifact.folder.glob(pattern)) for row in pq.ParquetFile(path).read().to_pylist()]
+
+
+def encoded(row: Mapping[str, Any], model: Path) -> Any:
+    columns = (row["text"], row["loss_mode"], row["loss_rule"])
+    return encode_row(*columns, load_model_tokenizer(model, False), 4096, row["template"])
+
+
+def test_rows_name_their_template_and_the_places_of_their_messages(built: dict[str, Artifact]) -> None:
+    rows = table(built["normalized_shards"], "data/*.parquet")
+
+    assert len(rows) == ROWS
+    assert {row["loss_mode"] for row in rows} == {"marked_spans"}
+    assert all(row["template"].startswith("chat/sha256:") and row["loss_rule"].startswith("spans/1 ") for row in rows)
+    assert {row["quality_valid_harmony"] for row in rows} == {None}
+    assert built["normalized_shards"].manifest.identity.counts["ledger"]["rejected"] == {"control_tokens_in_content": 1}
+
+
+def test_scores_of_a_student_without_harmony_equal_the_slow_reference(built: dict[str, Artifact], folder: Path) -> None:
+    pool = {row["id"]: row for row in table(built["candidate_pools"], "candidates_all/*.parquet")}
+    scores = {row["id"]: row for row in table(built["nll_scores"], "scores.parquet")}
+
+    tokens = {name: encoded(row, folder / "model").tokens for name, row in pool.items()}
+    sums = reference_nll(reference_model(folder / "model"), list(tokens.values()))
+
+    assert scores.keys() == pool.keys()
+    for (name, row), nll in zip(tokens.items(), sums, strict=True):
+        assert scores[name]["nll_mean"] == pytest.approx(nll / row.counts.sum(), abs=1e-4)
+        assert scores[name]["completion_token_count"] == pool[name]["stats_completion_tokens"] == row.counts.sum()
+
+
+def test_token_files_hold_the_ids_of_the_text_and_end_answers(built: dict[str, Artifact], folder: Path) -> None:
+    subsets, tokenizer = built["training_subsets"], load_model_tokenizer(folder / "model", False)
+    rows = {row["id"]: row for row in table(subsets, "subset_every/**/*.parquet")}
+    ids = np.load(subsets.folder / "tokens" / "every" / "tokens.npy")
+    mask = np.load(subsets.folder / "tokens" / "every" / "loss_mask.npy")
+
+    for place in table(subsets, "tokens/every/rows.parquet"):
+        part = slice(place["first_token"], place["first_token"] + place["tokens"])
+        row = rows[place["id"]]
+        assert tokenizer.decode(ids[part]) == row["text"]
+        bodies = encoded(row, folder / "model").tokens.counts
+        assert mask[part][bodies].all()
+        end = int(np.flatnonzero(mask[part])[-1])
+        assert tokenizer.decode(ids[part][end : end + 1]) == "<|im_end|>"
+
+
+def test_messages_of_a_row_are_shown(built: dict[str, Artifact]) -> None:
+    rows = table(built["normalized_shards"], "data/*.parquet")
+    store = ConversationRows(built["normalized_shards"], None)  # type: ignore[arg-type]
+
+    for number in range(len(rows)):
+        [part] = store.row_at(number).parts
+        messages = store.messages(part)
+        assert messages
+        assert sum(counts for _, counts in messages) == rows[number]["loss_rule"].count("*")
+
+
+def test_another_tokenizer_than_the_templates_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
+    model = save_chat_model(save_model("Llama", tmp_path / "model"), "chatml")
+
+    with pytest.raises(InputError) as refused:
+        build(folder, model, "other")
+
+    line = str(refused.value)
+    assert "rows of this template need the tokenizer.json" in line
+    assert load_model_tokenizer(folder / "model", False).sha256 in line
+    assert load_model_tokenizer(model, False).sha256 in line
+    assert "\n" not in line
