@@ -377,11 +377,9 @@ PUBLISHED_POOLS = Kind(
 
 
 def _lay_out(job: Job) -> BuildResult:
-    if not job.recipe["readme"]:
-        return lay_out(job.staging, job.upstream, None)
-    name, manifests = job.target.folder.name, [split.manifest for split in job.upstream]
-    card = CardContent(name, name, *collect_splits(job.upstream), manifests)
-    return lay_out(job.staging, job.upstream, dataset_card(card))
+    name, splits = job.target.folder.name, job.upstream
+    card = CardContent(name, name, *collect_splits(splits), [split.manifest for split in splits])
+    return lay_out(job.staging, splits, dataset_card(card) if job.recipe["readme"] else None)
 
 
 HF_LAYOUT = Kind(
