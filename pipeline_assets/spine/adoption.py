@@ -63,7 +63,10 @@ def _raise_if_changed(folder: Path) -> None:
 
 
 def _changed_work(folder: Path, receipt_file: Path) -> str | None:
-    """Return the path of a receipt's work file that exists and changed; None if all are intact."""
+    """Return the path of a receipt's first changed work file; None if all are intact.
+
+    Files that no longer exist do not count.
+    """
     receipt = read_receipt(receipt_file)
     work = [] if receipt is None else [file for file in receipt.files if file.path.startswith(f"{WORK}/")]
     changed = (file.path for file in work if (folder / file.path).exists() and not _matches_receipt(folder, file))

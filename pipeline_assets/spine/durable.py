@@ -131,7 +131,7 @@ class DurableFile:
     def _read_back(self) -> None:
         """Raise RetryableError if the file does not have the bytes that were written."""
         if self.bytes_written and file_sha256(self._temporary) != self.sha256:
-            raise RetryableError("the file is not as it was written", self.path, "run the same command again")
+            raise RetryableError("the disk stored other bytes", self.path, "run the same command again")
 
     def flush(self) -> None:
         """Do nothing, since nothing is buffered; library writers expect this method."""

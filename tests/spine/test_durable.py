@@ -126,7 +126,7 @@ def test_a_file_that_the_disk_did_not_store_as_written_never_gets_its_name(
     with pytest.raises(RetryableError) as lost:
         write_durably(path, b"written")
 
-    assert str(lost.value) == f"{path}: the file is not as it was written; run the same command again"
+    assert str(lost.value) == f"{path}: the disk stored other bytes; run the same command again"
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == b"old"
 

@@ -33,10 +33,13 @@ FindLoss = Callable[[ParsedText, Sequence[int]], LossMode]
 def render_chat(
     messages: Sequence[Message], tools: JsonValue, template: ChatTemplate, find_loss: FindLoss
 ) -> tuple[ParsedText, HarmonyTokens, list[int]]:
-    """Render a conversation, and prove its loss mask; return also the numbers that count.
+    """Render a conversation, and prove its loss mask.
 
     `find_loss` takes a text and the numbers in `messages` of its messages. A template that cannot write several calls
     at once gets them one by one, each before its reply.
+
+    Returns:
+        The text with its messages, its tokens, and the numbers of the messages that count in the loss.
 
     Raises:
         Refusal: A message has a control token, the template fails, or the mask cannot be proved.

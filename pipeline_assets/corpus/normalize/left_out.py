@@ -97,7 +97,10 @@ def visible_and_hidden(folder: Path) -> tuple[bool, list[str]]:
 
 
 def odd_entries(folder: Path) -> list[str]:
-    """List broken links, links to a folder above them, pipes and the like, and names that are not UTF-8."""
+    """List the names in a folder that no reader can open.
+
+    They are broken links, links to a folder above them, special files such as pipes, and names that are not UTF-8.
+    """
     entries = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
     odd = {entry for entry in entries if not (entry.is_file() or entry.is_dir())}
     odd |= {entry for entry in entries if utf8_pattern(entry.name) != entry.name}
