@@ -9,6 +9,7 @@ replaced or removed, since no later program can seal it again.
 """
 
 import io
+import json
 import sys
 import tarfile
 import tempfile
@@ -17,8 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+from chat_models import save_chat_model
 from crash_cases import Sources, open_sources
 from forked_workers import forked_here
+from nemotron_build import row
 
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
@@ -26,17 +29,32 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.systems.nemotron import NemotronRecipe
 
 ROOTS = Path(__file__).parents[1] / "golden" / "roots"
-NAMES = ("healing", "stage_a", "nemotron", "stage2", "parallel_text")
+SYSTEM_NAMES = ("healing", "stage_a", "nemotron", "stage2", "parallel_text")
+NAMES = (*SYSTEM_NAMES, "chat_template")
 
 
 @contextmanager
 def open_recipes() -> Iterator[tuple[Sources, dict[str, Recipe]]]:
-    """Write the sources of small recipes; yield them and a recipe per system."""
+    """Write the sources of small recipes; yield them and the recipes of `NAMES`."""
     with open_sources() as sources, forked_here():
         write_toy_model(sources.model)
-        yield sources, {name: getattr(sources, name) for name in NAMES}
+        recipes = {name: getattr(sources, name) for name in SYSTEM_NAMES}
+        yield sources, recipes | {"chat_template": _chat_recipe(sources.cache.parent / "chat_template")}
+
+
+def _chat_recipe(folder: Path) -> Recipe:
+    """Write rows and a chat template; return the recipe that renders the rows by it."""
+    save_chat_model(folder / "model", "chatml")
+    (folder / "rows").mkdir()
+    lines = [json.dumps(row(f"row-{number}", f"{number} + 1?", f"{number + 1}")) for number in range(3)]
+    (folder / "rows" / "train.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    section = {"dataset": "sums", "path": str(folder / "rows"), "splits": ["train"], "domain": "math"}
+    rows = {"template": {"path": str(folder / "model")}}
+    content = {"system": "nemotron", "name": "chat_rows", "rows": rows, "datasets": [section]}
+    return NemotronRecipe.from_mapping(content, "the chat recipe")
 
 
 def build_all(recipe: Recipe, run: Run) -> list[Target]:
