@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
 from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import RetryableError, one_line
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
 _PAIRS = f"{WORK}/pairs"
@@ -41,9 +42,15 @@ def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
 
 
 def read_run(path: Path) -> pa.Table:
-    """Map a run into memory, without keeping its file open."""
-    with pa.memory_map(str(path)) as file:
-        return pa.ipc.open_file(file).read_all()
+    """Map a run into memory, without keeping its file open.
+
+    Raise RetryableError if the bytes that were read are not a run.
+    """
+    try:
+        with pa.memory_map(str(path)) as file:
+            return pa.ipc.open_file(file).read_all()
+    except pa.ArrowInvalid as error:
+        raise RetryableError(f"cannot be read ({one_line(error)})", path, "run the same command again") from None
 
 
 def read_keys(path: Path, sought: NDArray[np.uint64]) -> pa.Table:
