@@ -41,6 +41,10 @@ samples:
 proof: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -m "proof and not real" -n 2 --dist worksteal --timeout 7200
 
+# Workloads under faults, two thousand seeds: 2 s each on two busy cores. SEED=123 replays one, SEEDS=200 runs fewer.
+soak: $(BIN)/.dev
+	$(BIN)/python tests/harness/swarm.py --seeds $(or $(SEEDS),2000) $(if $(SEED),--seed $(SEED))
+
 bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
 	for name in encode build engines snapshot readers filters stage_a dedup decontamination packing shards stage2 pools scoring stackexchange verify growth faults crashes flips compared; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
@@ -78,4 +82,4 @@ $(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) -e ".[dev,scoring]" && rm .venv/.half
 	touch $@ $(BIN)/.demo
 
-.PHONY: demo ui test test-quick hooks test-slow test-real samples proof bench fuzz mutants evidence lock docs tree anew
+.PHONY: demo ui test test-quick hooks test-slow test-real samples proof soak bench fuzz mutants evidence lock docs tree anew

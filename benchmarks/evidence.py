@@ -73,9 +73,9 @@ MATRICES = {
     ),
     "swarm": Matrix(
         "Swarm",
-        "many seeded faults in one run",
-        "any broken promise",
-        "python benchmarks/swarm.py",
+        "seeded workloads of all systems, with one to three faults of disk, clock, process or hub in one command",
+        "neither the bytes of a fault-free run nor one line, or no repair by the next run",
+        "make soak",
     ),
     "rebuilds": Matrix(
         "Rebuilds",

@@ -6,6 +6,7 @@ The server has no threads except an allocator's.
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import signal
@@ -23,11 +24,14 @@ READ_AT_IMPORT = ("NUMBA_", "PYTHON", "OPENBLAS_")
 
 
 class CommandServer:
-    """Types commands: `server.run(["status"], env, cwd, timeout_s)`."""
+    """Types commands: `server.run(["status"], env, cwd, timeout_s)`.
 
-    def __init__(self, environment: Mapping[str, str], project: Path) -> None:
+    `preload` are more modules to import; the hub's client among them reads its address from `environment`.
+    """
+
+    def __init__(self, environment: Mapping[str, str], project: Path, preload: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, __file__, *preload],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**environment, "OPENBLAS_NUM_THREADS": "1"},
@@ -36,11 +40,18 @@ class CommandServer:
         )
 
     def run(
-        self, arguments: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        timeout_s: float,
+        arm: Mapping[str, object] | None = None,
     ) -> subprocess.CompletedProcess[str]:
+        """Type a command; `arm` are the arguments of `disk_faults.arm`, which strikes it."""
         with tempfile.TemporaryDirectory() as folder:
             out, err = Path(folder, "out"), Path(folder, "err")
             asked = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd), "out": str(out), "err": str(err)}
+            asked |= {"arm": arm}
             assert self._process.stdin is not None and self._process.stdout is not None
             self._process.stdin.write(json.dumps(asked | {"timeout_s": timeout_s}) + "\n")
             self._process.stdin.flush()
@@ -56,7 +67,7 @@ class CommandServer:
 def _serve() -> None:
     import pipeline_assets.cli
 
-    _import_all()
+    _import_all(sys.argv[1:])
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
     assert threads <= {"python", "jemalloc_bg_thd"}, f"a process with threads can't be forked safely: {threads}"
     gc.collect()
@@ -69,10 +80,8 @@ def _serve() -> None:
         print(json.dumps(_status(pid, asked["timeout_s"])), flush=True)
 
 
-def _import_all() -> None:
-    """What commands import when they run, but the hub's client, which reads its address then."""
-    import importlib
-
+def _import_all(more: Sequence[str]) -> None:
+    """Import what commands need; the hub's client, which then reads its address, only by `more`."""
     from pipeline_assets.commands.catalog import COMMANDS
 
     for name in (
@@ -83,10 +92,11 @@ def _import_all() -> None:
         "pipeline_assets.corpus.filters.filter_corpus",
         "pipeline_assets.corpus.packing.pack_corpus",
         "pipeline_assets.corpus.nemotron.normalise_split",
+        *more,
     ):
         importlib.import_module(name)
     load_tokenizer_tables()
-    assert "huggingface_hub" not in sys.modules
+    assert "huggingface_hub.hf_api" in more or "huggingface_hub" not in sys.modules
 
 
 def load_tokenizer_tables() -> None:
@@ -113,6 +123,8 @@ def _become(asked: Mapping[str, object], main: object) -> None:
             os.dup2(descriptor, number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         sys.argv = ["corpusmill", *asked["arguments"]]
+        if asked["arm"] is not None:
+            importlib.import_module("disk_faults").arm(**asked["arm"])
         main()
         status = 0
     except SystemExit as ended:
