@@ -114,7 +114,10 @@ class Survey:
             self.garbage += [*self._unneeded_cache(root / CACHE_FOLDER, texts), *self._unneeded_copies(root, texts)]
 
     def remove(self, garbage: Collection[Garbage]) -> None:
-        """Remove some of the garbage, except what another process uses by now."""
+        """Remove some of the garbage, except what another process uses by now.
+
+        Raise InputError, and restore all artifacts, if something became unreadable since this survey.
+        """
         for entry in garbage:
             if entry.artifact is None:
                 with lock_folder(entry.folder):
@@ -141,6 +144,8 @@ class Survey:
                         durable.remove(kept_folder(entry.artifact))
                     durable.remove(entry.folder / FILE_NAME)  # first: a part of an artifact is not restored
                     durable.remove(entry.folder)
+        if now.doubts and not self.doubts:
+            raise now.doubts[0]
 
     def _read_leftover(self, leftover: Path, folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Classify a leftover; return the manifests in it if a removal hid it, else none."""

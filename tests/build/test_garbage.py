@@ -16,6 +16,7 @@ from pipeline_assets.build import drive, recipe_paths
 from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.run import Run
 from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.opening import open_staging_dir
@@ -119,6 +120,25 @@ def test_while_a_recipe_or_a_manifest_cannot_be_read_no_artifact_is_garbage(tmp_
     assert collect(tmp_path) == []
 
     assert [error.where for error in Survey(tmp_path, SYSTEMS).doubts] == [str(manifest)]
+
+
+def test_a_manifest_that_becomes_unreadable_after_the_survey_is_named_and_nothing_is_removed(tmp_path: Path) -> None:
+    for name in ("kept", "old"):
+        write_graph(tmp_path, name, CHAIN)
+        build_graph(tmp_path, name)
+    (tmp_path / "recipes" / "old.yaml").unlink()
+    survey = Survey(tmp_path, SYSTEMS)
+    manifest = tmp_path / "graph" / "kept" / "a" / "manifest.json"
+    whole = manifest.read_bytes()
+    manifest.chmod(0o644)
+    manifest.write_text("{")
+
+    with pytest.raises(InputError, match=r"graph/kept/a/manifest\.json: not a valid manifest: invalid JSON"):
+        survey.remove(survey.garbage)
+    manifest.write_bytes(whole)
+
+    assert sealed_in(tmp_path) == {f"graph/{name}/{node}" for name in ("kept", "old") for node in "abc"}
+    assert collect(tmp_path) == ["graph/old/c", "graph/old/b", "graph/old/a"]
 
 
 @contextlib.contextmanager
