@@ -1,4 +1,4 @@
-"""Swarm: workloads of all systems under faults, decided by an auditor that shares no code with the program.
+"""Swarm: workloads of all systems under faults, and their independent auditor.
 
 `make soak` runs thousands of seeds; here, some run, and each of five planted bugs is caught.
 """
@@ -24,7 +24,7 @@ SEEDS = int(os.environ.get("CORPUSMILL_TEST_SEEDS", "8"))
 
 @dataclasses.dataclass(frozen=True)
 class Planted:
-    """A bug of `planted_bugs`, the faults that meet it, and the first seed whose workload comes across it."""
+    """Bug of `planted_bugs`, faults that meet it, and the first seed that does."""
 
     bug: str
     faults: tuple[str, ...]
@@ -150,7 +150,7 @@ print(one[0] + two[0], sum(a != b for a, b in zip(one, two)), end="")
 
 
 def struck(folder: Path, fault: DiskFault, at: int) -> tuple[int, str, bytes]:
-    """Run a small program under a fault; return its exit status, its output, and the bytes of its second file."""
+    """Run a program under a fault; return its status, output and second file."""
     for name in ("data", "log"):
         (folder / name).mkdir()
     arguments = [fault, str(at), folder / "data", folder / "log"]

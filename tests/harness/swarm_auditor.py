@@ -135,7 +135,7 @@ def differences(actual: Facts, expected: Facts, is_repairable_allowed: bool = Fa
 
 
 def wrong_artifacts(actual: Facts, *allowed: Facts) -> list[str]:
-    """List artifacts that are neither damaged in the open nor equal to those of an allowed state.
+    """List artifacts that are damaged, lost or in none of the allowed states.
 
     A run that was cut off may leave any artifact as it was before or as it shall be, and nothing else.
     """
@@ -172,7 +172,7 @@ class Answer:
 
 
 def wrong_answer(answer: Answer, may_die: bool, is_verdict: bool) -> list[str]:
-    """List what no command may do: hang, crash, or refuse without one line that names what, where and fix.
+    """List what no command may do: hang, crash, or refuse without one whole line.
 
     `may_die` allows a kill. `is_verdict`: with status 1, the command reports damage in its output.
     """

@@ -69,7 +69,7 @@ class Result:
 
 @dataclass(frozen=True)
 class _Reference:
-    """A workload without faults: facts before and after, the answer, and the numbers of operations by class."""
+    """Facts, answer and operation counts of a workload without faults."""
 
     before: Facts
     after: Facts
@@ -213,12 +213,12 @@ class Swarm:
         return self._type(space.command(workload.verb), arm), log
 
     def _exempt(self, space: Workspace, armed: Armed | None) -> list[str]:
-        """Return the inputs of users: other bytes in them are other inputs, if they are read first."""
+        """Return the inputs of users, whose other bytes would be other inputs."""
         inputs = [str(space.data / name) for name in ("recipes", "sources", "made.json")]
         return [str(space.hub), *(inputs if armed is None or armed.fault in map(str, OTHER_READS) else [])]
 
     def _wrong(self, workload: Workload, space: Workspace, answer: Answer, armed: Armed, has_lied: bool) -> list[str]:
-        """Decide about one attempt; `has_lied`: the disk reported a write that it did not do."""
+        """Decide about an attempt; `has_lied`: the disk skipped a write."""
         may_die = armed.fault in (DiskFault.KILL, DiskFault.POWER_LOSS, DiskFault.KILL_AND_ROT)
         wrong = auditor.wrong_answer(answer, may_die, workload.is_read_only)
         if wrong:

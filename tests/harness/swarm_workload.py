@@ -1,4 +1,4 @@
-"""Generator of workloads: a small recipe of one system with made inputs, and the commands that work on it.
+"""Generator of workloads: a recipe with made inputs, and commands.
 
 A seed decides everything. Inputs and recipe keys vary in size and in the steps that they request; one mark of the
 recipe changes for commands that replace or retire.
@@ -61,14 +61,14 @@ def generate(seed: int) -> Workload:
 
 
 class Workspace:
-    """Folders of one workload: hub, data root with recipes and sources, a store, and a root to pull into."""
+    """Folders of a workload: hub, data root, store, and a root to pull into."""
 
     def __init__(self, folder: Path, workload: Workload) -> None:
         self.folder, self._workload = folder, workload
         self.data, self.hub, self.store, self.other = (folder / name for name in ("data", "hub", STORE_MARK, "other"))
 
     def write_inputs(self) -> None:
-        """Write everything that no command makes, except recipes, which name commits of the hub."""
+        """Write all inputs except recipes, which name commits of the hub."""
         dice = self._dice("inputs")
         for folder in (self.data / "recipes", self.store, self.other):
             folder.mkdir(parents=True)
@@ -186,7 +186,7 @@ def _stage_a(folder: Path, commits: Mapping[str, str], dice: random.Random) -> C
         "num_seqs": dice.choice((4, 6)),
         "strategy": dice.choice(("best_fit", "sequential")),
     }
-    content["outputs"]["normalized_dir"] = f"stage_a/{NAME}/normalized"
+    content["outputs"].pop("normalized_dir")  # two recipes would share the folder
     for step in ("pack", "decontamination"):
         if dice.random() < 0.3:
             content.pop(step)
