@@ -24,7 +24,7 @@ from typing import Any
 
 from pipeline_assets.build import recipe_paths
 from pipeline_assets.build.systems import Systems
-from pipeline_assets.corpus.readers.hub_cache import lock_folder
+from pipeline_assets.corpus.readers.hub_cache import cached_folders, lock_folder
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.hub_listing import read_cached_listing
 from pipeline_assets.corpus.stores import object_source
@@ -139,11 +139,7 @@ class Survey:
             is_restored = entry.artifact in restored and now._hidden[entry.artifact] == entry.folder
             if entry.artifact in removed and entry.artifact not in (None, entry.folder) and not is_restored:
                 with contextlib.suppress(InputError), locked(entry.artifact, highest_fence(entry.artifact)):
-                    if not entry.artifact.exists():
-                        durable.remove(check_record_path(entry.artifact))
-                        durable.remove(kept_folder(entry.artifact))
-                    durable.remove(entry.folder / FILE_NAME)  # first: a part of an artifact is not restored
-                    durable.remove(entry.folder)
+                    remove_hidden(entry.artifact, entry.folder)
         if now.doubts and not self.doubts:
             raise now.doubts[0]
 
@@ -204,8 +200,8 @@ class Survey:
         """Yield the folders of cached hub files that nothing needs."""
         listings = (path for path in cache.glob("**/listings/*.json") if any(path.stem in text for text in recipes))
         needed = self._names | {file.digest for path in listings for file in read_cached_listing(path) or ()}
-        for folder in sorted(cache.glob("**/bytes/*-*")):
-            if ":".join(folder.name.rsplit("-", 1)) not in needed and self._is_unused(folder):
+        for digest, folder in cached_folders(cache):
+            if digest not in needed and self._is_unused(folder):
                 yield Garbage(folder, "a cached hub file that no artifact and no recipe names")
 
     def _unneeded_copies(self, root: Path, recipes: Collection[str]) -> Iterator[Garbage]:
@@ -227,6 +223,18 @@ class Survey:
             return path.stat().st_mtime <= min(self._newest_s, newest_s)
         except FileNotFoundError:  # a build moved its folder
             return False
+
+
+def remove_hidden(artifact: Path, hidden: Path) -> None:
+    """Remove an artifact that was renamed to `hidden`, or another leftover of it.
+
+    The caller holds the lock. If nothing has the artifact's name now, remove its check record and kept work, too.
+    """
+    if not artifact.exists():
+        durable.remove(check_record_path(artifact))
+        durable.remove(kept_folder(artifact))
+    durable.remove(hidden / FILE_NAME)  # first: a part of an artifact is not restored
+    durable.remove(hidden)
 
 
 def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]], list[InputError]]:

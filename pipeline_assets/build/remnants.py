@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.build.garbage import remove_hidden
 from pipeline_assets.build.removal_state import read_comparisons
 from pipeline_assets.build.rows.row_stores import RowStores
+from pipeline_assets.corpus.readers.hub_cache import cached_folders, lock_folder
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.corpus.removals import FORGOTTEN
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.artifact import check_record_path
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.lock import lock_owner, locked
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan
-from pipeline_assets.spine.staging import kept_folder, kept_folder_target, leftover_path, leftover_target
+from pipeline_assets.spine.staging import kept_folder_target, leftover_path, leftover_target
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,20 @@ class Remnant:
     """Folder that may contain forgotten rows.
 
     Attributes:
-        is_artifact: Whether it is a sealed artifact.
+        artifact: The folder itself for an artifact; of a leftover, its artifact's folder; otherwise None.
+        is_cached: Whether it has the cached bytes of a hub file, which a build may be fetching.
         is_manual: Whether only the user can remove the rows.
     """
 
     folder: Path
     reason: str
-    is_artifact: bool = False
+    artifact: Path | None = None
+    is_cached: bool = False
     is_manual: bool = False
+
+    @property
+    def is_artifact(self) -> bool:
+        return self.artifact == self.folder
 
 
 def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Remnant]:
@@ -44,7 +51,7 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
         if (published := sealed[folder].provenance.get("published")) is not None:
             yield Remnant(folder, f"rows at {published['url']}, commit {published['commit']}", is_manual=True)
         elif not any(parent in affected for parent in folder.parents):
-            yield Remnant(folder, "an artifact that was not rebuilt", is_artifact=True)
+            yield Remnant(folder, "an artifact that was not rebuilt", folder)
     without_rows = (folder for folder, manifest in sealed.items() if _lost_rows(manifest, digests))
     touched = {*affected, *without_rows}
     for folder in _hidden_folders(root):
@@ -52,14 +59,14 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
         kind, inputs = stores.kinds.get(plan.get("kind", "")), {entry["digest"] for entry in plan.get("inputs", ())}
         is_clean = kind is not None and not kind.applies_removals and not inputs & digests
         if target is not None and not is_clean and lock_owner(target) is None:
-            yield Remnant(folder, "left by a build that ended")
-        elif kept_folder_target(folder) in touched:
-            yield Remnant(folder, "work that was kept for the next version")
+            yield Remnant(folder, "left by a build that ended", target)
+        elif (target := kept_folder_target(folder)) in touched:
+            yield Remnant(folder, "work that was kept for the next version", target)
     sources = list(_source_files(stores, touched))
     cached = {entry["digest"] for _, entry in sources}
-    for folder in sorted((root / CACHE_FOLDER).glob("**/bytes/*-*")):
-        if ":".join(folder.name.rsplit("-", 1)) in cached and any(folder.iterdir()):
-            yield Remnant(folder, "a cached hub file, which a build fetches again")
+    for digest, folder in cached_folders(root / CACHE_FOLDER):
+        if digest in cached and any(folder.iterdir()):
+            yield Remnant(folder, "a cached hub file, which a build fetches again", is_cached=True)
     if (root / "rebuilds").exists():
         yield Remnant(root / "rebuilds", "copies that `rebuild` made")
     if (root / "dagster").exists():
@@ -95,17 +102,22 @@ def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tupl
 def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
     """Remove folders, except manual ones; return those that another process uses."""
     busy = list[Path]()
-    for folder, is_artifact in ((entry.folder, entry.is_artifact) for entry in remnants if not entry.is_manual):
-        try:
-            if not is_artifact:
-                durable.remove(folder)
-                continue
-            with locked(folder, highest_fence(folder)) as lock:
-                hidden = leftover_path(folder, "building", lock.fence)
-                durable.rename(folder, hidden)
-                durable.remove(hidden / FILE_NAME)  # first: a part of an artifact is not restored
-                for path in (check_record_path(folder), kept_folder(folder), hidden):
+    for entry in (entry for entry in remnants if not entry.is_manual):
+        if entry.is_cached:
+            with lock_folder(entry.folder):
+                for path in entry.folder.iterdir():
                     durable.remove(path)
+            continue
+        if entry.artifact is None:
+            durable.remove(entry.folder)
+            continue
+        try:
+            with locked(entry.artifact, highest_fence(entry.artifact)) as lock:
+                hidden = entry.folder
+                if entry.is_artifact:
+                    hidden = leftover_path(entry.artifact, "building", lock.fence)
+                    durable.rename(entry.folder, hidden)
+                remove_hidden(entry.artifact, hidden)
         except InputError:
-            busy.append(folder)
+            busy.append(entry.folder)
     return busy

@@ -64,3 +64,20 @@ def test_clean_names_sources_and_keeps_what_a_running_build_uses(
         str(tmp_path / "in/sources/notes"),
     ]
     assert (root / "stage_a/mixed/normalized/notes").exists()
+
+
+def test_clean_keeps_the_kept_work_of_an_artifact_that_is_in_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    build(recipe, run_in(root, keep_work=True))
+    forget_ids(capsys, root, ["note_7"])
+    notes = root / "stage_a/mixed/normalized/notes"
+    kept = notes.with_name(".notes.kept")
+
+    with locked(notes):
+        answer = typed(capsys, root, clean=True, keep_history=True, apply=True)
+
+    assert answer["in_use"] == [str(kept)] and kept.exists()
+    typed(capsys, root, clean=True, keep_history=True, apply=True)
+    assert notes.exists() and not kept.exists()

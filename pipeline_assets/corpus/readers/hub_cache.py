@@ -75,6 +75,12 @@ def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
     return None
 
 
+def cached_folders(cache: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the digest and the folder of each cached hub file, in the order of paths."""
+    for folder in sorted(cache.glob("**/bytes/*-*")):
+        yield ":".join(folder.name.rsplit("-", 1)), folder
+
+
 def partial_path(folder: Path, start: int, stop: int) -> Path:
     """Return the path of a download to resume; delete downloads from before a reboot."""
     partial = folder / partial_name(start, stop)
