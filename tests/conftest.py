@@ -92,6 +92,25 @@ def corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpusmill]
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def intact_roots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Extract the archived roots whose digests tests expect. Tests only read them."""
+    from sealed_roots import unpack_latest
+
+    return unpack_latest(tmp_path_factory.mktemp("intact"), "2026-11-26")
+
+
+@pytest.fixture
+def copy_root(intact_roots: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that copies the root of a system for changes."""
+    from root_changes import copy_writable
+
+    def copy(system: str) -> Path:
+        return copy_writable(intact_roots / system, tmp_path / system)
+
+    return copy
+
+
 @pytest.fixture(autouse=True)
 def _no_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that a test runs in its own process is not the one that built what later tests build."""

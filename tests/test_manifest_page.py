@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from manifest_page import CONTENT_HASHES, PAGE, VERIFIER, find_damage, read_lines, run_program, run_verifier
-from root_changes import copy_writable, flip, unsealed_sha256
+from root_changes import flip, unsealed_sha256
 from sealed_roots import artifact_folders, unpack_latest
 
 from pipeline_assets.corpus.formats.parquet import ContentHash, content_sha256
@@ -46,22 +46,6 @@ FILES = {
     "stage2": ["stage2/local/tokenizer/spm_90_unigram.model", "stage2/local/tokenizer/spm_90_unigram.vocab"],
     "parallel_text": [f"{SAMPLE}/manifest.jsonl", f"{CACHE}/src.offsets.npy"],
 }
-
-
-@pytest.fixture(scope="module")
-def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Extract the roots whose digests are expected below. Tests only read them."""
-    return unpack_latest(tmp_path_factory.mktemp("intact"), "2026-11-26")
-
-
-@pytest.fixture
-def copied(intact: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Return a function that copies the root of a system for changes."""
-
-    def copy(system: str) -> Path:
-        return copy_writable(intact / system, tmp_path / system)
-
-    return copy
 
 
 # The page
@@ -126,8 +110,8 @@ def test_a_folder_without_artifacts_is_not_called_intact(tmp_path: Path) -> None
     assert result.stderr == f"{tmp_path}/missing: no artifact found\n"
 
 
-def test_it_prints_a_line_for_each_artifact(intact: Path) -> None:
-    assert run_verifier(intact / "healing").stdout.splitlines() == [
+def test_it_prints_a_line_for_each_artifact(intact_roots: Path) -> None:
+    assert run_verifier(intact_roots / "healing").stdout.splitlines() == [
         "intact  corpora/pages/6b78669d5c60306215ced997013432636ad93a75",
         "intact  selections/pages_v1",
         "intact  megatron/pages_v1",
@@ -136,10 +120,10 @@ def test_it_prints_a_line_for_each_artifact(intact: Path) -> None:
     ]
 
 
-def test_content_hashes_of_parquet_are_those_of_the_manifests(intact: Path) -> None:
+def test_content_hashes_of_parquet_are_those_of_the_manifests(intact_roots: Path) -> None:
     expected = {
         str(folder / file["path"]): file["content_sha256"]
-        for folder in artifact_folders(intact)
+        for folder in artifact_folders(intact_roots)
         for file in json.loads((folder / FILE_NAME).read_bytes())["identity"]["files"]
         if file["path"].endswith(".parquet")
     }
@@ -178,8 +162,8 @@ def test_the_demo_is_found_intact(demo_root: Path) -> None:
 
 
 @pytest.mark.parametrize("system", FILES)
-def test_a_flipped_bit_is_found_in_a_file_of_every_ending(copied: Callable[[str], Path], system: str) -> None:
-    root = copied(system)
+def test_a_flipped_bit_is_found_in_a_file_of_every_ending(copy_root: Callable[[str], Path], system: str) -> None:
+    root = copy_root(system)
     hashes = {}
     for name in FILES[system]:
         before = hashlib.sha256((root / name).read_bytes()).hexdigest()
@@ -195,21 +179,21 @@ def test_a_flipped_bit_is_found_in_a_file_of_every_ending(copied: Callable[[str]
         assert lines[name].partition(": ")[2] == f"[{size}, '{after}'], expected [{size}, '{before}']"
 
 
-def test_every_ending_is_flipped(intact: Path) -> None:
+def test_every_ending_is_flipped(intact_roots: Path) -> None:
     def ending(path: str) -> str:
         return Path(path).suffix or Path(path).name.rstrip("0123456789")
 
     stored = {
         ending(file["path"])
-        for folder in artifact_folders(intact)
+        for folder in artifact_folders(intact_roots)
         for file in json.loads((folder / FILE_NAME).read_bytes())["storage"]
     }
 
     assert stored == {ending(name) for names in FILES.values() for name in names}
 
 
-def test_a_flipped_bit_of_a_manifest_is_found(copied: Callable[[str], Path]) -> None:
-    root = copied("healing")
+def test_a_flipped_bit_of_a_manifest_is_found(copy_root: Callable[[str], Path]) -> None:
+    root = copy_root("healing")
     path = root / SPLIT / FILE_NAME
     path.write_bytes(path.read_bytes().replace(b'"tokens": 270\n', b'"tokens": 271\n'))
 
@@ -222,8 +206,8 @@ def test_a_flipped_bit_of_a_manifest_is_found(copied: Callable[[str], Path]) -> 
     }
 
 
-def test_removed_added_and_linked_files_are_found(copied: Callable[[str], Path]) -> None:
-    root = copied("healing")
+def test_removed_added_and_linked_files_are_found(copy_root: Callable[[str], Path]) -> None:
+    root = copy_root("healing")
     (root / SPLIT / "tokens.idx").unlink()
     (root / SPLIT / "notes.txt").write_text("mine")
     (root / SPLIT / ".hidden").write_text("mine")
@@ -244,8 +228,8 @@ def test_removed_added_and_linked_files_are_found(copied: Callable[[str], Path])
     }
 
 
-def test_a_removed_manifest_is_found_in_its_folder_and_downstream(copied: Callable[[str], Path]) -> None:
-    root = copied("parallel_text")
+def test_a_removed_manifest_is_found_in_its_folder_and_downstream(copy_root: Callable[[str], Path]) -> None:
+    root = copy_root("parallel_text")
     (root / SAMPLE / FILE_NAME).unlink()
 
     assert find_damage(root) == {
@@ -257,11 +241,11 @@ def test_a_removed_manifest_is_found_in_its_folder_and_downstream(copied: Callab
     }
 
 
-def test_a_swapped_upstream_and_swapped_members_are_found(copied: Callable[[str], Path]) -> None:
-    filtered = copied("stage_a") / "stage_a/mixed/filtered"
+def test_a_swapped_upstream_and_swapped_members_are_found(copy_root: Callable[[str], Path]) -> None:
+    filtered = copy_root("stage_a") / "stage_a/mixed/filtered"
     shutil.rmtree(filtered / "notes")
     shutil.copytree(filtered / "leaves", filtered / "notes")
-    members = copied("healing") / "megatron/pages_v1"
+    members = copy_root("healing") / "megatron/pages_v1"
     for source, target in (("train", "x"), ("valid", "train"), ("x", "valid")):
         (members / source).rename(members / target)
 

@@ -8,11 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from healing_set import verify
 from manifest_page import CONTENT_HASHES, find_damage, run_program
-from root_changes import copy_writable, reseal, unsealed_sha256
-from sealed_roots import unpack_latest
+from root_changes import reseal, unsealed_sha256
 
 from pipeline_assets.spine.manifest import FILE_NAME, canonical_sha256
 
@@ -20,24 +18,8 @@ SPLIT, PACKED = "megatron/pages_v1/train", "stage_a/mixed/packed/mixed"
 SAMPLE, CACHE = "parallel_text/pairs/sample", "parallel_text/pairs/token_cache"
 
 
-@pytest.fixture(scope="module")
-def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Extract the roots whose digests are expected below. Tests only read them."""
-    return unpack_latest(tmp_path_factory.mktemp("intact"), "2026-11-26")
-
-
-@pytest.fixture
-def copied(intact: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Return a function that copies the root of a system for changes."""
-
-    def copy(system: str) -> Path:
-        return copy_writable(intact / system, tmp_path / system)
-
-    return copy
-
-
-def test_edits_with_a_renewed_seal_are_found(copied: Callable[[str], Path]) -> None:
-    root = copied("parallel_text")
+def test_edits_with_a_renewed_seal_are_found(copy_root: Callable[[str], Path]) -> None:
+    root = copy_root("parallel_text")
     (root / SAMPLE / "notes.txt").write_bytes(b"mine")
     entry = {"path": "notes.txt", "bytes": 4, "sha256": hashlib.sha256(b"mine").hexdigest()}
 
@@ -64,8 +46,10 @@ def test_edits_with_a_renewed_seal_are_found(copied: Callable[[str], Path]) -> N
     assert found[CACHE][1:] == ["rows of splits.npy: 40, expected 41"]  # the first line names the changed upstream
 
 
-def test_false_rows_sizes_and_content_hashes_are_found_in_a_manifest_that_fits(copied: Callable[[str], Path]) -> None:
-    root = copied("healing")
+def test_false_rows_sizes_and_content_hashes_are_found_in_a_manifest_that_fits(
+    copy_root: Callable[[str], Path],
+) -> None:
+    root = copy_root("healing")
     with open(root / SPLIT / "tokens.bin", "ab") as tokens:
         tokens.write(bytes(4))
     longer = hashlib.sha256((root / SPLIT / "tokens.bin").read_bytes()).hexdigest()
@@ -89,8 +73,8 @@ def test_false_rows_sizes_and_content_hashes_are_found_in_a_manifest_that_fits(c
     ]
 
 
-def test_a_false_recipe_sha256_is_found_although_digest_and_seal_fit(copied: Callable[[str], Path]) -> None:
-    path = copied("parallel_text") / CACHE / FILE_NAME
+def test_a_false_recipe_sha256_is_found_although_digest_and_seal_fit(copy_root: Callable[[str], Path]) -> None:
+    path = copy_root("parallel_text") / CACHE / FILE_NAME
     manifest = json.loads(path.read_bytes())
     manifest["identity"]["recipe_sha256"] = "0" * 64
     manifest["digest"] = "sha256:" + canonical_sha256(manifest["identity"])
@@ -102,17 +86,17 @@ def test_a_false_recipe_sha256_is_found_although_digest_and_seal_fit(copied: Cal
     assert find_damage(path.parents[3]) == {CACHE: [expected]}
 
 
-def test_edited_provenance_with_a_renewed_seal_is_intact(copied: Callable[[str], Path]) -> None:
-    root = copied("stage_a")
+def test_edited_provenance_with_a_renewed_seal_is_intact(copy_root: Callable[[str], Path]) -> None:
+    root = copy_root("stage_a")
     reseal(root / PACKED, lambda manifest: manifest["provenance"].update(host="another"))
 
     assert find_damage(root) == {}
 
 
 def test_an_edited_value_whose_storage_and_seal_are_renewed_has_another_content_hash(
-    copied: Callable[[str], Path],
+    copy_root: Callable[[str], Path],
 ) -> None:
-    root = copied("healing")
+    root = copy_root("healing")
     path = root / SPLIT / "documents.parquet"
     table = pq.ParquetFile(path).read()
     pq.write_table(table.set_column(0, table.schema[0], pa.array(["other", *table.column(0).to_pylist()[1:]])), path)
