@@ -1,4 +1,4 @@
-"""Matrix of forged manifests: changed values, with digests and seals that fit again.
+"""Matrix of forged manifests, whose digests and seals fit again.
 
     python benchmarks/forged.py --changes 5             # of each manifest in the golden data roots
 
@@ -64,7 +64,7 @@ def _values(parent: Any, key: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def is_noticed(folder: Path, root: Path) -> bool:
-    """Check whether `verify` of an artifact, with its upstream, refuses or finds fault."""
+    """Check whether `verify --upstream` refuses an artifact or finds a fault."""
     try:
         return not verify(folder, root).verdict.startswith("intact")
     except InputError:

@@ -1,4 +1,4 @@
-"""Matrix of rebuilds: every kind of artifact is built again with other run settings.
+"""Matrix of rebuilds of every kind, with other run settings.
 
     python benchmarks/rebuilds.py                       # about five minutes
 
