@@ -9,7 +9,8 @@ import typer
 
 from pipeline_assets.build.recipe import recipe_names_by_folder
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.removals import add_entries, split_url
+from pipeline_assets.corpus.removals import add_entries
+from pipeline_assets.corpus.urls import split_url
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
@@ -103,9 +104,10 @@ def _count_lines(names: Sequence[str], noun: str) -> Iterator[str]:
 
 def _url_value(url: str) -> "Value":
     """Return the entry for a URL, or for a host."""
-    if (parts := split_url(url)) is None:
+    host, _ = split_url(url)
+    if not host:
         raise UsageError(f"must be a URL, a host or a pattern with *, got {url!r}", "--url", "correct it")
-    return ("url", url) if "/" in url else ("host", parts[0])
+    return ("url", url) if "/" in url else ("host", host)
 
 
 def _source_values(source: str, stores: "RowStores") -> "Iterator[Value]":

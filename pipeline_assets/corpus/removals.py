@@ -5,7 +5,7 @@ BLAKE2b keyed with `removals/secret.json`, so the list can be published, but not
 
     id     id of a document, conversation or pair, as its source gives it or as it is derived from the text
     text   text in Unicode NFC, with each run of whitespace as one space
-    url    URL without scheme and fragment, its host in lower case
+    url    URL in the form of `corpus.urls`
     host   host of a URL; the entry also matches URLs of its subdomains
 """
 
@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
-from urllib.parse import urlsplit
 
 import msgspec
 
+from pipeline_assets.corpus.urls import list_domains, split_url
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lock import locked
@@ -100,18 +100,8 @@ def normalize_value(selector: Selector, value: str) -> str:
     """Return the form of an id, text, URL or host that is hashed."""
     if selector == "text":
         return " ".join(unicodedata.normalize("NFC", value).split())
-    parts = split_url(value) if selector in ("url", "host") else None
-    return value if parts is None else "".join(parts) if selector == "url" else parts[0]
-
-
-def split_url(url: str) -> tuple[str, str] | None:
-    """Split a URL into its host in lower case, and path with query; None if invalid."""
-    try:
-        parts = urlsplit(url if "://" in url else f"//{url}")
-        host = (parts.hostname or "").rstrip(".")
-    except ValueError:
-        return None
-    return (host, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")) if host else None
+    host, rest = split_url(value) if selector in ("url", "host") else ("", "")
+    return (host if selector == "host" else host + rest) if host else value
 
 
 def _values(row: RowKeys, selectors: frozenset[Selector]) -> Iterator[tuple[Selector, str]]:
@@ -119,11 +109,9 @@ def _values(row: RowKeys, selectors: frozenset[Selector]) -> Iterator[tuple[Sele
         yield "id", row.id
     if "text" in selectors:
         yield from (("text", normalize_value("text", text)) for text in row.texts)
-    parts = split_url(row.url) if row.url and selectors & {"url", "host"} else None
-    if parts is not None:
-        yield "url", "".join(parts)
-        labels = parts[0].split(".")
-        yield from (("host", ".".join(labels[start:])) for start in range(len(labels)))
+    if row.url and selectors & {"url", "host"}:
+        yield "url", normalize_value("url", row.url)
+        yield from (("host", domain) for domain in list_domains(row.url))
 
 
 def list_path(root: Path) -> Path:

@@ -112,7 +112,8 @@ def test_urls_hosts_and_patterns_are_matched(tmp_path: Path, capsys: pytest.Capt
 
     assert found("example.org") == ["k0", "k1", "k2"]
     assert found("a.example.org/2?x=1") == ["k1"]
-    assert found("https://example.org/3/") == []
+    assert found("https://example.org/3/") == found("user@EXAMPLE.org:443/3") == ["k2"]
+    assert found("https://example.org/3?x") == []
     assert found("https://*.example.org/*") == ["k0"]
     assert found("net") == ["k3"]
     typed(capsys, root, url=["http*://*.org/*"], reason="pattern", apply=True)

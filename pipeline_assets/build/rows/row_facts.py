@@ -6,7 +6,6 @@ import math
 import sqlite3
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.build.target import Kinds
 from pipeline_assets.corpus.licences import tag_or_unknown
 from pipeline_assets.corpus.publishing.description import Fact, licence_fact, text_steps
+from pipeline_assets.corpus.urls import split_url
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Chain, Lineage
@@ -74,8 +74,6 @@ def _row_values(rows: pa.Table) -> Iterator[tuple[str, str, int]]:
 
 def url_domain(url: str) -> str | None:
     """Return the registrable domain of a URL, or its host; None without host."""
-    with contextlib.suppress(ValueError):  # such as an unclosed bracket
-        host = urlsplit(url if "//" in url else f"//{url}").hostname or ""
-        is_address = host.replace(".", "").isdigit()
-        return (None if is_address else _suffixes().privatesuffix(host.strip("."))) or host or None
-    return None
+    host = split_url(url)[0].strip("[]")
+    is_address = host.replace(".", "").isdigit()
+    return (None if is_address else _suffixes().privatesuffix(host)) or host or None

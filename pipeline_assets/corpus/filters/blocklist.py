@@ -5,8 +5,6 @@ URL matches one that is equal without scheme, user, fragment, port 80 or 443, an
 are compared in lower case and in IDNA. Words match case-folded, see `hashed_words`.
 """
 
-import contextlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -16,32 +14,14 @@ from pipeline_assets.corpus.filters import hashed_words
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, BlocklistRecipe
 from pipeline_assets.corpus.filters.text_batch import text_batch
+from pipeline_assets.corpus.urls import list_domains, split_url
 from pipeline_assets.spine.errors import InputError
 
-_URL = re.compile(
-    r"(?:(?:[a-z][a-z0-9+.-]*:)?//)?(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:]*)(:[0-9]*)?([^?#]*)(\?[^#]*)?", re.I
-)
 _FIX = "correct the list, and pin its new sha256"
 
 
-def _split_url(url: str) -> tuple[str, str]:
-    """Return host and rest of a URL, both normalised; the host may be empty."""
-    match = _URL.match(url.strip())
-    host, port, path, query = (part or "" for part in match.groups()) if match else ("", "", "", "")
-    host = host.lower().strip(".")
-    with contextlib.suppress(UnicodeError):  # a host that IDNA refuses stays as it is
-        host = host if host.isascii() else host.encode("idna").decode()
-    return host, f"{'' if port in (':', ':80', ':443') else port}{path.rstrip('/')}{query}"
-
-
-def _domain_keys(url: str) -> list[str]:
-    """Return the host of a URL and the domains that it belongs to."""
-    labels = _split_url(url)[0].split(".")
-    return [".".join(labels[first:]) for first in range(len(labels))]
-
-
 def _url_keys(url: str) -> list[str]:
-    host, rest = _split_url(url)
+    host, rest = split_url(url)
     return [host and host + rest]
 
 
@@ -83,7 +63,7 @@ class BlocklistFilter(Filter):
         self._column = recipe.url_column
         self._by_url = [
             (f"blocklist_{kind}:{name}", list_keys, _build_lines(Path(file.path), list_keys))
-            for kind, list_keys, files in (("domain", _domain_keys, recipe.domains), ("url", _url_keys, recipe.urls))
+            for kind, list_keys, files in (("domain", list_domains, recipe.domains), ("url", _url_keys, recipe.urls))
             for name, file in sorted(files.items())
         ]
         words = sorted(recipe.words.items())

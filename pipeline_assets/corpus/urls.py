@@ -1,0 +1,28 @@
+"""URLs in the form in which lists of blocked and removed pages are compared."""
+
+import contextlib
+import re
+
+_URL = re.compile(
+    r"(?:(?:[a-z][a-z0-9+.-]*:)?//)?(?:[^/?#@]*@)?(\[[^\]]*\]|(?!\[)[^/?#:]*|)(:[0-9]*)?([^?#]*)(\?[^#]*)?", re.I
+)
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Return host and rest of a URL, both normalised; the host may be empty.
+
+    Scheme, user, fragment, port 80 or 443, and slashes at the end of the path are left out. Hosts are in lower case and
+    in IDNA.
+    """
+    match = _URL.match(url.strip())
+    host, port, path, query = (part or "" for part in match.groups()) if match else ("", "", "", "")
+    host = host.lower().strip(".")
+    with contextlib.suppress(UnicodeError):  # a host that IDNA refuses stays as it is
+        host = host if host.isascii() else host.encode("idna").decode()
+    return host, f"{'' if port in (':', ':80', ':443') else port}{path.rstrip('/')}{query}"
+
+
+def list_domains(url: str) -> list[str]:
+    """Return the host of a URL and the domains that it belongs to."""
+    labels = split_url(url)[0].split(".")
+    return [".".join(labels[first:]) for first in range(len(labels))]
