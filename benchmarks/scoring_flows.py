@@ -100,7 +100,7 @@ def plain(pool: Path, model: Path, threads: int) -> list[float]:
             length = len(row.ids)
             ids[number, :length] = torch.from_numpy(row.ids.astype(np.int64))
             attention[number, :length] = 1
-            labels[number, :length] = torch.from_numpy(np.where(row.counts, row.ids, -100).astype(np.int64))
+            labels[number, :length] = torch.from_numpy(np.where(row.in_loss, row.ids, -100).astype(np.int64))
         with torch.inference_mode():
             logits = network(input_ids=ids, attention_mask=attention, use_cache=False).logits[:, :-1].flatten(0, 1)
             nll = torch.nn.functional.cross_entropy(logits, labels[:, 1:].flatten(), reduction="none")
@@ -124,8 +124,8 @@ def lm_eval(pool: Path, model: Path, threads: int) -> list[float]:
     encoder, requests = load_encoder(VOCABULARY_SHA256), []
     for row in pq.read_table(pool).to_pylist():
         tokens = encode_row(row["text"], row["loss_mode"], None, encoder, 1 << 31).tokens
-        first, stop = np.flatnonzero(tokens.counts)[[0, -1]] + (0, 1)  # a terminator follows, which is not scored
-        assert tokens.counts[first:stop].all()  # the harness scores one run of tokens
+        first, stop = np.flatnonzero(tokens.in_loss)[[0, -1]] + (0, 1)  # a terminator follows, which is not scored
+        assert tokens.in_loss[first:stop].all()  # the harness scores one run of tokens
         requests.append((("", ""), tokens.ids[:first].tolist(), tokens.ids[first:stop].tolist()))
     return [-log_likelihood for log_likelihood, _ in harness._loglikelihood_tokens(requests, disable_tqdm=True)]
 

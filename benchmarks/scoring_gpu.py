@@ -112,7 +112,7 @@ def useful_operations(config: transformers.LlamaConfig, rows: Sequence[TokenRow]
     # and as many for its values.
     attention = 2 * 2 * width * int((lengths * (lengths + 1) // 2).sum())
     # The head multiplies only states that predict a token that counts.
-    head = 2 * width * config.vocab_size * sum(int(row.counts.sum()) for row in rows)
+    head = 2 * width * config.vocab_size * sum(int(row.in_loss.sum()) for row in rows)
     return config.num_hidden_layers * (body + attention) + head
 
 
@@ -120,7 +120,7 @@ def useful_operations(config: transformers.LlamaConfig, rows: Sequence[TokenRow]
 def token_scores(model: LanguageModel, rows: Sequence[TokenRow]) -> torch.Tensor:
     """Compute the NLL of each token that counts, in one batch."""
     hidden = model.hidden_states([row.ids for row in rows])
-    counts = np.concatenate([row.counts for row in rows])
+    counts = np.concatenate([row.in_loss for row in rows])
     targets = torch.from_numpy(np.concatenate([row.ids for row in rows])[counts].astype(np.int64))
     return token_nll(hidden[torch.from_numpy(np.flatnonzero(counts) - 1).to(hidden.device)], targets, model.head)
 
@@ -134,7 +134,7 @@ def plain_scores(network: Any, rows: Sequence[TokenRow]) -> list[torch.Tensor]:
     for number, row in enumerate(rows):
         ids[number, : len(row.ids)] = torch.from_numpy(row.ids.astype(np.int64))
         attention[number, : len(row.ids)] = 1
-        labels[number, : len(row.ids)] = torch.from_numpy(np.where(row.counts, row.ids, -100).astype(np.int64))
+        labels[number, : len(row.ids)] = torch.from_numpy(np.where(row.in_loss, row.ids, -100).astype(np.int64))
     mask = attention.to(DEVICE) if len(rows) > 1 else None
     logits, labels = network(input_ids=ids.to(DEVICE), attention_mask=mask, use_cache=False).logits, labels.to(DEVICE)
     parts = []
@@ -167,7 +167,7 @@ def compare(model: LanguageModel, folder: Path, rows: Sequence[TokenRow]) -> dic
     found = {}
     for name, (one, other) in {**pairs, "alone to packed": (alone, together)}.items():
         difference = (one - other).abs()
-        ends = np.cumsum([int(row.counts.sum()) for row in rows])[:-1].tolist()
+        ends = np.cumsum([int(row.in_loss.sum()) for row in rows])[:-1].tolist()
         means = [abs(float(part.mean())) for part in torch.tensor_split((one - other).double().cpu(), ends)]
         found[name] = {"mean": float(difference.mean()), "largest": float(difference.max()), "row mean": max(means)}
     return found | {"scores": {"tokens": len(reference), "mean": float(reference.mean())}}
@@ -237,7 +237,7 @@ def measure_all(options: argparse.Namespace, temporary: Path) -> dict[str, Any]:
         "parameters": sum(weight.numel() for weight in model.network.parameters()),
         "rows": len(timed),
         "tokens": int(lengths[_WARM_UP:].sum()),
-        "completion_tokens": sum(int(row.counts.sum()) for row in timed),
+        "completion_tokens": sum(int(row.in_loss.sum()) for row in timed),
         "operations": useful_operations(config, timed),
     }
     figures["compared"] = compare(model, folder, [row for row in rows if len(row.ids) <= _SHORT][:8])
@@ -281,7 +281,7 @@ def measure_all(options: argparse.Namespace, temporary: Path) -> dict[str, Any]:
         if None in scores:
             sys.exit(f"{name} does not fit into memory")
         expected = expected or scores
-        differences = np.abs(np.array(scores) - expected) / [int(row.counts.sum()) for row in rows[_WARM_UP:]]
+        differences = np.abs(np.array(scores) - expected) / [int(row.in_loss.sum()) for row in rows[_WARM_UP:]]
         if not differences.max() < _TOLERANCE:
             sys.exit(f"{name}'s scores differ by up to {differences.max():.3f} nats per token")
         figures["flows"][name] = {

@@ -136,10 +136,10 @@ def score(request: str) -> str:
 
     content = json.loads(request)
     with _portable_errors():
-        if not modal.is_local():  # see files that other containers wrote since this one started
+        if not modal.is_local():  # make visible what other containers wrote since this one started
             scores.reload()
             if not is_fetched(content, FILES_FOLDER):
-                files.reload()  # Modal refuses this while a file is open, and weights may be
+                files.reload()  # not always: Modal refuses it while a file is open, and weights may be open
         try:
             receipt = score_remote(content, FILES_FOLDER, SCORES_FOLDER)
         finally:  # also after an interrupt by preemption

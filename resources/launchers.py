@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # loads more than most runs need
 
 LAUNCHER = "CORPUSMILL_LAUNCHER"
-_KNOWN = ("local", "modal")
+_LAUNCHERS = ("local", "modal")
 
 
 def remote_launcher_factory(
@@ -24,10 +24,10 @@ def remote_launcher_factory(
         salt: See `ModalLauncherFactory`.
         limits: `cost_limit` and `split_cost_limit`, which override the environment; None for no override.
     """
-    name = launcher or variables.get(LAUNCHER) or _KNOWN[0]
-    if name not in _KNOWN:
-        raise UsageError(f"must be one of {', '.join(_KNOWN)}, got {name!r}", LAUNCHER, "correct it")
-    if name == _KNOWN[0]:
+    name = launcher or variables.get(LAUNCHER) or _LAUNCHERS[0]
+    if name not in _LAUNCHERS:
+        raise UsageError(f"must be one of {', '.join(_LAUNCHERS)}, got {name!r}", LAUNCHER, "correct it")
+    if name == _LAUNCHERS[0]:
         return None
     from resources.modal_launcher import ModalLauncherFactory  # loads Modal's client
 

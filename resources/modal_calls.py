@@ -30,7 +30,7 @@ from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 logger = logging.getLogger("corpusmill")
 _TRIES = 3  # calls per shard
-_POLL_S = 1.0  # time of one wait for a call; after it, the end of the run is noticed
+_POLL_S = 1.0  # seconds of one wait for a call; between waits, the end of the run is noticed
 _SILENT_S = 600.0  # maximum time without an answer of Modal while calls run
 _SCORES_FILE = re.compile(r"[0-9a-f]{64}\.parquet")
 _SHARD_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
@@ -162,8 +162,8 @@ class ModalLauncher:
     def _wait(self, ref: str) -> object:
         """Wait for a call, and return its value or its exception.
 
-        Modal's OutputExpiredError and NotFoundError are raised: the call must be repeated. So are CancelledError if
-        the run ends, TransientError if Modal does not answer, and UsageError if it denies access.
+        Raised are Modal's OutputExpiredError and NotFoundError, after which the call must be repeated; CancelledError
+        if the run ends; TransientError if Modal does not answer; UsageError if Modal denies access.
         """
         last_answer = time.monotonic()
         while not self._stopped.is_set():

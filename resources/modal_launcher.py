@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from modal.config import config
 
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
-from pipeline_assets.corpus.scoring.modal_settings import BYTES_A_TOKEN, NO_GPU, ModalSettings, variable_name
+from pipeline_assets.corpus.scoring.modal_settings import BYTES_PER_TOKEN, NO_GPU, ModalSettings, variable_name
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.staging import StagingView
 from resources.modal_calls import ModalLauncher
@@ -36,7 +36,7 @@ class ModalLauncherFactory:
     spent: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def describe_costs(self, works: Sequence[ScoreWork], finished: int = 0) -> Iterator[str]:
-        """Yield an estimate for each split, one for all, and the rates behind them.
+        """Yield an estimate for each split, one for all splits, and the rates behind them.
 
         `finished` shards of each split are already scored. After the last line, UsageError is raised for the first
         split that cannot run, for example because of a cost limit.
@@ -58,10 +58,10 @@ class ModalLauncherFactory:
             raise refusal
 
     def _remaining(self, work: ScoreWork, finished: int) -> tuple[int, int]:
-        """Return the estimated tokens and the number of a split's unfinished shards."""
+        """Return the estimated tokens and the number of unfinished shards of a split."""
         shards = -(-work.rows // work.recipe.shard_rows)  # rounded up
         remaining = max(shards - finished, 0)
-        return work.text_bytes // BYTES_A_TOKEN * remaining // max(shards, 1), remaining
+        return work.text_bytes // BYTES_PER_TOKEN * remaining // max(shards, 1), remaining
 
     def _refusal(self, work: ScoreWork) -> UsageError | None:
         """Return the error for a split that Modal cannot score; None if it can."""

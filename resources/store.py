@@ -46,16 +46,16 @@ class Store(dg.ConfigurableResource):
 
     replace: bool = Field(default=False, description="Replace sealed artifacts of another recipe")
     workers: int | None = Field(
-        default=None, ge=0, description="Worker processes, 0 uses the run's own process; else CORPUSMILL_WORKERS, 2"
+        default=None, ge=0, description="Worker processes, 0 for the run's own; default: CORPUSMILL_WORKERS, else 2"
     )
-    engine: str | None = Field(default=None, description="local or ray; else CORPUSMILL_ENGINE, local")
+    engine: str | None = Field(default=None, description="local or ray; default: CORPUSMILL_ENGINE, else local")
     fetch_threads: int = Field(default=8, ge=1, description="Number of parallel downloads")
     wait_for_builder_s: float = Field(
         default=86_400, ge=0, description="Seconds to wait for a run that builds the same artifact; 0 fails immediately"
     )
 
     keep_versions: int | None = Field(
-        default=None, ge=1, description="Number of versions of a repinned recipe that keep their artifacts; else all"
+        default=None, ge=1, description="Number of a repinned recipe's versions that keep their artifacts; default: all"
     )
 
     def run(
@@ -84,12 +84,12 @@ class Launcher(dg.ConfigurableResource):
     `local` runs worker processes of this machine, `modal` calls an app on Modal.
     """
 
-    name: str | None = Field(default=None, description="local or modal; else CORPUSMILL_LAUNCHER, local")
+    name: str | None = Field(default=None, description="local or modal; default: CORPUSMILL_LAUNCHER, else local")
     cost_limit: float | None = Field(
-        default=None, description="Cost limit of a run on Modal; else CORPUSMILL_MODAL_COST_LIMIT, no limit"
+        default=None, description="Cost limit of a run on Modal; default: CORPUSMILL_MODAL_COST_LIMIT or none"
     )
     split_cost_limit: float | None = Field(
-        default=None, description="Cost limit of a split on Modal; else CORPUSMILL_MODAL_SPLIT_COST_LIMIT, no limit"
+        default=None, description="Cost limit of a split on Modal; default: CORPUSMILL_MODAL_SPLIT_COST_LIMIT or none"
     )
     _remote: "RemoteLauncherFactory | None" = PrivateAttr(default=None)
 
@@ -120,7 +120,7 @@ class Hub(dg.ConfigurableResource):
     )
     cache: str | None = Field(default=None, description="Folder for fetched bytes; empty means <data root>/hub_cache")
 
-    tries: int | None = Field(default=None, ge=1, description="Tries per call; else CORPUSMILL_HUB_TRIES, 6")
+    tries: int | None = Field(default=None, ge=1, description="Tries per call; default: CORPUSMILL_HUB_TRIES, else 6")
 
     def files(self, data_root: Path, tries: int | None = None) -> HubFiles:
         """Return access to the hub; the default cache is in the data root."""

@@ -29,7 +29,7 @@ def reference_token_nll(network: Any, rows: Sequence[TokenRow]) -> list[list[flo
         ids = torch.from_numpy(row.ids.astype(np.int64))
         logits = network(input_ids=ids[None], use_cache=False).logits[0].double()
         log_p = torch.log_softmax(logits, -1)
-        found.append([-log_p[place - 1, row.ids[place]].item() for place in np.flatnonzero(row.counts)])
+        found.append([-log_p[place - 1, row.ids[place]].item() for place in np.flatnonzero(row.in_loss)])
     return found
 
 

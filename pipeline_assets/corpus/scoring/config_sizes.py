@@ -1,6 +1,6 @@
 """Checks of the numbers in a model's config, before a library builds the model.
 
-A library builds as much as the numbers request: millions of layers take hours.
+A library builds as many layers as a config states, and millions of layers take hours.
 """
 
 import json

@@ -24,15 +24,15 @@ def _fold_row(logits, positions, ids, columns, sums, LANES: tl.constexpr):  # ty
     for first in range(0, ids, LANES):
         column = first + tl.arange(0, LANES)
         logit = tl.load(row + column, mask=column < ids, other=float("-inf"))
-        former, largest = largest, tl.maximum(largest, logit)  # ignores NaN, which makes the sum NaN
+        former, largest = largest, tl.maximum(largest, logit)  # ignores NaN; the sum below becomes NaN
         total = total * tl.exp(former - largest) + tl.exp(logit - largest)
     # `sums` has three rows: largest logits, sums, logits of targets. Rescale both sums to the new maximum and add them.
     before = tl.load(sums + position)
     after = tl.maximum(before, tl.max(largest, 0))
     block = tl.sum(total * tl.exp(largest - after), 0)
     tl.store(sums + position, after)
-    place = sums + positions + position
-    tl.store(place, tl.load(place) * tl.exp(before - after) + block)
+    sum_address = sums + positions + position
+    tl.store(sum_address, tl.load(sum_address) * tl.exp(before - after) + block)
     target = tl.load(columns + position)
     if (target >= 0) & (target < ids):
-        tl.store(place + positions, tl.load(row + target))
+        tl.store(sum_address + positions, tl.load(row + target))

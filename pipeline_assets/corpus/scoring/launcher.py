@@ -17,10 +17,10 @@ class ScoreJob:
 
     Attributes:
         name: Name of the shard's output.
-        pool_file, file: Name of the pool file in scores, and its path.
+        pool_file, file: Name of the pool file, as in `scores.parquet`, and its path.
         row_numbers: Numbers of the rows in the file, ascending.
         batch_rows: Maximum number of rows per batch; None for as many as fit.
-        rows: 0, so that the engine does not search the shard for a row that kills its worker.
+        rows: Always 0, so that the engine does not search the shard for poison rows.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ScoreJob:
 
 @dataclass(frozen=True)
 class HubFileSet:
-    """Files of a hub dataset or model at a commit, by their paths in it."""
+    """Files of a hub dataset or model at a commit, by their paths in the repository."""
 
     name: str
     revision: str
@@ -46,10 +46,10 @@ class ScoreWork:
 
     Attributes:
         split: `dataset/split`.
-        pools: Pool files of a hub; None for pools in a local folder.
-        model: Model files of a hub; None for a model in a local folder.
+        pools: Pool files on a hub; None for pools in a local folder.
+        model: Model files on a hub; None for a model in a local folder.
         rows: Number of rows to score.
-        text_bytes: Approximate size of their texts in bytes.
+        text_bytes: Approximate size of the texts of these rows.
     """
 
     split: str

@@ -43,7 +43,7 @@ AttentionInterface.register(ROW_ATTENTION, attend_by_rows)
 def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """Load the model in a folder, and check that it scores rows correctly.
 
-    Of the recipe, it uses device, dtype, attention, spreads, dequantise and threads.
+    It reads these keys of the recipe: device, dtype, attention, spreads, dequantise, threads.
     """
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("no GPU found that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")
@@ -71,7 +71,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
 
 
 def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
-    """Check whether positions depend on the longest row; InputError for dynamic RoPE."""
+    """Check whether positions depend on a batch's longest row; reject dynamic RoPE."""
     values = [getattr(module, "rope_type", None) for module in network.modules()]
     types = {str(name) for value in values for name in (value.values() if isinstance(value, dict) else [value])}
     if any("dynamic" in name for name in types):
@@ -83,7 +83,7 @@ def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
 def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
     """Raise InputError if quantised weights cannot be used without being expanded.
 
-    If the recipe `dequantises` weights, they may be expanded, and nothing is checked.
+    If `dequantises`, weights may be expanded, and nothing is checked.
     """
     stated = getattr(config, "quantization_config", None)
     if stated is None or dequantises:
@@ -101,13 +101,13 @@ def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
 
 
 def _load_network(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
-    more: dict[str, Any] = {}
+    extra_options: dict[str, Any] = {}
     if recipe.device == "cuda":
-        more["device_map"] = "auto" if recipe.spreads else {"": torch.cuda.current_device()}
+        extra_options["device_map"] = "auto" if recipe.spreads else {"": torch.cuda.current_device()}
     if recipe.dequantise and getattr(config, "quantization_config", None) is not None:
         with wrap_library_errors("weights cannot be dequantised", folder, _MODEL_FIX):
             quantizer = AutoHfQuantizer.from_config(config.quantization_config, pre_quantized=True)
-            more["quantization_config"] = type(quantizer.quantization_config)(dequantize=True)
+            extra_options["quantization_config"] = type(quantizer.quantization_config)(dequantize=True)
     loader: Any = transformers.AutoModelForCausalLM
     with _quiet():
         try:
@@ -120,7 +120,7 @@ def _load_network(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
                 trust_remote_code=False,
                 use_safetensors=True,
                 output_loading_info=True,
-                **more,
+                **extra_options,
             )
         except SafetensorError as error:
             what = f"weights are truncated or damaged ({one_line(error, 200)})"
@@ -163,17 +163,16 @@ def _logit_scale(config: Any) -> float:
 
 @torch.inference_mode()
 def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> LanguageModel:
-    """Check the scores of a model, and return it, with packed rows if possible.
+    """Check a model's scores of random rows; return the model, packed if possible.
 
-    Random rows must have nearly the score of `_reference_nll`. Packed rows are tried first, unless the recipe
-    names an attention, then padded rows. If these fail, too, or would use eager attention on a GPU, InputError is
-    raised.
+    Each row's mean NLL must be close to `_reference_nll`. Packed rows are tried first, unless the recipe names an
+    attention, then padded rows. If padded rows also fail, or would use eager attention on a GPU, InputError is raised.
     """
     vocabulary_size = min(model.head.weight.shape[0], model.network.get_input_embeddings().weight.shape[0])
     generator = np.random.default_rng(0)
     rows = [generator.integers(0, vocabulary_size, length, dtype=np.int32) for length in _RANDOM_LENGTHS]
     expected = [_reference_nll(model.network, row) for row in rows]
-    tolerance, natural = _TOLERANCE[model.head.weight.dtype], str(model.facts["attention"])
+    tolerance, default_attention = _TOLERANCE[model.head.weight.dtype], str(model.facts["attention"])
     if recipe.device == "cuda" and not recipe.spreads:  # spread modules have hooks in their `forward`
         _fuse_norms(model.network)
     if recipe.attention is None and _can_be_packed(model.network):
@@ -185,8 +184,8 @@ def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> L
         later_means = _mean_nll(packed, [rows[0][::-1], *rows[1:]])[1:]
         if _match(means, expected, tolerance) and _match(later_means, means[1:], tolerance / 10):
             return packed
-        model.network.set_attn_implementation(natural)
-    if recipe.device == "cuda" and natural == "eager" and _has_module("Attention", model.network):
+        model.network.set_attn_implementation(default_attention)
+    if recipe.device == "cuda" and default_attention == "eager" and _has_module("Attention", model.network):
         fix = "install flash-attn and set `attention` to flash_attention_2, or use another model"
         raise InputError("attention would fall back to eager, which is slow and needs a lot of memory", folder, fix)
     if not _match(_mean_nll(model, rows), expected, tolerance):
@@ -212,7 +211,7 @@ def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
 
 
 def _mean_nll(model: LanguageModel, rows: Sequence[NDArray[np.int32]]) -> list[float]:
-    """Return the mean NLL of each row in one batch; none if attention fails."""
+    """Return each row's mean NLL in one batch; an empty list if attention fails."""
     token_rows = [TokenRow(row, np.arange(len(row)) > 0) for row in rows]
     try:
         scores = score_rows(model, token_rows, max(_RANDOM_LENGTHS) * len(rows)).rows
@@ -221,23 +220,23 @@ def _mean_nll(model: LanguageModel, rows: Sequence[NDArray[np.int32]]) -> list[f
     return [(score.nll_sum or 0) / (len(row) - 1) for score, row in zip(scores, rows, strict=True)]
 
 
-def _match(found: Sequence[float], expected: Sequence[float], tolerance: float) -> bool:
-    # A weight that is NaN is an error of the rows that use it, not of the model: equal_nan.
-    return len(found) == len(expected) and np.allclose(found, expected, rtol=0, atol=tolerance, equal_nan=True)
+def _match(means: Sequence[float], expected: Sequence[float], tolerance: float) -> bool:
+    # equal_nan, because a NaN weight makes only the rows that use it unscorable, not the whole model.
+    return len(means) == len(expected) and np.allclose(means, expected, rtol=0, atol=tolerance, equal_nan=True)
 
 
 def _fuse_norms(network: Any) -> None:
-    """Compute RMS norms by one kernel instead of the eight of `transformers`."""
+    """Replace the RMS norms of `transformers`, eight kernels each, by one kernel."""
     for module in network.modules():
         weight: Any = getattr(module, "weight", None)
         eps = getattr(module, "variance_epsilon", None)
         is_norm = type(module).__name__.endswith("RMSNorm") and weight is not None and eps is not None
-        if is_norm and len(inspect.signature(module.forward).parameters) == 1:  # others have a gate
+        if is_norm and len(inspect.signature(module.forward).parameters) == 1:  # gated norms have two
             norm = functools.partial(
                 torch.nn.functional.rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps
             )
             sample = torch.linspace(-3, 3, weight.numel(), device=weight.device).to(weight.dtype)
-            if torch.allclose(module(sample), norm(sample), rtol=2**-6):  # others add 1 to the weight
+            if torch.allclose(module(sample), norm(sample), rtol=2**-6):  # some norms add 1 to the weight
                 module.forward = norm
 
 

@@ -12,7 +12,7 @@ from pipeline_assets.spine.errors import UsageError
 NO_GPU = "none"
 _PREFIX = "CORPUSMILL_MODAL_"
 _APP_VARIABLES = "PACKAGES", "MOUNT"  # the app reads these itself
-BYTES_A_TOKEN = 4  # o200k, English text
+BYTES_PER_TOKEN = 4  # o200k, English text
 _TIME_RESERVE = 3  # a shard may take this many times its estimate
 _MAX_LOST_S = 300  # seconds of work that a preempted call may lose
 
@@ -92,7 +92,7 @@ class ModalSettings(pydantic.BaseModel):
 
     @property
     def volumes(self) -> tuple[str, str]:
-        """Names of the volumes: hub files, scores."""
+        """Names of the volume with hub files and of the volume with scores."""
         return f"{self.app}-files", f"{self.app}-scores"
 
     def cost(self, seconds: float) -> float | None:
@@ -104,7 +104,7 @@ class ModalSettings(pydantic.BaseModel):
         return seconds / 3600 * hourly * self.region_factor
 
     def describe_estimate(self, tokens: int, shards: int) -> str:
-        """Describe the estimated work and cost; the time to start containers is left out."""
+        """Describe the estimated work and cost, without the time to start containers."""
         seconds = tokens / self.tokens_per_s
         hours, cost = seconds * (1 if self.gpu == NO_GPU else self.gpus) / 3600, self.cost(seconds)
         price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
@@ -122,8 +122,8 @@ class ModalSettings(pydantic.BaseModel):
     def start_error(self, split: str, tokens: int, shards: int, rows: int, spent: float = 0.0) -> UsageError | None:
         """Return the error that prevents the start of a split; None if it may start.
 
-        `tokens`, `shards` and `rows` are those not yet scored. Their cost may not exceed a cost limit, and a shard may
-        not take so long that an interruption loses too much work. `spent` is the cost of the command's earlier splits.
+        The cost may exceed no cost limit, and no shard may take so long that an interruption loses too much work.
+        `tokens`, `shards` and `rows` exclude those already scored. `spent` is the cost of the command's earlier splits.
         """
         seconds = tokens / self.tokens_per_s
         cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)

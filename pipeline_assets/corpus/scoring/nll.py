@@ -1,6 +1,6 @@
-"""Negative log-likelihood (NLL) of those tokens of a row that count in the loss.
+"""Negative log-likelihood (NLL) of the tokens of a row that count in the loss.
 
-`TokenRow.counts` marks these tokens. Hidden states are computed once per batch, and logits only for these tokens. Only
+`TokenRow.in_loss` marks these tokens. Hidden states are computed once per batch, and logits only for these tokens. Only
 a block of logits (a few positions by a part of the vocabulary) is in memory at a time. Logits are summed and kept in
 float32 for any dtype of weights, because bfloat16 has only 8 significant bits. The log-sum-exp is accumulated block by
 block (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"), so that blocks fit into a CPU's cache,
@@ -22,7 +22,7 @@ from pipeline_assets.spine.errors import one_line
 
 PADDING = 0.05  # maximum share of padding in a batch
 _HAS_FLOAT32_SUMS = hasattr(torch.ops.aten.mm, "dtype")  # mm has out_dtype since torch 2.10
-BUFFER_BYTES = 1 << 30  # logits on a GPU
+BUFFER_BYTES = 1 << 30  # logits in the memory of a GPU at a time
 _CPU_BLOCK = 256, 2048  # positions and vocabulary entries of a block: 2 MiB of logits
 _GPU_POSITIONS = 4096
 
@@ -141,8 +141,8 @@ class RowNll:
 
     Attributes:
         nll_sum: Sum over the tokens that count, in nats; NaN if a logit is NaN, None if the row exceeds the memory.
-        token_nll: NLL of each token that counts, float32 values in order; empty if the row exceeds the memory.
         batch_tokens: Tokens of the batch, padding included.
+        token_nll: NLL of each token that counts, in order, computed in float32; empty if the row exceeds the memory.
     """
 
     nll_sum: float | None
@@ -157,7 +157,7 @@ class ScoringResult:
     """NLL of each row, in row order, and number of batches halved for lack of memory."""
 
     rows: list[RowNll]
-    halved: int
+    halved_batches: int
 
 
 @torch.inference_mode()
@@ -196,12 +196,12 @@ def score_rows(
 
 def _batch_nll(model: LanguageModel, batch: Sequence[TokenRow]) -> list[NDArray[np.float64]]:
     hidden = model.hidden_states([row.ids for row in batch])
-    counts = np.concatenate([row.counts for row in batch])
-    targets = np.concatenate([row.ids for row in batch])[counts]
+    in_loss = np.concatenate([row.in_loss for row in batch])
+    targets = np.concatenate([row.ids for row in batch])[in_loss]
     # The hidden state of a position predicts the next token.
-    predicting = torch.from_numpy(np.flatnonzero(counts) - 1).to(hidden.device)
+    predicting = torch.from_numpy(np.flatnonzero(in_loss) - 1).to(hidden.device)
     nll = token_nll(hidden[predicting], torch.from_numpy(targets.astype(np.int64)), model.head).double().cpu().numpy()
-    ends = np.cumsum([int(row.counts.sum()) for row in batch])
+    ends = np.cumsum([int(row.in_loss.sum()) for row in batch])
     return np.split(nll, ends[:-1])
 
 
@@ -235,7 +235,7 @@ def _fold_logits(logits: torch.Tensor, columns: torch.Tensor, sums: torch.Tensor
     """Add a block of logits, which it overwrites, to the sums of its positions.
 
     `sums` has the shape (3, positions): the largest logit so far, Σ exp(logit - largest) and the target's logit.
-    `columns` are the targets' columns in the block, negative or beyond it if they are in another one.
+    `columns` are the targets' columns in the block, negative or too large if a target is in another block.
     """
     # Copy the logit of each target in this block; the clamp keeps the other indices valid.
     valid = columns.clamp(0, logits.shape[1] - 1)
@@ -248,7 +248,7 @@ def _fold_logits(logits: torch.Tensor, columns: torch.Tensor, sums: torch.Tensor
 
 @functools.cache
 def _gpu_fold() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
-    """Return the kernel that folds logits, or slower code if it cannot be compiled."""
+    """Return the GPU kernel that folds logits, or `_fold_logits` if that fails."""
     try:
         from pipeline_assets.corpus.scoring.head_kernel import fold_logits
 

@@ -49,7 +49,7 @@ class Selection:
 
 
 def has_harmony_rows(path: Path) -> bool:
-    """Check whether a file's rows are Harmony texts, by the first row."""
+    """Check from its first row whether a file has Harmony texts."""
     with open_parquet(path) as file:
         names = [name for name in file.schema_arrow.names if name == "template"]
         first = next(file.iter_batches(1, columns=names), None) if names else None

@@ -27,7 +27,7 @@ from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 Request = dict[str, Any]
-_MAX_ATTEMPTS = 3  # started and not finished, per shard
+_MAX_ATTEMPTS = 3  # attempts per shard that started and did not finish
 _ROW_KEYS = {"max_rows", "shard_rows", "rescored"}  # recipe keys that choose rows and change no score
 _DEPLOY = "deploy the app again, from the same version of corpusmill"
 
@@ -76,7 +76,7 @@ def _fetch(request: Request, hub: HubFiles) -> None:
 
 
 def is_fetched(request: Request, files: Path) -> bool:
-    """Check whether all files that a request to score a shard needs are fetched."""
+    """Check whether all files that a shard's request names are fetched."""
     pools, [entry] = request["pools"], request["pools"]["files"]
     missing = HubFiles(files).count_missing_bytes(pools["name"], HubFile(*entry), 0, entry[1])
     return not missing and _listing_path(request["model"], files).exists()
@@ -131,7 +131,7 @@ def load_or_score(
 
     If three earlier attempts ended before they finished, `RetryableError` is raised, and the next call tries again.
     """
-    [[_, _, pool]] = request["pools"]["files"]  # without its commit: equal rows of another commit cost nothing
+    [[_, _, pool]] = request["pools"]["files"]  # a file's hash without its commit: equal files are scored once
     digest = canonical_sha256({**request, "pools": pool, "means": environment}).rpartition(":")[2]
     name = f"{request['split']}/{digest}.parquet"
     output = scores / name
@@ -158,7 +158,7 @@ def load_or_score(
 
 
 def _read_finished(output: Path, receipt_file: Path) -> Receipt | None:
-    """Return the receipt of intact scores; delete anything else, and return None."""
+    """Return the receipt of intact scores; otherwise delete both files, return None."""
     receipt = Receipt.from_bytes(receipt_file.read_bytes()) if receipt_file.exists() else None
     if receipt is not None and output.exists() and file_sha256(output) == receipt.files[0].sha256:
         return receipt
@@ -169,7 +169,7 @@ def _read_finished(output: Path, receipt_file: Path) -> Receipt | None:
 
 @functools.cache
 def _link_model(model: str, files: Path) -> tuple[str, Path]:
-    """Return a model's name, and a folder with its files by their original names."""
+    """Link the files of a model into a folder; return the model's name and the folder."""
     listing_path = _listing_path(model, files)
     if not listing_path.exists():
         raise _not_fetched(model)

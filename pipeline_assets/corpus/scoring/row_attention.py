@@ -32,8 +32,8 @@ def attend_by_rows(
 
     `query`, `key` and `value` have the shape (1, heads, tokens, head size), the result (1, tokens, heads, head size);
     `key` and `value` may have fewer heads. `cu_seq_lens_q` has the bounds of the rows, int32 (rows + 1,): 0 first,
-    the number of tokens last. `max_length_q` is the length of the longest row. `transformers` passes on both, so that
-    no GPU is read to find them. A GPU runs PyTorch's variable-length kernel, a CPU one call per row.
+    the number of tokens last. `max_length_q`, the length of the longest row, is an argument because reading it from a
+    GPU is slow. A GPU runs PyTorch's variable-length kernel, a CPU one call per row.
 
     `scaling` is the factor of the logits, by default 1 / sqrt(head size). `sliding_window` is the number of tokens that
     a token attends to, including itself. `s_aux` has the sinks of gpt-oss, shape (heads,): logits without a value.
@@ -75,10 +75,10 @@ def _attend_on_gpu(
 
 @functools.cache
 def _newer_options() -> dict[str, Any]:
-    """Return options that torch 2.11 lacks, whose `varlen_attn` always acts so."""
+    """Return options of `varlen_attn`; none in torch 2.11, which always acts this way."""
     from torch.nn.attention.varlen import varlen_attn
 
-    # If the keys of a row were split, the other rows of its batch would change bits of its attention.
+    # No splits: if a row's keys were split, the other rows of the batch would change bits of its attention.
     options = {"enable_gqa": True, "num_splits": 1}
     return options if options.keys() <= inspect.signature(varlen_attn).parameters.keys() else {}
 

@@ -77,7 +77,7 @@ def choose_rows(
     return chosen
 
 
-def near_a_boundary(
+def is_near_boundary(
     nll: NDArray[np.float64], percentile: NDArray[np.float64], rule: SubsetRule, error_bar: float
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows whose NLL is within an error bar of a band's boundary.

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 
 _STANDARD_ERRORS = 1.96  # half the width of a 95 % interval
-_DIGITS = 6  # digits of an interval: equal changes cancel only to about eight digits
+_DIGITS = 6  # decimals of an interval; the variance of equal changes cancels to about eight decimals only
 _ROWS = pl.Schema({"id": pl.String, "nll_sum": pl.Float64, "completion_bytes": pl.Int64, "meta_domain": pl.String})
 _HEAD = ("", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better")
 
@@ -51,8 +51,8 @@ class Gap:
             # Standard error of a ratio of sums, to first order: the spread of each row's deviation from the common
             # rate, Σ (change - rate · size)².
             spread = max(squares[0] - 2 * rate * squares[1] + rate * rate * squares[2], 0.0)
-            error = math.sqrt(spread * rows / (rows - 1)) / bits
-            low, high = (round((second - first) / bits + side * _STANDARD_ERRORS * error, _DIGITS) for side in (-1, 1))
+            margin = _STANDARD_ERRORS * math.sqrt(spread * rows / (rows - 1)) / bits
+            low, high = (round((second - first) / bits + sign * margin, _DIGITS) for sign in (-1, 1))
         return cls(rows, size, first / bits, second / bits, (second - first) / bits, low, high, share)
 
     def cells(self) -> list[str]:
@@ -115,7 +115,7 @@ def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> Sc
 
 
 def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:
-    """Read the rows with a score, with their domains; no rows for None."""
+    """Read the scored rows of a split with their domains; return no rows for None."""
     tables = [pl.DataFrame(schema=_ROWS)]
     for rows in split.rows([*_ROWS][:-1], ["meta_domain"]) if split is not None else ():
         table = pl.DataFrame(pl.from_arrow(rows.select([*_ROWS]))).cast(_ROWS)

@@ -1,9 +1,9 @@
 """Report on the scores of splits.
 
 Files: `report.json`, and `report.html` with the same content as one page with plots. In `report.json`, `total` and each
-of `splits` have: the numbers of `rows`, of `truncated` rows and of `tokens_lost`; `without_score`, the numbers of rows
-without a score by reason; the rows with the `highest` and `lowest` `nll_mean`. Figures of the rows with a score are in
-`scored` for all of them, and by group in `domains`, `correctness` (ranges) and `lengths` (powers of two of tokens):
+entry of `splits` count `rows`, `truncated` rows and `tokens_lost`. `without_score` counts rows without a score by
+reason. `highest` and `lowest` list the rows with the highest and lowest `nll_mean`. `scored` has the figures below for
+all rows with a score; `domains`, `correctness` (ranges) and `lengths` (powers of two of tokens) have them by group:
 
     rows, completion_tokens, completion_bytes, nll_sum   number of rows, and sums over them; NLL in nats
     nll, bits_per_byte, perplexity                       of all completion tokens together; null if not finite
@@ -43,9 +43,9 @@ BIN_EDGES = tuple(number / 10 for number in range(128))
 SCORE_REPORT_STAGE = StageVersion("nemotron_score_report", 3)
 _NUMBERS = ["nll_mean", "nll_sum", "completion_token_count", "completion_bytes"]
 _COLUMNS = [*_NUMBERS, "id", "tokens", "truncated", "tokens_lost", "reason"]
-_EXTREME_ROWS = 5  # highest rows, and as many lowest rows
+_EXTREME_ROWS = 5  # maximum number of rows in `highest`, and in `lowest`
 _MAX_EXPONENT = 700  # exp of a larger number overflows a float
-# By group: column of the scores or pools, prefix of a name, function from value to name, sort key of names.
+# For each grouping: column of scores or pools, prefix of names in previews, function from value to name, sort key.
 _GROUPS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], Any]]] = {
     "domains": ("meta_domain", "domain", lambda domain: domain or UNKNOWN, str),
     "correctness": ("meta_correctness", "correctness", correctness_range, CORRECTNESS.index),
@@ -56,7 +56,7 @@ _MEANS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """Return preview lines: all rows (if several splits), each group, each split."""
+    """Return preview lines for all rows (if several splits), each group, each split."""
     content = _REPORT_FILE.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_line("all", total["scored"])] if len(splits) > 1 else []
@@ -73,7 +73,7 @@ def _preview_line(name: str, figures: Mapping[str, Any], rows: int | None = None
 
 
 def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], settings: RunSettings) -> BuildResult:
-    """Write `report.json`, in this process; `report.html` is written later.
+    """Write `report.json`, from which the build later writes `report.html`.
 
     Memory: 32 bytes per row, and 64 per row of the current split.
     """
@@ -95,7 +95,7 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
 
 @dataclass
 class _Figures:
-    """`nll_mean` of each row with a score, and sums of their other `_NUMBERS`."""
+    """Values of `nll_mean`, and sums of the other `_NUMBERS`, of rows with a score."""
 
     values: list[NDArray[np.float64]] = field(default_factory=lambda: [np.empty(0)])
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))

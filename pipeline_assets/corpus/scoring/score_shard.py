@@ -19,7 +19,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.scoring import token_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.scored_split import pool_rows
+from pipeline_assets.corpus.scoring.scored_split import read_pool_rows
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_WITH_TOKENS
 from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, load_model_tokenizer
 from pipeline_assets.corpus.tokens.losses import Losses
@@ -46,7 +46,7 @@ class Scorer:
     """Model, tokenizer and recipe that score rows.
 
     Attributes:
-        model_digest: Digest of the model's files. Scorers of equal digest, recipe and vocabulary share a model.
+        model_digest: Digest of the files in `folder`. Scorers of equal digest, recipe and vocabulary share a model.
         vocabulary: File of the o200k tokenizer; None for the built-in file.
         gpu_locks: Folder in which the processes of a build claim one GPU each; None to use the first GPU.
         is_harmony: Whether rows are Harmony texts, for which a tokenizer needs Harmony's control tokens.
@@ -134,7 +134,7 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
     started = time.monotonic()
     limit = recipe.max_length or model.max_tokens or _UNLIMITED
     ids, encoded = list[str](), list[token_rows.EncodedRow]()
-    tables = pool_rows(job.file, np.array(job.row_numbers, np.int64), [*POOL_COLUMNS, *OPTIONAL_COLUMNS])
+    tables = read_pool_rows(job.file, np.array(job.row_numbers, np.int64), [*POOL_COLUMNS, *OPTIONAL_COLUMNS])
     for row in (row for table in tables for row in table.to_pylist()):
         ids.append(str(row["id"]))
         columns = (row["text"], row["loss_mode"], row.get("loss_rule"))
@@ -152,7 +152,7 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
     with ParquetOutput(folder.path(name), schema) as output:
         output.write(rows_to_table(lines, schema))
     losses = sum((row.losses for row in encoded), Losses())
-    counts = _counts(lines) | {"halved_batches": scored.halved} | losses.to_counts()
+    counts = _counts(lines) | {"halved_batches": scored.halved_batches} | losses.to_counts()
     seconds = _count_gpus(recipe) * (time.monotonic() - started)
     notes = {"model": dict(model.facts), "made_by": scoring_environment(recipe), "gpu_seconds": seconds}
     return Receipt([output.output(name)], counts, notes)
@@ -166,7 +166,7 @@ def _count_gpus(recipe: ScoringRecipe) -> int:
 
 
 def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None", has_tokens: bool) -> dict[str, Any]:
-    count = int(row.tokens.counts.sum())
+    count = int(row.tokens.in_loss.sum())
     columns = {
         "truncated": row.tokens_lost > 0,
         "tokens_lost": row.tokens_lost,

@@ -30,15 +30,15 @@ from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 _NO_LIMIT = 1 << 62  # memory limit of a worker, which contains a model
 _RESCORING_BATCH_ROWS = 1, 16  # rows per batch when rows are scored again
 _COVERED = 0.95  # share of rescored rows that are within the error bar
-_MAX_NOT_FINITE = 0.01  # share of rows
+_MAX_NOT_FINITE = 0.01  # maximum share of rows whose logits are not finite
 _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
 def run_locally(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
     """Return a runner that scores shards in worker processes of this machine."""
     workers = _parallel_shards(scorer.recipe, settings)
-    here = replace(settings, engine="local", workers=workers, growth_bytes=_NO_LIMIT)
-    return stage_runner(functools.partial(score_shard, scorer=scorer), here, scorer.warm_up)
+    local_settings = replace(settings, engine="local", workers=workers, growth_bytes=_NO_LIMIT)
+    return stage_runner(functools.partial(score_shard, scorer=scorer), local_settings, scorer.warm_up)
 
 
 def score_split(
@@ -53,7 +53,7 @@ def score_split(
     """Score the selected rows of a split.
 
     `files` has the paths of the pool files by their names in scores, in order. `model` is the model's name for the
-    manifest, `weights` its location for errors. `run_stage` runs score shards, here or on other machines.
+    manifest, `weights` its location for errors. `run_stage` runs score shards, on this machine or on others.
 
     Raises:
         InputError: More than 1 % of the rows have no finite logits, or shards were scored in different environments.
@@ -129,7 +129,7 @@ def _shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) ->
 
 
 def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int) -> dict[tuple[str, int], float]:
-    """Choose evenly spaced rows with a score, as (pool file, row) to `nll_mean`."""
+    """Choose evenly spaced scored rows; map (pool file, row number) to `nll_mean`."""
     scored = np.flatnonzero(~np.isnan(nll))
     steps = np.linspace(0, len(scored) - 1, min(count, len(scored))).round().astype(np.int64)
     chosen, first, sample = scored[np.unique(steps)], 0, dict[tuple[str, int], float]()
@@ -145,7 +145,7 @@ def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int)
 def _rescoring_jobs(
     sample: Iterable[tuple[str, int]], files: Mapping[str, Path], batch_rows: int
 ) -> Iterator[ScoreJob]:
-    """Yield a job per pool file, to score its rows of the sample again."""
+    """Yield a job per pool file, to score the sampled rows of the file again."""
     for number, (name, keys) in enumerate(itertools.groupby(sample, key=itemgetter(0))):
         rows = tuple(row for _, row in keys)
         yield ScoreJob(f"rows-{batch_rows}-{number:05d}", name, files[name], rows, batch_rows)

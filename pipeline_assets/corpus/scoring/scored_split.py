@@ -23,7 +23,7 @@ class ScoredSplit:
     Attributes:
         name: `dataset/split`.
         scores: Parquet file with the columns `SCORES`, rows ordered by (`pool_file`, `pool_row`).
-        pool_files: Paths of the files that `pool_file` names; they may have more rows and columns than needed.
+        pool_files: Paths of the pool files by their names in the column `pool_file`.
         decisions: Model and stability of the scores, as in their manifest.
     """
 
@@ -57,7 +57,7 @@ def _group_by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, p
 
 def _join_scores(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
     table, first = pa.concat_tables(runs), 0
-    for pool_table in pool_rows(path, to_numpy(table["pool_row"]), columns):
+    for pool_table in read_pool_rows(path, to_numpy(table["pool_row"]), columns):
         joined = table.slice(first, len(pool_table))
         first += len(joined)
         for name in columns:
@@ -67,7 +67,7 @@ def _join_scores(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -
         yield joined
 
 
-def pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
+def read_pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
     """Read some rows of a pool file, a table per row group.
 
     `rows` are ascending row numbers. Missing columns are omitted; if all are missing, the file's first column is read.

@@ -81,7 +81,7 @@ def rows_have_scores(scores: Artifact) -> Verdict:
 
 
 def scored_summary(counts: Mapping[str, Any]) -> str:
-    """Summarise how many rows have a score, have none, were left out or truncated."""
+    """Summarise the numbers of rows with a score, without one, dropped and truncated."""
     unscored, rows = counts["unscored"], counts["documents"]
     summary = f"{rows - sum(unscored.values()):,} of {rows:,} rows have a score"
     if unscored:

@@ -20,9 +20,9 @@ class SubsetRule(RecipeSection):
         percentile: Lowest and highest `percentile_within_split`, both included: numbers from 0 to 100.
         where: Conditions that must all hold, in SQL over the columns of a row; see `parse_condition`.
         max_rows: Maximum number of rows over all splits; None for all.
-        balance: Columns, such as `meta_domain` or `meta_solved_bin`, whose combinations of values (no value counts as
-            one) get equal shares of `max_rows`; shares that one cannot fill are distributed to the others. Without
-            `max_rows`, each gets as many rows as the smallest one has. True stands for `meta_domain`.
+        balance: Columns that divide rows into strata, one for each combination of values (null is a value). Strata get
+            equal shares of `max_rows`; others fill what a small stratum leaves. Without `max_rows`, each gets as many
+            rows as the smallest. True means `meta_domain`.
     """
 
     percentile: Annotated[tuple[Decimal, Decimal], pydantic.Field(strict=False)] = ("0", "100")
@@ -90,8 +90,8 @@ class SubsetsRecipe(RecipeSection):
       of the model's architecture damaged.
     - `challenge`: the highest NLL, right in at least half of the attempts. Rows that surprise the model most; if fewer
       attempts are right, a high NLL indicates wrong answers rather than hard questions.
-    - `learning`: high NLL, mostly right. Rows that the model can gain most from. `challenge` selects from the top
-      first, so these are mostly the rows below it.
+    - `learning`: high NLL, mostly right. Rows that the model can gain most from. `challenge` selects before `learning`,
+      so these are mostly rows below the highest NLL.
     - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same bands, of rows without a correctness
       whose quality flags report no fault. Their answers are unverified. A null flag reports no fault.
 

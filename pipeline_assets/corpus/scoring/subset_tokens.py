@@ -206,7 +206,7 @@ def _chat_mask(
 
 
 def _token_after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Tokenizer) -> int:
-    """Return the end of the tokens from `start` on that decode to a text, else `stop`."""
+    """Return the end of the tokens from `start` that decode to `text`, else `stop`."""
     return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
 
 

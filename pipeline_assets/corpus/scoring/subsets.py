@@ -25,7 +25,7 @@ from pipeline_assets.corpus.nemotron.pools import PARQUET_OPTIONS
 from pipeline_assets.corpus.nemotron.pools_recipe import matching_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import scores
-from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, selection_ranks
+from pipeline_assets.corpus.scoring.row_choice import choose_rows, is_near_boundary, selection_ranks
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
@@ -47,7 +47,7 @@ COLUMNS: Final[dict[str, str]] = {
     RULE: "The rule of the recipe that chose the row; its config is named after it.",
     **{name: scores.COLUMNS[name] for name in _SCORED},
 }
-"""Descriptions of the columns that a subset has in addition to those of pools."""
+"""Descriptions of the columns that a subset has in addition to the columns of pools."""
 _FILE_BYTES = 64 << 20  # uncompressed rows per file, similar to pools
 _COUNTED = ["meta_domain", "stats_tokens", "stats_completion_tokens"]
 
@@ -122,14 +122,14 @@ class _ScoredRows:
         self.meets_conditions, self.candidates = np.ones(shape, bool), np.empty(shape, bool)
         self.ranks, self.strata = np.zeros(shape, np.uint64), np.zeros(shape, np.int32)
         self.present_columns = set[str]()
-        self._numbers: list[dict[tuple[str, ...], int]] = [{} for _ in recipe.order]  # of strata, by first appearance
+        self._stratum_numbers: list[dict[tuple[str, ...], int]] = [{} for _ in recipe.order]  # by first appearance
         columns = sorted({*recipe.columns, *_COUNTED, *(name for rule in recipe.ordered for name in rule.strata)})
         for split, rows in self.splits():
             first = rows.start
             for table in split.rows(["id", "nll_mean", "percentile_within_split"], columns):
                 self._add(_cast_columns(table, columns, split), slice(first, first + len(table)), split.name)
                 first += len(table)
-        for column, numbers in enumerate(self._numbers):
+        for column, numbers in enumerate(self._stratum_numbers):
             if numbers:  # number the strata by name instead of by first appearance
                 order = {name: number for number, name in enumerate(sorted(numbers))}
                 self.strata[:, column] = np.array([order[name] for name in numbers], np.int32)[self.strata[:, column]]
@@ -159,7 +159,7 @@ class _ScoredRows:
                 values = (
                     ["" if value is None else str(value) for value in table[name].to_pylist()] for name in rule.strata
                 )
-                names, numbers = zip(*values, strict=True), self._numbers[column]
+                names, numbers = zip(*values, strict=True), self._stratum_numbers[column]
                 self.strata[rows, column] = [numbers.setdefault(name, len(numbers)) for name in names]
             if rule.max_rows is not None or rule.balance:
                 numbers_in_table = np.flatnonzero(candidates)
@@ -225,12 +225,12 @@ def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
 def _decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[str, Any]:
     """Describe the choice for the manifest.
 
-    `error_bar` has the error bar of each split's NLL, null if unknown. `rules` has for each rule:
+    `error_bar` maps each split to the error bar of its NLL, null if unknown. `rules` maps each rule to:
 
     - `candidates` (by band and conditions) and `taken`: numbers of rows;
     - `splits`: rows, and lowest and highest `nll_mean` and percentile of the chosen rows;
-    - `could_flip`: rows that meet the conditions and are `near_a_boundary`: their number, and their share among these
-      rows and the candidates together, over the splits with an error bar; null if no split has one;
+    - `could_flip`: rows that meet the conditions and for which `is_near_boundary`: their number, and their share of
+      these rows and the candidates together, over the splits with an error bar; null if no split has one;
     - `unsaid`: columns of conditions that have no value in any row, if any.
     """
     bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.splits()}
@@ -244,7 +244,7 @@ def _decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[str, Any]
                 ranges = {key: [repr(float(array.min())), repr(float(array.max()))] for key, array in values.items()}
                 by_split[split.name] = {"rows": int(selected.sum()), **ranges}
             if bar is not None:
-                near = near_a_boundary(nll, percentile, rule, float(bar)) & scored.meets_conditions[rows, column]
+                near = is_near_boundary(nll, percentile, rule, float(bar)) & scored.meets_conditions[rows, column]
                 flips += int(near.sum())
                 could_be += int((near | scored.candidates[rows, column]).sum())
         rules[name] = {

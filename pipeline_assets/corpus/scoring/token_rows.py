@@ -24,12 +24,12 @@ class TokenRow:
 
     Attributes:
         ids: Token ids, shape (tokens,).
-        counts: Whether the NLL of each token counts, shape (tokens,). The tokens that count are the completion: the
+        in_loss: Whether the NLL of each token counts, shape (tokens,). The tokens that count are the completion: the
             message bodies that the row's loss mode selects. The first token never counts: nothing predicts it.
     """
 
     ids: NDArray[np.int32]
-    counts: NDArray[np.bool_]
+    in_loss: NDArray[np.bool_]
 
 
 _NO_TOKENS = TokenRow(np.empty(0, np.int32), np.empty(0, bool))
@@ -65,8 +65,8 @@ def encode_row(
 ) -> EncodedRow:
     """Encode a row, cut it at `max_length`, and mark the tokens that count.
 
-    `text`, `loss_mode`, `loss_rule` and `template` are columns of the row, see `parse_row`. InputError if its chat
-    template has another tokenizer.
+    `text`, `loss_mode`, `loss_rule` and `template` are columns of the row, see `marked_text.parse_row`. InputError is
+    raised if the row's chat template belongs to another tokenizer.
     """
     if not text:
         return EncodedRow(reason=NO_TEXT)
@@ -80,15 +80,16 @@ def encode_row(
         encoded = marked_text.encode_row(parsed, template, mode, tokenizer)
     except Refusal as refusal:
         return EncodedRow(reason=refusal.reason)
-    counts, size = np.zeros(len(encoded.ids), bool), 0
+    in_loss, completion_bytes = np.zeros(len(encoded.ids), bool), 0
     for number in encode.loss_messages(parsed, mode):
         start, stop = encoded.bodies[number].tolist()
-        counts[start:stop] = True
+        in_loss[start:stop] = True
         if stop <= max_length:
-            size += len(text[slice(*parsed.messages[number].body)].encode())
+            completion_bytes += len(text[slice(*parsed.messages[number].body)].encode())
         elif start < max_length:
             # The cut may divide a character, whose first bytes decode to replacement characters.
-            size += len(tokenizer.decode(encoded.ids[start:max_length]).rstrip(_CUT_CHARACTER).encode())
-    kept = TokenRow(encoded.ids[:max_length], counts[:max_length])
-    reason = None if kept.counts.any() else NO_COMPLETION_LEFT if counts.any() else NO_COMPLETION
-    return EncodedRow(kept, size, max(len(encoded.ids) - max_length, 0), encoded.losses, reason)
+            completion = tokenizer.decode(encoded.ids[start:max_length]).rstrip(_CUT_CHARACTER)
+            completion_bytes += len(completion.encode())
+    kept = TokenRow(encoded.ids[:max_length], in_loss[:max_length])
+    reason = None if kept.in_loss.any() else NO_COMPLETION_LEFT if in_loss.any() else NO_COMPLETION
+    return EncodedRow(kept, completion_bytes, max(len(encoded.ids) - max_length, 0), encoded.losses, reason)

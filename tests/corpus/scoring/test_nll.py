@@ -66,7 +66,7 @@ def test_each_token_has_the_plain_scorers_nll_and_they_sum_to_the_rows(saved: Sa
 
     for one, expected, row in zip(found, asked, ROWS, strict=True):
         assert one.token_nll.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
-        assert len(one.token_nll) == row.counts.sum()
+        assert len(one.token_nll) == row.in_loss.sum()
         assert one.nll_sum == pytest.approx(one.token_nll.sum(), rel=1e-12)
 
 
@@ -96,7 +96,7 @@ def test_long_rows_are_summed_in_float64(saved: Saved) -> None:
     model = load_model(saved("Llama"), CPU)
     [row] = made_rows([3000])
     hidden = model.hidden_states([row.ids])
-    places = np.flatnonzero(row.counts)
+    places = np.flatnonzero(row.in_loss)
     tokens = token_nll(
         hidden[torch.from_numpy(places - 1)], torch.from_numpy(row.ids[places].astype(np.int64)), model.head
     )
@@ -170,7 +170,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved(
     assert [one.nll_sum for one, fit in zip(found.rows, fits, strict=True) if fit] == pytest.approx(
         [one for one, fit in zip(asked, fits, strict=True) if fit], rel=1e-4
     )
-    assert found.halved > 0
+    assert found.halved_batches > 0
     assert max(one.batch_tokens for one, fit in zip(found.rows, fits, strict=True) if fit) <= 130
 
 
@@ -190,7 +190,7 @@ def test_a_weight_that_is_no_number_spoils_the_rows_that_meet_it_alone(name: str
 
     is_spoiled = [bool(np.isnan(one.nll_sum)) for one in found]
     holds = [word in row.ids for row in ROWS]
-    meets = [word in row.ids[: np.flatnonzero(row.counts)[-1]] for row in ROWS]
+    meets = [word in row.ids[: np.flatnonzero(row.in_loss)[-1]] for row in ROWS]
     assert all(met <= spoiled <= held for met, spoiled, held in zip(meets, is_spoiled, holds, strict=True))
     assert any(meets)
     assert not all(holds)

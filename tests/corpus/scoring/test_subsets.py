@@ -19,7 +19,7 @@ from subset_pools import Row, bare, ids_in, rows_in, scored, subsets_of
 from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.row_choice import choose_rows, near_a_boundary, select_candidates, selection_ranks
+from pipeline_assets.corpus.scoring.row_choice import choose_rows, is_near_boundary, select_candidates, selection_ranks
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
@@ -308,7 +308,7 @@ def test_rows_within_the_error_bar_of_a_boundary_are_near_it(
 ) -> None:
     values = np.array(nll)
 
-    assert near_a_boundary(values, percentiles(values), SubsetRule(percentile=band), error_bar).tolist() == near
+    assert is_near_boundary(values, percentiles(values), SubsetRule(percentile=band), error_bar).tolist() == near
 
 
 LIMITED = st.builds(

@@ -34,7 +34,7 @@ def bodies(text: str, rule: str) -> list[str]:
 
 def runs(row: EncodedRow) -> list[np.ndarray]:
     """Ids that count, run by run."""
-    places = np.flatnonzero(row.tokens.counts)
+    places = np.flatnonzero(row.tokens.in_loss)
     return [row.tokens.ids[part] for part in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)]
 
 
@@ -53,7 +53,7 @@ def test_ids_that_count_are_the_bodies_of_the_completion_of_every_real_row(name:
         assert [encoder().decode(run) for run in runs(row)] == asked
         assert encoder().decode(row.tokens.ids) == text
         assert row.completion_bytes == sum(len(body.encode()) for body in asked)
-        assert not row.tokens.counts[0]
+        assert not row.tokens.in_loss[0]
 
 
 @given(st.integers(1, 40))
@@ -61,11 +61,11 @@ def test_what_is_longer_loses_its_end(max_length: int) -> None:
     whole = encode_row(TEXT, "assistant_all", None, encoder(), LONG)
     cut = encode_row(TEXT, "assistant_all", None, encoder(), max_length)
 
-    tokens, counts = len(whole.tokens.ids), whole.tokens.counts[:max_length]
+    tokens, counts = len(whole.tokens.ids), whole.tokens.in_loss[:max_length]
     assert cut.tokens_lost == max(tokens - max_length, 0)
     assert cut.reason == (None if counts.any() else "no_completion_left")
     assert cut.tokens.ids.tolist() == whole.tokens.ids[:max_length].tolist()
-    assert cut.tokens.counts.tolist() == counts.tolist()
+    assert cut.tokens.in_loss.tolist() == counts.tolist()
     decoded = "".join(encoder().decode(run) for run in runs(cut)).rstrip("\N{REPLACEMENT CHARACTER}")
     assert cut.completion_bytes == len(decoded.encode())
 
@@ -93,7 +93,7 @@ def test_another_tokenizer_reads_rows_by_the_same_interface_and_the_bare_word_of
 
     assert [tokenizer.decode(run) for run in runs(row)] == ["Two and two.", "4 – ça va"]
     assert [tokenizer.decode(run) for run in runs(last)] == ["4 – ça va"]
-    assert row.completion_bytes == len("Two and two.4 – ça va".encode()) == row.tokens.counts.sum()
+    assert row.completion_bytes == len("Two and two.4 – ça va".encode()) == row.tokens.in_loss.sum()
     controls = np.isin(row.tokens.ids, [tokenizer.special_ids[control] for control in STRUCTURE])
     assert controls.sum() == TEXT.count("<|")
 
@@ -140,7 +140,7 @@ def test_a_row_counts_the_messages_that_its_rule_names(tmp_path: Path) -> None:
     row = encode_row(text, "assistant_turns", "assistant_turns/1 messages=2", tokenizer, 100)
     unknown = encode_row(text, "assistant_turns", "assistant_turns/1 messages=0", tokenizer, 100)
 
-    assert tokenizer.decode(row.tokens.ids[row.tokens.counts]) == "B"
+    assert tokenizer.decode(row.tokens.ids[row.tokens.in_loss]) == "B"
     assert unknown.reason == "unknown_loss_mode"
 
 
