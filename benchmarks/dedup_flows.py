@@ -64,7 +64,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
     from pipeline_assets.corpus.converted_shards import concatenate_lines
     from pipeline_assets.corpus.corpus_shard import CorpusShard
     from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE
-    from pipeline_assets.corpus.dedup.dedup_corpus import find_near_duplicates, prepare_run, publish_edges
+    from pipeline_assets.corpus.dedup.dedup_corpus import find_near_duplicates, prepare_run, write_edges
     from pipeline_assets.corpus.dedup.exact_copies import find_exact_copies
     from pipeline_assets.corpus.dedup.recipe import DedupRecipe
     from pipeline_assets.corpus.dedup.resolution import write_decisions
@@ -89,7 +89,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
         decisions = write_decisions(dedup, sketches, exact, near)
         lines = (decision.files[0] for decision in decisions)
         keep(concatenate_lines(building, lines, DECISIONS_FILE, settings.zstd_level), building, folder)
-        keep(publish_edges(dedup, near.edges), building, folder)
+        keep(write_edges(dedup, near.edges), building, folder)
     return first, first - sum(receipt.counts["out"] for receipt in decisions)
 
 

@@ -37,7 +37,7 @@ class Contamination:
         best_item: Number of the item with the largest fraction of its n-grams in the document; the first of several.
         shared_ngrams: Number of distinct n-grams of the best item that the document contains.
         first_word: Index in the document of the word at which the first of these n-grams begins.
-        is_removed: Mask of the words to remove, shape (words,): the items' n-grams and, with a `CutRecipe`, its margin.
+        is_removed: Mask of the words to remove, shape (words,): the items' n-grams and, for a cut, their margins.
     """
 
     number: int
@@ -69,20 +69,20 @@ def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe
 
 
 def _contamination(
-    number: int, words: Words, found: NgramMatches, index: ItemIndex, cut: CutRecipe | None
+    number: int, words: Words, matches: NgramMatches, index: ItemIndex, cut: CutRecipe | None
 ) -> Contamination | None:
-    own = _matching_items(found, index.items)
-    if not len(own.items):
+    items, shared_ngrams = _matching_items(matches, index.items)
+    if not len(items):
         return None
-    position = int(np.argmax(own.shared_ngrams / index.items.ngrams[own.items]))
-    best, shared = int(own.items[position]), int(own.shared_ngrams[position])
-    first_word = int(found.words[_belongs_to_items(found.ngrams, own.items[position : position + 1], index.items)][0])
-    is_removed = _words_to_remove(words, found, own.items, index, cut)
-    return Contamination(number, own.items, best, shared, first_word, is_removed)
+    position = int(np.argmax(shared_ngrams / index.items.ngrams[items]))
+    best, shared = int(items[position]), int(shared_ngrams[position])
+    first_word = int(matches.words[_belongs_to_items(matches.ngrams, items[position : position + 1], index.items)][0])
+    is_removed = _words_to_remove(words, matches, items, index, cut)
+    return Contamination(number, items, best, shared, first_word, is_removed)
 
 
 def _words_to_remove(
-    words: Words, found: NgramMatches, items: NDArray[np.int64], index: ItemIndex, cut: CutRecipe | None
+    words: Words, matches: NgramMatches, items: NDArray[np.int64], index: ItemIndex, cut: CutRecipe | None
 ) -> NDArray[np.bool_]:
     """Return a mask of the words to remove, as in `Contamination`.
 
@@ -92,10 +92,10 @@ def _words_to_remove(
     is_removed = np.zeros(len(words.hashes), bool)
     margin = 0 if cut is None else cut.margin_words
     while True:
-        # Positions in `found` count the remaining words only; `kept` maps them to the whole text.
+        # Positions in `matches` count the remaining words only; `kept` maps them to the whole text.
         kept = np.flatnonzero(~is_removed)
-        is_item_match = _belongs_to_items(found.ngrams, items, index.items)
-        first, sizes = found.words[is_item_match], index.table.sizes[found.ngrams[is_item_match]]
+        is_item_match = _belongs_to_items(matches.ngrams, items, index.items)
+        first, sizes = matches.words[is_item_match], index.table.sizes[matches.ngrams[is_item_match]]
         # Add 1 where a match with its margin begins, and -1 after its end: the running sum counts the matches that
         # cover each word.
         changes = np.zeros(len(kept) + 1, np.int64)
@@ -106,13 +106,13 @@ def _words_to_remove(
             return is_removed
         remaining = keep_words(words, ~is_removed)
         proposed = propose_ngrams(remaining.hashes, np.array([0, len(remaining.hashes)]), index.table)
-        found = verify_ngrams(proposed, remaining, index.table)
-        items = np.union1d(items, _matching_items(found, index.items).items)
+        matches = verify_ngrams(proposed, remaining, index.table)
+        items = np.union1d(items, _matching_items(matches, index.items).items)
 
 
-def _matching_items(found: NgramMatches, items: Items) -> _MatchingItems:
-    places, _ = _item_positions(np.unique(found.ngrams), items)
-    numbers, shared = np.unique(items.items[places].astype(np.int64), return_counts=True)
+def _matching_items(matches: NgramMatches, items: Items) -> _MatchingItems:
+    positions, _ = _item_positions(np.unique(matches.ngrams), items)
+    numbers, shared = np.unique(items.items[positions].astype(np.int64), return_counts=True)
     is_enough = shared >= items.needed[numbers]
     return _MatchingItems(numbers[is_enough], shared[is_enough])
 

@@ -1,4 +1,4 @@
-"""Decontamination of a corpus: drops contaminated documents or cuts them.
+"""Decontamination of a corpus, which drops contaminated documents or cuts them.
 
 A contaminated document contains enough of an evaluation item's n-grams, see `recipe`.
 """
@@ -64,8 +64,8 @@ def decontaminate_shard(
     Files: the kept documents, in order; a `ContaminatedLine` for each document that was dropped or cut, in order;
     the rejected rows, which crash a worker. Counts: `rows` read; kept `documents` and the `bytes` of their texts;
     `changed` documents, and the `cut/words` and `cut/bytes` removed from them; documents `dropped/<reason>`; rows
-    `rejected/<reason>`; for each evaluation set, the documents that it contaminates, `contaminated/<set>`, and how many
-    of them were cut, `cut_for/<set>`.
+    `rejected/<reason>`; for each evaluation set, the contaminated documents `contaminated/<set>`, and among these the
+    cut documents `cut_for/<set>`.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -75,12 +75,12 @@ def decontaminate_shard(
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(contaminated_name), zstd_level) as contaminated,
     ):
-        for lines, fatal in read_lines(shard, window):
-            counts["rows"] += len(lines) + len(fatal)
-            rejects += [Reject(shard.path, row, KILLED_WORKER) for row in fatal]
-            clean, evidence = _decontaminate_block(lines, shard, rules, index, counts)
-            counts["documents"] += len(clean)
-            kept.write_lines(b"".join(line + b"\n" for line in clean), len(clean))
+        for lines, poison_rows in read_lines(shard, window):
+            counts["rows"] += len(lines) + len(poison_rows)
+            rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
+            kept_lines, evidence = _decontaminate_block(lines, shard, rules, index, counts)
+            counts["documents"] += len(kept_lines)
+            kept.write_lines(b"".join(line + b"\n" for line in kept_lines), len(kept_lines))
             contaminated.write_lines(_encoder.encode_lines(evidence), len(evidence))
     counts.update(count_rejects(rejects))
     rejects_name = f"{REJECTS}/{shard.name}{SUFFIX}"

@@ -155,10 +155,10 @@ def _gather_items(
 def _item_ngrams(
     item_words: NDArray[np.int64], ngram_words: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Return for each n-gram its first word among all items' words, size and item."""
+    """Return each n-gram's first word in all items' words, its size and its item."""
     ngrams = np.maximum(item_words - ngram_words + 1, 1)  # an item with fewer words is one n-gram
     owners = np.repeat(np.arange(len(item_words)), ngrams)
-    # A running sum minus the own number gives the first word, and the first n-gram, of each item.
+    # A running sum minus an item's own count gives the item's first word, and its first n-gram.
     first_words, first_ngrams = np.cumsum(item_words) - item_words, np.cumsum(ngrams) - ngrams
     # N-gram k of an item begins at the item's word k; k is the n-gram's number minus the first number of the item.
     places = first_words[owners] + np.arange(len(owners)) - first_ngrams[owners]

@@ -36,13 +36,13 @@ def split_words(batch: NormalizedBatch) -> Words:
 
 
 def slice_words(words: Words, first: int, stop: int) -> Words:
-    """Return the words from `first` to before `stop`."""
+    """Return the words from `first` up to, but not including, `stop`."""
     begins = words.begins[first : stop + 1]
     return Words(words.text[begins[0] : begins[-1]], begins - begins[0], words.hashes[first:stop])
 
 
 def keep_words(words: Words, is_kept: NDArray[np.bool_]) -> Words:
-    """Return the words of a mask, joined as a text without the other words."""
+    """Return the words that a mask keeps, joined as a text."""
     lengths = np.diff(words.begins)
     begins = np.concatenate(([0], np.cumsum(lengths[is_kept])))
     return Words(words.text[np.repeat(is_kept, lengths)], begins, words.hashes[is_kept])
@@ -50,7 +50,7 @@ def keep_words(words: Words, is_kept: NDArray[np.bool_]) -> Words:
 
 _32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
 _ONE = np.uint64(1)
-_BITS = 16  # per n-gram, three of them set: of the words at which no n-gram begins, about one in a hundred passes
+_BITS = 16  # bits per n-gram, three of them set; about 1 % of the words at which no n-gram begins pass the bitmap
 _MIN_BITS = 1 << 12
 
 
@@ -97,8 +97,8 @@ def number_ngrams(
         first = remaining[is_new]
         is_same = _are_same(words, places[remaining], words, places[first][groups], sizes[remaining])
         ngrams[remaining[is_same]] = len(firsts) + groups[is_same]
-        # N-grams with the key of the first but other words remain, and are grouped again. Each pass numbers at least
-        # the first n-gram of each group, so the loop ends.
+        # N-grams with the key of the first n-gram but other words remain, and are grouped again. Each pass numbers at
+        # least the first n-gram of each group, so the loop ends.
         firsts, remaining = np.append(firsts, first), remaining[~is_same]
     return ngrams, firsts
 
@@ -161,7 +161,7 @@ def propose_ngrams(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], t
         # Entries low to high - 1 of the table have the key of a place.
         low, high = (np.searchsorted(table.keys, keys, side) for side in ("left", "right"))
         owners = np.repeat(np.arange(len(places)), high - low)
-        # Number the matches place after place. Those of a place end at its cumsum(high - low), where its entries end at
+        # Number the matches place after place. The matches of a place end at cumsum(high - low), its table entries at
         # `high`, so match m is entry m + high - cumsum.
         matches = table.by_key[np.arange(len(owners)) + (high - np.cumsum(high - low))[owners]]
         has_size = table.sizes[matches] == size
@@ -172,7 +172,7 @@ def propose_ngrams(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], t
 
 
 def verify_ngrams(proposed: NgramMatches, words: Words, table: NgramTable) -> NgramMatches:
-    """Return the proposed matches whose words really equal those of the n-gram."""
+    """Return the proposed matches whose words equal the words of the n-gram."""
     is_equal = _are_same(words, proposed.words, table, table.first_words[proposed.ngrams], table.sizes[proposed.ngrams])
     return NgramMatches(proposed.words[is_equal], proposed.ngrams[is_equal])
 

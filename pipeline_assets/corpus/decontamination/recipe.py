@@ -26,7 +26,7 @@ from pipeline_assets.spine.section import Decimal, Name, RecipeSection, reject_d
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
 CONTAMINATED_FILE = f"contaminated{SUFFIX}"
 _MIN_ITEM_WORDS = 8
-_SAMPLES = 3  # documents shown of each evaluation set
+_SAMPLES = 3  # documents shown for each evaluation set
 
 
 class CutRecipe(RecipeSection):
@@ -65,7 +65,7 @@ class DecontaminationRecipe(RecipeSection):
     cut: CutRecipe | None = None
 
     @pydantic.model_validator(mode="after")
-    def _has_required_keys(self) -> Self:
+    def _check_keys(self) -> Self:
         if self.min_item_words > self.ngram_words:
             what = f"`min_item_words` must be at most `ngram_words` {self.ngram_words}"
             raise ValueError(f"{what}, got {self.min_item_words}: an item of {self.ngram_words} words has an n-gram")
@@ -105,7 +105,7 @@ class EvaluationRecipe(RecipeSection):
     text_unit: TextUnit | None = None
 
     @pydantic.model_validator(mode="after")
-    def _has_rows_or_texts(self) -> Self:
+    def _check_file_type(self) -> Self:
         if (self.columns is None) == (self.text_unit is None):
             raise ValueError("set either `columns` for files of rows, or `text_unit` for text files")
         return self
@@ -116,8 +116,8 @@ class EvaluationSource(EvaluationRecipe):
 
     Attributes:
         name: Name of the set, and also of its partition and its folder.
-        path: Folder of its files, absolute or relative to the data root, or their URL in an object store; does not
-            affect the output.
+        path: Folder of the set's files, absolute or relative to the data root, or a URL in an object store. The path
+            does not affect the output.
     """
 
     name: Name
@@ -147,13 +147,13 @@ class DecontaminationSection(DecontaminationRecipe):
     evaluation: Annotated[tuple[EvaluationSource, ...], pydantic.Field(strict=False, min_length=1)]
 
     @pydantic.model_validator(mode="after")
-    def _has_unique_names(self) -> Self:
+    def _check_names(self) -> Self:
         names = [source.name for source in self.evaluation]
         reject_duplicates(names, "two evaluation sets are called", "choose unique names")
         return self
 
     def rows_content(self) -> dict[str, Any]:
-        """Return the section in parts, without paths, which do not affect the output."""
+        """Return rules and evaluation sets without paths, which do not affect the output."""
         rules = {key: value for key, value in self.content().items() if key != "evaluation"}
         contents = (source.content() for source in self.evaluation)
         sets = [{key: value for key, value in content.items() if key != "path"} for content in contents]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import is_from_seen_corpus
-from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_not_copy, memory_ranges
+from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, divide_by_memory, is_not_copy
 from pipeline_assets.corpus.dedup.neighbours import neighbour_tasks
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
@@ -19,7 +19,7 @@ from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
-_BAND_BYTES = 120  # memory for a row: as read, sorted and written
+_BAND_BYTES = 120  # memory per row, with its sorted and its written copy
 
 
 def propose_corpus_pairs(
@@ -30,9 +30,9 @@ def propose_corpus_pairs(
         tasks = neighbour_tasks(dedup, files_in(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
     else:
         seen = tuple(store.bands for store in dedup.seen)
-        bands = memory_ranges(dedup, files_in(sketched, BANDS), seen, _BAND_BYTES)
-        rules = (seen, exact.bitmap_file, recipe.max_compared)
-        tasks = [Task.bind(propose_pairs, key_range, *rules) for key_range in bands]
+        bands = divide_by_memory(dedup, files_in(sketched, BANDS), seen, _BAND_BYTES)
+        common = (seen, exact.bitmap_file, recipe.max_compared)
+        tasks = [Task.bind(propose_pairs, key_range, *common) for key_range in bands]
     return dedup.run_tasks("pairs", tasks)
 
 
@@ -68,11 +68,11 @@ def propose_pairs(
     compared = np.where(is_from_seen_corpus(orders), 0, np.minimum(rows - starts, max_compared))
     files: list[OutputFile] = []
     for first, stop in _chunks(compared):
-        own, pair_counts = orders[first:stop], compared[first:stop]
-        # Number the pairs row after row: those of a row begin at b = cumsum - count. Pair p of the row is with row
+        later, pair_counts = orders[first:stop], compared[first:stop]
+        # Number the pairs row after row: the pairs of a row begin at number b = cumsum - count. Pair p is with the row
         # `start + (p - b)`, so `start - b` is repeated for each pair and p is added.
         bucket_offsets = np.repeat(starts[first:stop] - np.cumsum(pair_counts) + pair_counts, pair_counts)
-        pairs = np.stack((np.repeat(own, pair_counts), orders[bucket_offsets + np.arange(len(bucket_offsets))]))
+        pairs = np.stack((np.repeat(later, pair_counts), orders[bucket_offsets + np.arange(len(bucket_offsets))]))
         files.append(write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs))
     sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))  # documents of each bucket
     capped = int((sizes > max_compared + 1).sum())
@@ -83,7 +83,7 @@ def propose_pairs(
 def _propose_in_bucket(
     bands: KeyRange, seen: Sequence[SeenRuns], copies: Path | None, max_compared: int, folder: StagingView
 ) -> Receipt:
-    """Pair the documents of one bucket, holding those of one run in memory."""
+    """Pair the documents of one bucket, with the documents of one run in memory."""
 
     def blocks() -> Iterator[NDArray[np.uint64]]:
         seen_tables = (table for runs in seen for table in runs.tables(bands.low, bands.high))
@@ -95,11 +95,11 @@ def _propose_in_bucket(
     for orders in blocks():
         size += len(orders)
         first_orders = np.sort(np.append(first_orders, orders))[:max_compared]
-    documents = max(MAX_PAIRS // max_compared, 1)  # in a run of pairs
+    run_documents = max(MAX_PAIRS // max_compared, 1)  # later documents in a run of pairs
     files, proposed = list[OutputFile](), 0
     for orders in blocks():
         later = np.sort(orders[~is_from_seen_corpus(orders)])
-        for part in np.split(later, range(documents, len(later), documents)):
+        for part in np.split(later, range(run_documents, len(later), run_documents)):
             pairs = np.stack((np.repeat(part, len(first_orders)), np.tile(first_orders, len(part))))
             pairs = pairs[:, pairs[1] < pairs[0]]
             proposed += pairs.shape[1]

@@ -31,7 +31,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
         shard: Shard of the source; `row` is a row of this shard.
         duplicate_of: Id of the kept document that this one duplicates; None if this one is kept.
         similarity: Jaccard similarity of the two sets of shingles; 1 for exact duplicates.
-        containment: Share of this document's shingles that the kept document has too.
+        containment: Share of this document's shingles that the kept document also has.
         copy_of: Id of the original with the same normalized text; None if this document is not an exact copy.
         seen_in: Signature store that contains `duplicate_of`; None for a document of this corpus.
     """
@@ -64,7 +64,7 @@ class GroupSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Group of duplicates; `samples` has the first of its dropped documents."""
+    """Group of duplicates; `samples` has the first few dropped documents."""
 
     dropped: int = msgspec.field(name="gone")
     kept: GroupSample
@@ -85,7 +85,7 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 
 
 def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
-    """Yield the decisions with one of the `values` of a key; decode no others."""
+    """Yield the decisions in which a key has one of its `values`; decode no others."""
     pairs = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
     pattern = re.compile(b"|".join(re.escape(b'"%s":%s,' % (key.encode(), value)) for key, value in pairs))
     for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)) if pairs else ():
@@ -141,10 +141,10 @@ def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGrou
 
 
 def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None) -> DocumentGroup:
-    home = corpus if seen_in is None else _seen_corpus(lineage, corpus, seen_in)
+    owner = corpus if seen_in is None else _seen_corpus(lineage, corpus, seen_in)
     kept = None
-    if home is not None:
-        kept = GroupMember(home, next(decision for decision in read_decisions(home) if decision.doc_id == kept_id))
+    if owner is not None:
+        kept = GroupMember(owner, next(decision for decision in read_decisions(owner) if decision.doc_id == kept_id))
     dropped = [
         GroupMember(corpus, decision)
         for decision in read_decisions(corpus)
@@ -183,7 +183,7 @@ class Passage(NamedTuple):
 def compare_words(old: str, new: str, context: int) -> Iterator[Passage]:
     """Yield the passages of two texts, compared by their normalized words.
 
-    Each difference has up to `context` equal words on each side; a count stands for further ones.
+    Each difference has up to `context` equal words on each side; a count replaces the other equal words.
     """
     before, after = (list(_WORD.finditer(text)) for text in (old, new))
     # Lower each character as `words.normalize` does.
@@ -205,7 +205,7 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
 
 
 def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
-    """Yield the first `head` and last `tail` words; of two or more others, the count."""
+    """Yield the first `head` and last `tail` words, and a count of two or more others."""
     omitted = stop - start - head - tail
     if omitted <= 1:
         yield _original_text(text, words, start, stop)

@@ -97,7 +97,7 @@ def dedup_corpus(
     files = [
         *(receipt.files[0] for receipt in kept),
         concatenate_lines(staging, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
-        *([publish_edges(dedup, near.edges)] if recipe.near is not None else []),
+        *([write_edges(dedup, near.edges)] if recipe.near is not None else []),
         _write_groups(dedup, groups, kept),
         _write_rejects(staging, shards, sketched, settings.zstd_level),
     ]
@@ -135,7 +135,7 @@ def find_near_duplicates(
     return resolution.resolve_edges(dedup, files_in(edges), exact, total_counts([*proposed, *written, *edges]))
 
 
-def publish_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
+def write_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
     """Write all edges to one file, sorted by later document, then by earlier document."""
     tables = parquet.regroup_rows((_edge_rows(dedup.read_run(run), dedup.seen) for run in runs), EDGE_SCHEMA)
     return parquet.write_table(dedup.staging.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)

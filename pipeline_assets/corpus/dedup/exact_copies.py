@@ -18,13 +18,13 @@ from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 _EXACT, _COPIES = f"{WORK}/exact", f"{WORK}/copies.set"
-_HASH_BYTES = 250  # memory for a row: as read, sorted and written
+_HASH_BYTES = 250  # memory per row, with its sorted and its written copy
 _SEEN_ROWS = 4  # rows of stores are only read: four of them need as much memory as one that is sorted and paired
 
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Runs and bitmap file of exact copies; neither exists if the mode is `near`."""
+    """Runs and bitmap file of exact copies; no runs and None if the mode is `near`."""
 
     runs: Runs = ()
     bitmap_file: Path | None = None
@@ -33,13 +33,13 @@ class ExactCopies:
 def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     """Find the exact copies of the corpus from its sketches."""
     seen = tuple(store.hashes for store in dedup.seen)
-    hashes = memory_ranges(dedup, files_in(sketched, HASHES), seen, _HASH_BYTES)
+    hashes = divide_by_memory(dedup, files_in(sketched, HASHES), seen, _HASH_BYTES)
     tasks = (Task.bind(find_copies_in_range, key_range, seen) for key_range in hashes)
     runs = files_in(dedup.run_tasks("copies", tasks))
     return ExactCopies(runs, save_bitmap(dedup.document_bitmap(runs, "number"), dedup.staging.path(_COPIES)))
 
 
-def memory_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
+def divide_by_memory(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
     """Divide keys into ranges whose rows, in `runs` and in stores, fit in memory."""
     rows = sum(run.rows for run in runs) + sum(store.rows for store in seen) // _SEEN_ROWS
     return divide_keys(dedup.staging, runs, dedup.worker_bytes // row_bytes, rows)
@@ -48,8 +48,8 @@ def memory_ranges(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_byt
 def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
     """Find the exact copies in a range of hashes; an original may be in a store.
 
-    Files: a run sorted by `number`, the document number of a copy; `first` and `first_id` are priority and id of its
-    original. Counts: `copies`.
+    Files: a run sorted by `number`, the document number of a copy; `first` and `first_id` are the priority and the id
+    of the original. Counts: `copies`.
     """
     table = read_with_seen(hashes, seen)
     high, low, order = (to_numpy(table[name]) for name in ("high", "low", "order"))
@@ -68,5 +68,5 @@ def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Win
 
 
 def is_not_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
-    """Mark the documents that are not in the bitmap file `copies`; None marks all."""
+    """Return a mask of the documents that are not in the bitmap file `copies`, if any."""
     return np.ones(len(orders), bool) if copies is None else ~bitmap_contains(orders, load_bitmap(copies))

@@ -9,7 +9,7 @@ import numpy as np
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.spine.staging import Receipt
 
-GROUPS, MEMBERS = 10, 3  # groups in the report, and the dropped documents that it shows of each
+GROUPS, MEMBERS = 10, 3  # groups in the report, and dropped documents shown for each group
 _BLOCK_DOCUMENTS = 1 << 24
 
 
@@ -29,7 +29,7 @@ class LargeGroup:
 
 
 def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeGroup]:
-    """Find the ten largest groups, largest first; ties by number of the kept document.
+    """Find the ten largest groups, largest first; ties in the order of kept documents.
 
     Memory: four bytes for each of up to 16 Mi documents, and the dropped rows of one shard.
     """

@@ -21,21 +21,21 @@ _SAMPLE_CHARACTERS = 400
 def write_kept_documents(
     dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
 ) -> list[Receipt]:
-    """Write the kept documents of all shards by `write_kept_shard`."""
+    """Write the kept documents of all shards with `write_kept_shard`."""
     samples = {number for group in groups for number in (group.kept, *group.members)}
     tasks = []
     for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
         rows = (number - shard.first_number for number in samples)
         sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
-        dropped, fatal = dedup.staging.input(decision.files[1]), frozenset(sketch.notes[POISON_ROWS])
-        tasks.append(Task.bind(write_kept_shard, shard.unnumbered, dropped, fatal, sampled, dedup.settings.zstd_level))
+        dropped, poison = dedup.staging.input(decision.files[1]), frozenset(sketch.notes[POISON_ROWS])
+        tasks.append(Task.bind(write_kept_shard, shard.unnumbered, dropped, poison, sampled, dedup.settings.zstd_level))
     return dedup.run_tasks("keep", tasks)
 
 
 def write_kept_shard(
     shard: CorpusShard,
     dropped: StagedInput,
-    fatal: frozenset[int],
+    poison_rows: frozenset[int],
     sampled: frozenset[int],
     zstd_level: int,
     window: Window,
@@ -43,19 +43,19 @@ def write_kept_shard(
 ) -> Receipt:
     """Write the kept documents of a shard, in order; link the shard if all are kept.
 
-    `dropped` is the file of dropped rows of `decide_shard`. Rows that crash a worker, `fatal`, are omitted too.
+    `dropped` is the file of dropped rows that `decide_shard` wrote. `poison_rows` are omitted too.
     Counts: `documents`; `dropped_bytes` of text. Notes: `samples` has id and beginning of each `sampled` row.
     """
     dropped_rows = frozenset(np.fromfile(dropped.path, np.int64).tolist())
     dropped_bytes = 0
     samples: dict[str, list[str]] = {}
-    if not (dropped_rows or fatal or sampled) and shard.sealed is not None:
+    if not (dropped_rows or poison_rows or sampled) and shard.sealed is not None:
         counts, reads = {"documents": shard.rows, "dropped_bytes": 0}, {str(shard.file): shard.sealed.sha256}
         return Receipt([link_shard(shard, folder)], counts, {SAMPLES: samples}, reads)
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
         for lines, _ in read_lines(shard, window):
-            kept = [line + b"\n" for row, line in lines if row not in dropped_rows and row not in fatal]
+            kept = [line + b"\n" for row, line in lines if row not in dropped_rows and row not in poison_rows]
             writer.write_lines(b"".join(kept), len(kept))
             decoded = [line for line in lines if line.row in dropped_rows or line.row in sampled]
             for (row, _), document in zip(decoded, decode_lines(decoded, shard, RAW_DECODER), strict=True):

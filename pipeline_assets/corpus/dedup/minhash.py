@@ -94,9 +94,9 @@ def minhash_signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySke
     All numbers in the signature of a document without shingles are 2**32 - 1.
     """
     hashes, offsets = _text_shingles(batch, recipe.shingle_words)
-    signed = np.full((len(batch.starts), recipe.permutations), _EMPTY)
-    _sign(hashes, offsets, draw_permutations(recipe), signed)
-    return signed
+    signatures = np.full((len(batch.starts), recipe.permutations), _EMPTY)
+    _sign(hashes, offsets, draw_permutations(recipe), signatures)
+    return signatures
 
 
 @compiled_inner
@@ -110,13 +110,16 @@ def _murmur_mix(shingle: np.uint64) -> np.uint32:
 
 @compiled
 def _sign(
-    hashes: NDArray[np.uint64], offsets: NDArray[np.int64], permutations: NDArray[np.uint32], signed: NDArray[np.uint32]
+    hashes: NDArray[np.uint64],
+    offsets: NDArray[np.int64],
+    permutations: NDArray[np.uint32],
+    signatures: NDArray[np.uint32],
 ) -> None:
-    """Fill `signed`, shape (documents, permutations), with MinHash signatures."""
+    """Fill `signatures`, shape (documents, permutations), with MinHash signatures."""
     # A pass takes four shingles, because reading and writing the signature costs as much as one shingle.
     a, b = permutations[0], permutations[1]
-    for document in range(len(signed)):
-        shingles, signature = hashes[offsets[document] : offsets[document + 1]], signed[document]
+    for document in range(len(signatures)):
+        shingles, signature = hashes[offsets[document] : offsets[document + 1]], signatures[document]
         last = len(shingles) - 1
         # A pass that has fewer than four shingles left repeats the last one, which changes no minimum.
         for shingle in range(0, len(shingles), 4):
@@ -130,7 +133,7 @@ def _sign(
                 signature[k] = min(signature[k], min(first, second))
 
 
-def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
+def band_keys(signatures: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
     """Compute the band keys of signatures; a common key proposes a pair.
 
     A signature is cut twice: into bands of adjacent numbers, and into equally many bands of numbers that are `bands`
@@ -138,21 +141,21 @@ def band_keys(signed: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArra
     without further permutations.
 
     Args:
-        signed: Signatures, shape (documents, permutations).
+        signatures: Signatures, shape (documents, permutations).
         bands: Number of bands in one cut.
         salt: Documents with different salts share no key, except by a collision of hashes.
 
     Returns:
         Keys, shape (documents, 2 * bands). With one band, or one row per band, both cuts are equal: (documents, bands).
     """
-    keys = np.empty((len(signed), bands if bands in (1, signed.shape[1]) else 2 * bands), np.uint64)
-    _hash_bands(signed, bands, salt, keys)
+    keys = np.empty((len(signatures), bands if bands in (1, signatures.shape[1]) else 2 * bands), np.uint64)
+    _hash_bands(signatures, bands, salt, keys)
     return keys
 
 
 @compiled
-def _hash_bands(signed: NDArray[np.uint32], bands: int, salt: np.uint64, keys: NDArray[np.uint64]) -> None:
-    rows = signed.shape[1] // bands
+def _hash_bands(signatures: NDArray[np.uint32], bands: int, salt: np.uint64, keys: NDArray[np.uint64]) -> None:
+    rows = signatures.shape[1] // bands
     for document in range(len(keys)):
         for band in range(keys.shape[1]):
             # First cut: band 0, 1, … takes `rows` adjacent numbers. Second cut: band `bands` + i takes number i and
@@ -160,16 +163,16 @@ def _hash_bands(signed: NDArray[np.uint32], bands: int, salt: np.uint64, keys: N
             first, step = (band * rows, 1) if band < bands else (band - bands, bands)
             key = mix_bits(mix_bits(salt) ^ np.uint64(band))  # equal numbers in different bands give different keys
             for row in range(rows):
-                key = mix_bits(key ^ np.uint64(signed[document, first + row * step]))
+                key = mix_bits(key ^ np.uint64(signatures[document, first + row * step]))
             keys[document, band] = key
 
 
-def binary_sketches(signed: NDArray[np.uint32]) -> NDArray[np.uint8]:
+def binary_sketches(signatures: NDArray[np.uint32]) -> NDArray[np.uint8]:
     """Compute binary sketches of signatures, shape (documents, permutations / 8).
 
     A sketch has one bit for each number of a signature: the lowest bit after mixing. Permutations are affine modulo
     2**32, so the lowest bits of unmixed numbers would only show whether a hash is odd.
     """
-    key = (signed ^ (signed >> _16)) * _FIRST  # `_murmur_mix` for arrays
+    key = (signatures ^ (signatures >> _16)) * _FIRST  # `_murmur_mix` for arrays
     key = (key ^ (key >> _13)) * _SECOND
     return np.packbits((key ^ (key >> _16)) & np.uint32(1), axis=1)

@@ -33,7 +33,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 logger = logging.getLogger("corpusmill")
 
 BLOCK_DOCUMENTS = 1 << 16
-_QUERIES = 128  # in one search: if they match a whole block, the results take 100 MiB
+_QUERIES = 128  # queries in one search: if all match a whole block, the results take 100 MiB
 _NEAREST = 1024  # a GPU search returns this many nearest sketches, not all within a distance
 
 
@@ -54,7 +54,7 @@ class _Sketches(NamedTuple):
 def neighbour_tasks(
     dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
 ) -> list[Task]:
-    """Return one task per block; it pairs the block with itself and earlier blocks."""
+    """Return a task per block, which pairs the block with itself and earlier blocks."""
     seen = tuple(store.sketches for store in dedup.seen)
     rows = sum(run.rows for run in runs)
     blocks = divide_keys(dedup.staging, runs, max(min(BLOCK_DOCUMENTS, rows // min_tasks(dedup.settings)), 1))
@@ -64,8 +64,8 @@ def neighbour_tasks(
         by_source = itertools.groupby(dedup.shards, lambda shard: shard.source)
         sources += [(next(shards).first_number, source) for source, shards in by_source]
     device = select_faiss_device(dedup.settings.faiss_gpu)
-    rules = (exact.bitmap_file, sources, recipe, max_compared, device)
-    return [Task.bind(propose_neighbours, block, seen, *rules) for block in blocks]
+    common = (exact.bitmap_file, sources, recipe, max_compared, device)
+    return [Task.bind(propose_neighbours, block, seen, *common) for block in blocks]
 
 
 def propose_neighbours(
@@ -138,13 +138,13 @@ def _near_pairs(
         index = _SketchIndex(base.bits[base.sources == source], recipe, device)
         for start in range(0, len(own), _QUERIES):
             later = own[start : start + _QUERIES]
-            query, place = index.near(bits[start : start + _QUERIES])
-            is_before = earlier[place] < later[query]
-            query, place = query[is_before], place[is_before]
-            # Rank of each result among those of its query: `query` ascends, so the search finds where the query begins.
+            query, neighbour = index.near(bits[start : start + _QUERIES])
+            is_before = earlier[neighbour] < later[query]
+            query, neighbour = query[is_before], neighbour[is_before]
+            # Rank of each result among its query's results: `query` ascends, so the search finds where they begin.
             rank = np.arange(len(query)) - np.searchsorted(query, query)
-            is_proposed = rank <= max_compared  # one more than `verify_pairs` compares, which shows it the capped ones
-            yield np.stack([later[query[is_proposed]], earlier[place[is_proposed]]])
+            is_proposed = rank <= max_compared  # one more than `verify_pairs` compares, which counts capped documents
+            yield np.stack([later[query[is_proposed]], earlier[neighbour[is_proposed]]])
 
 
 class _SketchIndex:
@@ -162,26 +162,26 @@ class _SketchIndex:
             self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
 
     def near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return pairs of near sketches: indices of the query and the sketch, sorted."""
+        """Return the indices of queries and of their near sketches, sorted by both."""
         if self._gpu is None:
-            query, place = self._within(queries)
+            query, neighbour = self._within(queries)
         else:
             nearest = min(_NEAREST, self._all.ntotal)
-            distances, places = self._gpu.search(queries, nearest)
+            distances, neighbours = self._gpu.search(queries, nearest)
             is_near = distances <= self._max_distance
             # If even the farthest returned sketch is near, near ones may be missing: search this query on the CPU.
             is_cut = is_near[:, -1] & (nearest < self._all.ntotal)
             query, column = np.nonzero(is_near & ~is_cut[:, None])
-            cut_query, cut_place = self._within(queries[is_cut])
-            place = np.concatenate([places[query, column], cut_place])
+            cut_query, cut_neighbour = self._within(queries[is_cut])
+            neighbour = np.concatenate([neighbours[query, column], cut_neighbour])
             query = np.concatenate([query, np.flatnonzero(is_cut)[cut_query]])
-        order = np.lexsort((place, query))
-        return query[order], place[order]
+        order = np.lexsort((neighbour, query))
+        return query[order], neighbour[order]
 
     def _within(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         # faiss excludes the radius itself, so it is one more. `limits` are the offsets of each query's results.
-        limits, _, places = self._all.range_search(np.ascontiguousarray(queries), self._max_distance + 1)
-        return np.repeat(np.arange(len(queries)), np.diff(limits.astype(np.int64))), places
+        limits, _, neighbours = self._all.range_search(np.ascontiguousarray(queries), self._max_distance + 1)
+        return np.repeat(np.arange(len(queries)), np.diff(limits.astype(np.int64))), neighbours
 
 
 def load_faiss() -> ModuleType:

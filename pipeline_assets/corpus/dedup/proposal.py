@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Banding:
-    """Cut of a signature into bands of `rows` numbers; an equal band proposes a pair."""
+    """Division of signatures into bands of `rows` numbers; equal bands propose pairs."""
 
     bands: int
     rows: int
@@ -25,7 +25,7 @@ class Banding:
 
 
 def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
-    """Return the banding with most rows that reaches `recall` at `threshold`.
+    """Return the banding with the most rows that reaches `recall` at `threshold`.
 
     It proposes at least the fraction `recall` of the pairs of similarity `threshold`, and a larger fraction of more
     similar pairs. More rows mean fewer needless comparisons. Bands times rows equals `permutations`. If no banding

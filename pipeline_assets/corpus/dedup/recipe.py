@@ -1,4 +1,4 @@
-"""Recipe of deduplication: comparison, selection and caps on removal."""
+"""Recipe of deduplication: comparison of documents and selection of those to keep."""
 
 import contextlib
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class MinHashRecipe(RecipeSection):
     seed: Seed = 1
 
     @pydantic.model_validator(mode="after")
-    def _uses_every_permutation(self) -> Self:
+    def _check_permutations(self) -> Self:
         if self.bands * self.rows != self.permutations:
             rule = f"`near.minhash.bands` times {self.rows} rows must equal {self.permutations} permutations"
             raise ValueError(f"{rule}, got {self.bands * self.rows}")
@@ -95,7 +95,7 @@ class NearRecipe(RecipeSection):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _with_bands(cls, content: object) -> object:
+    def _fill_in_proposal(cls, content: object) -> object:
         """Fill in the recommended bands and rows, or with faiss the distance, if missing."""
         if not isinstance(content, Mapping):
             return content
@@ -138,7 +138,7 @@ class NearRecipe(RecipeSection):
         return recommend(self.proposer.permutations, float(self.threshold), TARGET_RECALL)
 
     @pydantic.model_validator(mode="after")
-    def _has_one_proposer(self) -> Self:
+    def _check_proposer(self) -> Self:
         if (self.minhash is None) == (self.faiss is None):
             raise ValueError("set one of `minhash` and `faiss`, to propose pairs")
         return self
@@ -164,7 +164,7 @@ class DedupRecipe(RecipeSection):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _with_near(cls, content: object) -> object:
+    def _fill_in_near(cls, content: object) -> object:
         """Add the default `near` if the mode needs it."""
         if isinstance(content, Mapping) and content.get("mode") != "exact" and "near" not in content:
             return {**content, "near": {}}
@@ -178,7 +178,7 @@ class DedupRecipe(RecipeSection):
         return {"scope": self.scope, name: self.near.proposer.content()}
 
     @pydantic.model_validator(mode="after")
-    def _has_required_keys(self) -> Self:
+    def _check_keys(self) -> Self:
         if (self.mode == "exact") == (self.near is not None):
             fix = "remove the section `near`" if self.near else "add a section `near`"
             raise ValueError(f"`mode` is {self.mode}: {fix}")

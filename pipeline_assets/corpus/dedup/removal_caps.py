@@ -33,7 +33,7 @@ class RemovalCaps(SourceCaps):
     ]
 
     @pydantic.model_validator(mode="after")
-    def _are_fractions(self) -> Self:
+    def _check_fractions(self) -> Self:
         too_large = [cap for cap in (self.every_source, *self.sources.values()) if Fraction(cap) > 1]
         if too_large:
             raise ValueError(f"a fraction must be at most 1 (0.3 for 30 %), got {too_large[0]}")
@@ -56,7 +56,7 @@ class RemovalCaps(SourceCaps):
 
 
 def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeError]:
-    """Yield errors in `max_removed` of a recipe: unknown sources, no section `dedup`."""
+    """Yield errors in a recipe's `max_removed`: unknown sources or no section `dedup`."""
     fix = "correct or remove it"
     if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
         yield RecipeError(("max_removed",), "`max_removed` requires a section `dedup`", fix)

@@ -90,7 +90,7 @@ def _write_run(
     return write_run(folder, name, to_table(columns))
 
 
-_ROW_BYTES = 120  # memory for a row: as read, sorted and written
+_ROW_BYTES = 120  # memory per row, with its sorted and its written copy
 _32, _3, _7, _ONE = np.uint64(32), np.uint64(3), np.uint64(7), np.uint8(1)
 _LOWER = np.uint64(2**32 - 1)  # mask of the lower 32 bits
 
@@ -171,8 +171,8 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
     hashes = to_numpy(table["hash"])
     order = np.argsort(hashes)
     is_new = is_first_in_group(hashes[order])
-    # A hash occurs once if its row and the next row both begin a hash. The roll puts the first row, which begins one,
-    # after the last.
+    # A hash occurs once if its row and the next row both begin a group of equal hashes. The roll puts the first row,
+    # which begins a group, after the last.
     is_repeated = ~(is_new & np.roll(is_new, -1))
     order, is_new = order[is_repeated], is_new[is_repeated]
     # Number the remaining hashes from 0: each new one adds 1 to the running sum.
@@ -237,7 +237,7 @@ def _drop_repeating(
     document, including windows that no other document has. `numerator` / `denominator` is the maximum share. `seen` has
     a bit for each repeated window, which is set if a kept document has the window.
     """
-    number = start = 0
+    count = start = 0
     while start < len(documents):
         stop, seen_windows = start, 0
         # Count the seen windows of one document: test bit number % 8 of byte number // 8.
@@ -247,11 +247,11 @@ def _drop_repeating(
             stop += 1
         # seen / total > numerator / denominator, in integers; the recipe's limit of nine decimals prevents an overflow.
         if seen_windows * denominator > numerator * totals[start]:
-            dropped[number], shares[number] = documents[start], seen_windows / totals[start]
-            number += 1
+            dropped[count], shares[count] = documents[start], seen_windows / totals[start]
+            count += 1
         else:
             for row in range(start, stop):
                 window = _window_number(windows[row], firsts)
                 seen[window >> _3] |= _ONE << np.uint8(window & _7)
         start = stop
-    return number
+    return count

@@ -41,7 +41,7 @@ class NearDuplicates:
 
     Attributes:
         runs: Runs of near duplicates, with the columns of `near_duplicates`.
-        with_copies: Run of only those near duplicates that have exact copies.
+        with_copies: Run of the near duplicates that have exact copies.
         edges: Runs of all edges, in the order of the later documents.
         counts: Counts of the comparison, for the manifest.
     """
@@ -92,24 +92,24 @@ def _choose_edges(
 ) -> NDArray[np.int64]:
     """Add near duplicates to `dropped`; return the index of the edge that drops each."""
     chosen = np.empty(len(later), np.int64)
-    number = start = 0
+    count = start = 0
     while start < len(later):
         best = _NONE
         stop = start
-        # Of the edges of one later document, find the most similar one to a kept document.
+        # Among the edges from one later document to kept documents, find the most similar one.
         while stop < len(later) and later[stop] == later[start]:
-            # shared / union > best's, multiplied by both unions: exact in integers. An equal edge does not replace it.
+            # Compare shared / union of both edges, multiplied by both unions: exact in integers. Ties keep the first.
             if not is_member(dropped, earlier[stop]) and (
                 best == _NONE or shared[stop] * union[best] > shared[best] * union[stop]
             ):
                 best = stop
             stop += 1
         if best != _NONE:
-            chosen[number] = best
-            number += 1
+            chosen[count] = best
+            count += 1
             add_to_bitmap(dropped, later[start : start + 1])
         start = stop
-    return chosen[:number]
+    return chosen[:count]
 
 
 DECISIONS, DROPPED = f"{WORK}/decisions", f"{WORK}/dropped"
@@ -117,7 +117,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _DropDecision(NamedTuple):
-    """Decision to drop a document, see `Decision`; `kept` is the original's number."""
+    """Decision to drop a document, see `Decision`; `kept` is a document number."""
 
     kept: int
     outcome: Outcome
@@ -131,14 +131,14 @@ class _DropDecision(NamedTuple):
 def write_decisions(
     dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
 ) -> list[Receipt]:
-    """Write the decisions of all shards by `decide_shard`."""
+    """Write the decisions on the documents of all shards with `decide_shard`."""
     bounds = [*(shard.first_number for shard in dedup.shards), dedup.documents]
     copies, near_ranges = (ranges_between(dedup.staging, runs, bounds) for runs in (exact.runs, near.runs))
-    rules = (near.with_copies, [replace(store, sets=()) for store in dedup.seen], dedup.settings.zstd_level)
+    common = (near.with_copies, [replace(store, sets=()) for store in dedup.seen], dedup.settings.zstd_level)
     tasks = []
     for shard, sketch, *ranges in zip(dedup.shards, sketched, copies, near_ranges, strict=True):
         ids = [dedup.staging.path(file.path) for file in files_in([sketch], IDS)]
-        tasks.append(Task.bind(decide_shard, shard, ids, *ranges, *rules))
+        tasks.append(Task.bind(decide_shard, shard, ids, *ranges, *common))
     return dedup.run_tasks("decide", tasks)
 
 
@@ -161,8 +161,8 @@ def decide_shard(
     document.
 
     Files: the decisions; the dropped rows as int64; for each dropped row, the number of the kept document as int64.
-    Counts: `out`, the kept documents;
-    `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a document of a signature store.
+    Counts: `out`, the kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a
+    document of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, stem = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}"

@@ -1,4 +1,4 @@
-"""Signing: writes the signature store of a deduplicated corpus."""
+"""Creation of the signature store of a deduplicated corpus."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -24,7 +24,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
 
 _SETS_AREA = "shingles"
 _DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
-_ROW_BYTES = 250  # memory for a row: as read, sorted and written
+_ROW_BYTES = 250  # memory per row, with its sorted and its written copy
 _FOLDERS = {HASHES: HASHES_FOLDER, BANDS: BANDS_FOLDER, BITS: SKETCHES_FOLDER}
 
 

@@ -170,12 +170,12 @@ def _check_signatures(store: Artifact, recipe: DedupRecipe) -> None:
     if stage != SIGNATURES_STAGE:
         what = f"signatures have version {stage.version}, expected {SIGNATURES_STAGE.version}"
         raise UsageError(what, store.folder, fix)
-    has, needs = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signature_keys())
+    own, needed = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signature_keys())
     if recipe.near is None:
-        has = needs | {"scope": has["scope"]}
-    if has != needs:
-        differing = [key for key in has if key in needs and has[key] != needs[key]]
-        stored, requested = (", ".join(f"{key} {side[key] or 'none'}" for key in differing) for side in (has, needs))
+        own = needed | {"scope": own["scope"]}
+    if own != needed:
+        differing = [key for key in own if key in needed and own[key] != needed[key]]
+        stored, requested = (", ".join(f"{key} {keys[key] or 'none'}" for key in differing) for keys in (own, needed))
         what = f"signatures cannot be compared: the store has {stored}; this run has {requested}"
         fix = "use the store's values, or deduplicate its corpus with these values and sign it again"
         raise UsageError(what, store.folder, f"{fix} (stage-a signatures)")

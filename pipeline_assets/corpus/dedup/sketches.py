@@ -25,7 +25,7 @@ from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import NOT_DIGESTED, WORK, OutputFile, Receipt, StagingView, total_counts
 
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
-SKETCHES = "sketches"  # stage
+SKETCHES = "sketches"  # name of the stage
 POISON_ROWS, _FIRST = "fatal", "first_number"
 _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
@@ -34,7 +34,7 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 class FirstNumber:
     """Number of a shard's first document.
 
-    Kept sketches of the shard at another place in its corpus are renumbered instead of computed again.
+    If a shard moved within its corpus, its kept sketches are renumbered instead of computed again.
     """
 
     value: int = field(metadata=NOT_DIGESTED)
@@ -97,13 +97,13 @@ def _sketch(
         proposer = recipe.near.proposer
         has_shingles = batch.word_counts() >= proposer.shingle_words
         counts["short"] += int((~has_shingles).sum())
-        signed, priority = minhash_signatures(batch, proposer)[has_shingles], priority[has_shingles]
+        signatures, priority = minhash_signatures(batch, proposer)[has_shingles], priority[has_shingles]
         if isinstance(proposer, MinHashRecipe):
-            keys = band_keys(signed, proposer.bands, salt)
+            keys = band_keys(signatures, proposer.bands, salt)
             tables[BANDS] = to_table({"key": keys.ravel(), "order": np.repeat(priority, keys.shape[1])})
         else:
-            kind, bits = pa.binary(proposer.bits // 8), pa.py_buffer(binary_sketches(signed))
-            sketches = pa.FixedSizeBinaryArray.from_buffers(kind, len(signed), [None, bits])
+            kind, bits = pa.binary(proposer.bits // 8), pa.py_buffer(binary_sketches(signatures))
+            sketches = pa.FixedSizeBinaryArray.from_buffers(kind, len(signatures), [None, bits])
             tables[BITS] = to_table({"order": priority, "sketch": sketches.cast(pa.binary())})
     return tables
 
@@ -139,7 +139,7 @@ def _write(
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
-    """Sketch all shards by `sketch_shard`.
+    """Sketch all shards with `sketch_shard`.
 
     Raises:
         UsageError: No document has the quality column.
@@ -210,9 +210,9 @@ def load_kernels(recipe: DedupRecipe) -> None:
     """Load the tables and compiled code of `sketch_shard` into this process."""
     batch = normalize([b"a few words are enough"])
     if recipe.near is not None:
-        signed = minhash_signatures(batch, recipe.near.proposer)
+        signatures = minhash_signatures(batch, recipe.near.proposer)
         if recipe.near.minhash is not None:
-            band_keys(signed, recipe.near.minhash.bands, np.uint64(0))
+            band_keys(signatures, recipe.near.minhash.bands, np.uint64(0))
 
 
 def _text_hashes(batch: NormalizedBatch, texts: Sequence[bytes]) -> NDArray[np.uint64]:

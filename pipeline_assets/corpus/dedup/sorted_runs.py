@@ -103,8 +103,8 @@ class KeyRange:
 def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int = 0) -> list[KeyRange]:
     """Divide 64-bit keys of any distribution into ranges of about `max_rows` rows.
 
-    If the keys are hashes, `even_rows` is the number of rows; else it is 0. Only the rows of a single key can exceed
-    the limit by far, and such a key gets a range of its own.
+    If the keys are evenly distributed, like hashes, `even_rows` is the number of all rows; otherwise it is 0. Only the
+    rows of a single key can exceed the limit by far, and such a key gets a range of its own.
     """
     range_count = max(-(-even_rows // max_rows), 1)  # rounded up
     bounds = [number * ALL_KEYS // range_count for number in range(range_count + 1)]
@@ -141,7 +141,7 @@ def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Se
 
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
-    """Return, per bound and run, the first row with a key from the bound on."""
+    """Return each run's first row with a key >= bound, shape (bounds, runs)."""
     positions = np.empty((len(bounds), len(runs)), _ROW)
     lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it
     for number, run in enumerate(runs):

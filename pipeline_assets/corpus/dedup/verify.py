@@ -38,9 +38,9 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _SETS, _EDGES = f"{WORK}/sets", f"{WORK}/edges"
 _ALL_SETS = f"{WORK}/sets.index"
-_PAIR_BYTES = 250  # memory for a row: as read, sorted and written
-_SHINGLE_BYTES = 24  # memory for a shingle: as read, and in the array of all sets
-_SETS_SHARE = 2  # sets may use half of a worker's memory
+_PAIR_BYTES = 250  # memory per row, with its sorted and its written copy
+_SHINGLE_BYTES = 24  # memory per shingle, with its copy in the array of all sets
+_SETS_DIVISOR = 2  # sets may use half of a worker's memory
 _INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
 
 
@@ -59,11 +59,11 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     ]
     seen = (files for store in dedup.seen for files in store.sets)
     sets = index_sets([*seen, *own], dedup.staging.path(_ALL_SETS))
-    sets_bytes = dedup.worker_bytes // _SETS_SHARE
-    rules = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
+    sets_bytes = dedup.worker_bytes // _SETS_DIVISOR
+    common = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
     task_rows = -(-sum(run.rows for run in pairs) // min_tasks(dedup.settings))
     by_later = divide_keys(dedup.staging, pairs, max(min(sets_bytes // _PAIR_BYTES, task_rows), 1))
-    return written, dedup.run_tasks("edges", (Task.bind(verify_pairs, key_range, *rules) for key_range in by_later))
+    return written, dedup.run_tasks("edges", (Task.bind(verify_pairs, key_range, *common) for key_range in by_later))
 
 
 def own_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
@@ -77,7 +77,7 @@ def write_sets(
 ) -> Receipt:
     """Write the shingle sets of a shard's documents whose bit is set in `members`.
 
-    The sets and their index are written to the folder `area`, but no empty files. Counts: `compared`, the documents.
+    The sets and their index are written to the folder `area`, unless they are empty. Counts: `compared` documents.
     """
     is_compared = np.unpackbits(np.frombuffer(members, np.uint8), count=shard.rows).astype(np.bool_)
     if not is_compared.any():
@@ -140,8 +140,8 @@ class ShingleSets:
         """Read the shingle sets of documents; `numbers` must ascend.
 
         Returns:
-            Ids of the documents; hashes of their shingles, set after set; and the start of each set in the hashes, then
-            the number of hashes, shape (documents + 1,).
+            Ids of the documents; hashes of their shingles, set after set; offsets of the sets in the hashes, shape
+            (documents + 1,).
         """
         doc_ids, parts = [], []
         entries = self._find_entries(numbers)
@@ -184,7 +184,7 @@ def verify_pairs(
     del table
     capped = 0
     if max_compared is not None:
-        # Rank of each pair among those of its later document: these ascend, so the search finds where they begin.
+        # Rank of each pair among its later document's pairs: later documents ascend, so the search finds their start.
         ranks = np.arange(compared.shape[1]) - np.searchsorted(compared[0], compared[0])
         capped = int((ranks == max_compared).sum())
         compared = compared[:, ranks < max_compared]
@@ -203,25 +203,25 @@ def load_kernels() -> None:
 
 
 def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
-    """Yield blocks of pairs whose sets together have at most `max_shingles`.
+    """Yield blocks of pairs whose sets together have at most `max_shingles` shingles.
 
-    A pair that exceeds this alone is a block of its own. Without pairs, the only block is empty.
+    A pair with more shingles is a block of its own. Without pairs, the only block is empty.
     """
     start = 0
     while start < pairs.shape[1] or not start:
         block = pairs[:, start : start + (1 << 16)]
-        while block.shape[1] > 1 and int(sets.sizes(_read_documents(block)).sum()) > max_shingles:
+        while block.shape[1] > 1 and int(sets.sizes(_distinct_documents(block)).sum()) > max_shingles:
             block = block[:, : block.shape[1] // 2]
         yield block
         start += max(block.shape[1], 1)
 
 
-def _read_documents(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _distinct_documents(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.unique(document_numbers(pairs))
 
 
 def _find_edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
-    documents = _read_documents(pairs)
+    documents = _distinct_documents(pairs)
     ids, hashes, offsets = sets.fetch(documents)
     left_sets, right_sets = np.searchsorted(documents, document_numbers(pairs))
     shared = np.empty(len(left_sets), np.int64)

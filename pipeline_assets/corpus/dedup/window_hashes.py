@@ -42,9 +42,9 @@ def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> Sel
     # At most a window per byte, and one for an empty text; the kernel writes one entry beyond the last. Pages that are
     # never written take no memory.
     hashes = np.empty(len(text) + len(texts) + 1, np.uint64)
-    windows = np.empty(len(texts), np.int64)
-    selected = _select(text, offsets, window_bytes, np.uint64(every), hashes, windows)
-    return SelectedWindows(hashes[:selected].copy(), windows)
+    window_counts = np.empty(len(texts), np.int64)
+    selected = _select(text, offsets, window_bytes, np.uint64(every), hashes, window_counts)
+    return SelectedWindows(hashes[:selected].copy(), window_counts)
 
 
 @compiled
@@ -54,16 +54,16 @@ def _select(
     window_bytes: int,
     every: np.uint64,
     hashes: NDArray[np.uint64],
-    windows: NDArray[np.int64],
+    window_counts: NDArray[np.int64],
 ) -> int:
-    """Fill `hashes`, and `windows` with the count of each document; return the total."""
+    """Fill `hashes`, and `window_counts` for each document; return the total count."""
     # Horner's rule: each new byte multiplies the sum by the base once more. So after `window_bytes` further bytes, a
     # byte contributes (byte + 1) * base ** window_bytes. The rolling hash subtracts this when the byte leaves.
     power = _ONE_64
     for _ in range(window_bytes):
         power = power * POLYNOMIAL
     count = 0
-    for document in range(len(windows)):
+    for document in range(len(window_counts)):
         first, stop = count, offsets[document + 1]
         end = min(offsets[document] + window_bytes, stop)
         rolled = np.uint64(0)
@@ -86,5 +86,5 @@ def _select(
         if count == first:  # no multiple of `every`
             hashes[count] = smallest
             count += 1
-        windows[document] = count - first
+        window_counts[document] = count - first
     return count

@@ -99,7 +99,7 @@ def _normalize(
     text: NDArray[np.uint8],
     lengths: NDArray[np.int64],
     tables: LowercaseTables,
-    words: NDArray[np.int64],
+    word_starts: NDArray[np.int64],
     batch: NormalizedBatch,
 ) -> int:
     """Fill all fields of a batch except the hashes, and return the number of words.
@@ -107,7 +107,7 @@ def _normalize(
     Each character is written at position `out`, and remains if `out` then advances; otherwise the next one replaces it.
     A branch at the end of each word would cost more than everything else, because processors mispredict it.
 
-    A blank follows each word. `words` receives the start of each word in the new text, then the end of the text.
+    A blank follows each word. `word_starts` receives the start of each word in the new text, then the end of the text.
     """
     byte_table, code_point_table = tables
     normalized, starts, stops, _, first_words = batch
@@ -121,7 +121,7 @@ def _normalize(
             if character:  # one byte
                 normalized[out] = character
                 is_word = to_int64(character != BLANK)
-                words[number] = out
+                word_starts[number] = out
                 number += is_word & ~was_word  # both are 0 or 1: a word begins where a 0 is followed by a 1
                 out += is_word | was_word  # keep characters of words, and the first blank after each word
                 was_word = is_word
@@ -131,7 +131,7 @@ def _normalize(
             position += width
             low = to_int64(code_point_table[code_point]) if code_point < _CODE_POINTS else BLANK
             is_word = to_int64(low != BLANK)
-            words[number] = out
+            word_starts[number] = out
             number += is_word & ~was_word
             normalized[out] = low  # the assignment keeps the lowest eight bits: the first byte
             while low > 0xFF:  # shift the next byte down until none is left
@@ -145,7 +145,7 @@ def _normalize(
             out += 1
         stops[document] = max(out - 1, starts[document])  # without the last blank; empty if there are no words
     first_words[len(lengths)] = number
-    words[number] = out
+    word_starts[number] = out
     return number
 
 
@@ -159,14 +159,14 @@ def mix_bits(key: np.uint64) -> np.uint64:
 
 
 @compiled
-def _hash_words(eights: NDArray[np.uint64], words: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-    """Hash each word from its start in `words` to the blank before the next start.
+def _hash_words(eights: NDArray[np.uint64], word_starts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
+    """Hash each word, from its start in `word_starts` to the blank before the next.
 
     `eights[i]` has the eight bytes of the text that start at byte i.
     """
-    for word in range(len(words) - 1):
-        position = words[word]
-        size = words[word + 1] - position - 1  # without the blank
+    for word in range(len(word_starts) - 1):
+        position = word_starts[word]
+        size = word_starts[word + 1] - position - 1  # without the blank
         key = np.uint64(size)
         while size > 8:
             key = mix_bits(key ^ eights[position])
