@@ -17,10 +17,11 @@ _TOOLS_BEGIN = f"# Tools\n\n## {FUNCTIONS}\n\n"
 def to_chats(
     messages: Iterable[Message], has_tools: bool, is_apart: bool = False
 ) -> tuple[list[Chat], list[dict[str, int]]]:
-    """Return chat messages, each with the number of the message that is its part.
+    """Convert messages to chat messages; map the parts of each to message numbers.
 
-    If `has_tools`, developer messages omit their tools. If `is_apart`, a text and each call are chat messages of their
-    own. Of several calls in one chat message, the number is the last one's.
+    Parts are `content`, `thinking` and `tool_calls`; several calls in one chat message have the number of the last. If
+    `has_tools`, the tools of developer messages are omitted. If `is_apart`, a text and each call become chat messages
+    of their own.
     """
     chats, parts, calls = list[Chat](), list[dict[str, int]](), 0
     open_calls: list[tuple[str, str]] = []  # name and id of calls without a reply
@@ -32,9 +33,9 @@ def to_chats(
                 if not chat["content"]:
                     continue
             if message.role is Role.TOOL:
-                reply = next((call for call in open_calls if call[0] == chat["name"]), None)
-                chat["tool_call_id"] = None if reply is None else reply[1]
-                open_calls = [call for call in open_calls if call is not reply]
+                answered = next((entry for entry in open_calls if entry[0] == chat["name"]), None)
+                chat["tool_call_id"] = None if answered is None else answered[1]
+                open_calls = [entry for entry in open_calls if entry is not answered]
             chats.append(chat)
             parts.append({})
             continue
@@ -45,16 +46,16 @@ def to_chats(
             parts.append({})
         chat = chats[-1]
         if message.is_call:
-            called, calls = _called(message, f"call_{calls}"), calls + 1
-            open_calls.append((called["function"]["name"], called["id"]))
-            chat[part] = [*chat.get(part, []), called]
+            call, calls = _tool_call(message, f"call_{calls}"), calls + 1
+            open_calls.append((call["function"]["name"], call["id"]))
+            chat[part] = [*chat.get(part, []), call]
         else:
             chat[part] = message.content
         parts[-1][part] = number
     return chats, parts
 
 
-def _called(message: Message, call_id: str) -> Chat:
+def _tool_call(message: Message, call_id: str) -> Chat:
     function = {"name": _tool_name(message.recipient), "arguments": message.content}
     return {"id": call_id, "type": "function", "function": function}
 
@@ -64,7 +65,7 @@ def _tool_name(name: str | None) -> str | None:
 
 
 def instructions(content: str, has_tools: bool) -> str:
-    """Return the instructions in a developer message."""
+    """Return the instructions in a developer message, without tools if `has_tools`."""
     if has_tools:
         content = content[: begin if (begin := content.rfind(_TOOLS_BEGIN)) >= 0 else None].removesuffix("\n\n")
     return content.removeprefix("# Instructions\n\n")

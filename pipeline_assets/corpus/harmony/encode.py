@@ -54,18 +54,16 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
         message = messages[number]
         try:
             _check_content(message.content)
-            opening = render_header(
-                message.role, message.name, message.recipient, message.channel, message.content_type
-            )
+            header = render_header(message.role, message.name, message.recipient, message.channel, message.content_type)
         except Refusal as refusal:
             raise Refusal(refusal.reason, refusal.detail, refusal.position, number) from None
         terminator = Terminator.CALL if message.is_call else Terminator.END
         if ending is Ending.TRAINING and number == kept[-1] and _is_final(message):
             terminator = Terminator.RETURN
-        before = f"{START}{opening}{MESSAGE}"
-        start = position + len(before)
+        prefix = f"{START}{header}{MESSAGE}"
+        start = position + len(prefix)
         stop = start + len(message.content)
-        parts += (before, message.content, terminator)
+        parts += (prefix, message.content, terminator)
         body, span = Span(start, stop), Span(position, stop + len(terminator))
         parsed.append(ParsedMessage(message, terminator, span, body))
         position = span.stop
@@ -197,17 +195,17 @@ def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
     Raises:
         ValueError: A number of `AssistantTurns` is not an assistant message of the text.
     """
-    messages, assistant = parsed.conversation, Role.ASSISTANT
-    spoken = [number for number, message in enumerate(messages) if message.role is assistant]
+    messages = parsed.conversation
+    assistant = [number for number, message in enumerate(messages) if message.role is Role.ASSISTANT]
     if isinstance(mode, AssistantTurns):
-        if unknown := sorted({*mode.messages}.difference(spoken)):
+        if unknown := sorted({*mode.messages}.difference(assistant)):
             raise ValueError(f"{mode.rule!r} names message {unknown[0]}, which is not an assistant message of the text")
         return [*mode.messages]
     if isinstance(mode, AssistantLast):
-        return [number for number in spoken[-1:] if not messages[number].is_call]
+        return [number for number in assistant[-1:] if not messages[number].is_call]
     return [
         number
-        for number in spoken
+        for number in assistant
         if (mode.analysis or messages[number].channel != "analysis") and (mode.calls or not messages[number].is_call)
     ]
 

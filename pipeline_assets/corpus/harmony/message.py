@@ -23,7 +23,7 @@ END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
 STRUCTURE = (START, MESSAGE, CHANNEL, CONSTRAIN, END, CALL, RETURN)
 
 # tiktoken's o200k_harmony has <|endofprompt|> where openai-harmony has a reserved name; only openai-harmony has
-# <|reserved_201088|>. Reserved names of ids with another name are not tokens, but are matched too.
+# <|reserved_201088|>. The pattern also matches the reserved names of ids such as <|start|>, which are not tokens.
 SPECIAL = re.compile(
     r"<\|(?:start|message|channel|constrain|end|call|return|startoftext|endoftext|endofprompt"
     r"|reserved_20(?:0\d{3}|10[0-7]\d|108[0-8]))\|>"

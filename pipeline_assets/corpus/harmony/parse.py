@@ -229,13 +229,13 @@ def basic_quality_flags_from_text(text: str) -> QualityFlags:
         reason = refusal.reason
     is_completed = any(message.role is Role.ASSISTANT and message.content.strip() for message in messages[-1:])
     calls = sum(message.is_call for message in messages)
-    spoken = [message for message in messages if message.role is Role.ASSISTANT]
+    by_assistant = [message for message in messages if message.role is Role.ASSISTANT]
     return QualityFlags(
         valid_harmony=bool(messages),
         reason=reason,
         completion_nonempty=is_completed,
         has_user=any(message.role is Role.USER for message in messages),
-        has_analysis=any(message.channel == "analysis" for message in spoken),
+        has_analysis=any(message.channel == "analysis" for message in by_assistant),
         has_calls=calls > 0,
         calls_answered=bool(messages) and sum(message.role is Role.TOOL for message in messages) == calls,
     )

@@ -133,7 +133,7 @@ def _type_or_null(schema: _Schema, indent: str) -> str:
 
 
 def _default(schema: _Schema, quotes_enums: bool) -> str:
-    """Render a schema's default as `default: …`; return an empty text without one.
+    """Render a schema's default as `default: …`, or no default as an empty text.
 
     A string is written between quotes, without escapes. If the schema has an enum, the string is written without
     quotes, or as JSON if `quotes_enums`. Any other default is written as JSON.
@@ -149,7 +149,7 @@ def _default(schema: _Schema, quotes_enums: bool) -> str:
 
 
 def _schema(value: JsonValue) -> _Schema:
-    """Return a schema that is an object; replace any other value by an empty schema."""
+    """Return the value if it is an object, else an empty schema."""
     return value if isinstance(value, dict) else {}
 
 
@@ -172,12 +172,12 @@ class FunctionTool:
 
     name: str
     description: str
-    parameters: JsonValue  # JSON Schema of the arguments; None for a function without
+    parameters: JsonValue  # JSON Schema of the arguments; None for no arguments
 
 
 @dataclass(frozen=True)
 class ToolNamespace:
-    """Named group of tools; the description of a group without tools explains its use."""
+    """Named group of tools; if it lists no tools, its description explains its use."""
 
     name: str
     description: str | None
@@ -201,8 +201,8 @@ def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
     `Refusal`, as does a schema that `with_object_types` or `compact_json` refuses.
     """
     names = [namespace.name for namespace in namespaces]
-    if twice := sorted(name for name in set(names) if names.count(name) > 1):
-        raise Refusal(Reason.NAMESPACE_TWICE, f"the namespace {twice[0]!r} is there {names.count(twice[0])} times")
+    if repeated := sorted(name for name in set(names) if names.count(name) > 1):
+        raise Refusal(Reason.NAMESPACE_TWICE, f"namespace {repeated[0]!r} occurs {names.count(repeated[0])} times")
     ordered = sorted(namespaces, key=lambda namespace: namespace.name)
     return "\n\n".join(["# Tools", *(namespace.text for namespace in ordered)])
 

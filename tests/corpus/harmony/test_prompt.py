@@ -74,7 +74,7 @@ def test_the_default_system_message_is_the_librarys() -> None:
 def test_of_several_namespaces_that_are_there_twice_the_first_by_name_is_told() -> None:
     twice = tuple(ToolNamespace(name, None, ()) for name in "zyxwvutsrqponmlkjihgfedcb") * 2
 
-    with pytest.raises(Refusal, match="namespace_twice: the namespace 'b' is there 2 times"):
+    with pytest.raises(Refusal, match="namespace_twice: namespace 'b' occurs 2 times"):
         tool_section(twice)
 
 
