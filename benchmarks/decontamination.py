@@ -29,8 +29,8 @@ from measure import Measured, machine_line, measure
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.document import RAW_DECODER, encode_with_text
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
+from pipeline_assets.corpus.partial_documents import RAW_DECODER, encode_with_text
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import StagingDir

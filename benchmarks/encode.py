@@ -22,8 +22,8 @@ import numpy as np
 from corpus import write_shards
 from measure import machine_line
 
-from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
 
 _BATCH = 2000

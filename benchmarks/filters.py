@@ -28,10 +28,11 @@ from measure import Measured, machine_line, measure
 from plain_filters import ENGLISH_WEB, plain_verdict
 
 from pipeline_assets.corpus.dedup.window_hashes import select_windows
-from pipeline_assets.corpus.document import Document, DocumentText
+from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.verdict import apply_filters
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
+from pipeline_assets.corpus.partial_documents import DocumentText
 
 # Each flow, its name in filter_flows.py, and its input.
 FLOWS = {

@@ -25,10 +25,11 @@ import msgspec
 from corpus import link_shards, write_shards
 from measure import Measured, machine_line, measure
 
-from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.partial_documents import DocumentText
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT
 
 STRATEGIES = ("sequential", "best_fit")
 _SHARD_BYTES = 32 << 20

@@ -80,7 +80,7 @@ def write_tokenizer(folder: Path) -> None:
     from tokenizers import AddedToken
     from transformers.convert_slow_tokenizer import TikTokenConverter
 
-    from pipeline_assets.corpus.tokens.o200k_harmony import SPLIT_PATTERN
+    from pipeline_assets.corpus.tokens.o200k_vocabulary import SPLIT_PATTERN
 
     converter = TikTokenConverter(vocab_file=str(VOCABULARY), pattern=SPLIT_PATTERN, extra_special_tokens=[])
     tokenizer = converter.converted()

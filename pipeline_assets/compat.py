@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     import dagster as dg
     import httpcore2
     import httpx2
-    from huggingface_hub.utils._http import RateLimitInfo
 
 SCHEDULED_TIME_TAG = ".dagster/scheduled_execution_time"
 """Tag of a run that a schedule started: the time at which it was due, in UTC and ISO format."""
@@ -48,20 +47,6 @@ def run_dagster(start_process: Callable[..., Any]) -> None:
 
     setattr(dev, "open_ipc_subprocess", start_process)  # noqa: B010 - mypy refuses to replace an imported function
     dagster._cli.main()  # type: ignore[no-untyped-call]
-
-
-def hub_headers(token: str | None) -> dict[str, str]:
-    """Return request headers for the hub; None uses the token of the environment."""
-    from huggingface_hub.utils._headers import build_hf_headers
-
-    return build_hf_headers(token=token)
-
-
-def parse_rate_limit(headers: Mapping[str, str]) -> "RateLimitInfo | None":
-    """Parse the hub's rate limit from response headers; None if missing."""
-    from huggingface_hub.utils._http import parse_ratelimit_headers
-
-    return parse_ratelimit_headers(headers)
 
 
 def hub_request_hook() -> Callable[["httpx2.Request"], object]:

@@ -21,8 +21,8 @@ from pipeline_assets.build.pins.split_pin import SplitFolder
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.licences import TABLE, licence_table
 from pipeline_assets.corpus.packing.recipe import TokenizerPath
+from pipeline_assets.corpus.readers.hub_errors import RepoType
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_http import RepoType
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, modified_ns
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
 from pipeline_assets.spine.errors import InputError

@@ -13,13 +13,13 @@ from pipeline_assets.build.run import ENGINE, HUB_TRIES, SETTINGS, Run
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.scoring.modal_settings import VARIABLES
 from pipeline_assets.corpus.tokens.o200k_harmony import (
-    FAMILY,
     VOCABULARY,
     VOCABULARY_SHA256,
     HarmonyEncoder,
     check_vocabulary,
     load_encoder,
 )
+from pipeline_assets.corpus.tokens.o200k_vocabulary import FAMILY
 from pipeline_assets.spine.errors import UsageError
 from resources.launchers import LAUNCHER, remote_launcher_factory
 

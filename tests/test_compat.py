@@ -16,7 +16,7 @@ from dagster._cli import dev
 from dagster._core.storage import tags
 from dagster_shared import ipc
 from huggingface_hub import set_client_factory
-from huggingface_hub.utils import _http
+from huggingface_hub.utils import _http, build_hf_headers, parse_ratelimit_headers
 from numba.core import caching, config, entrypoints
 
 from pipeline_assets import compat
@@ -71,17 +71,17 @@ def test_dagster_dev_starts_its_processes_with_the_function_that_is_replaced(mon
 
 
 def test_requests_to_a_hub_have_the_token() -> None:
-    assert compat.hub_headers("hf_secret")["authorization"] == "Bearer hf_secret"
+    assert build_hf_headers(token="hf_secret")["authorization"] == "Bearer hf_secret"
 
 
 def test_a_rate_limit_is_read_from_headers() -> None:
-    limit = compat.parse_rate_limit(
+    limit = parse_ratelimit_headers(
         {"RateLimit": '"api";r=0;t=55', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
     )
 
     assert limit is not None
     assert (limit.remaining, limit.reset_in_seconds) == (0, 55)
-    assert compat.parse_rate_limit({}) is None
+    assert parse_ratelimit_headers({}) is None
 
 
 def test_the_hook_of_hub_requests_adds_an_id() -> None:

@@ -17,9 +17,9 @@ from stage_a_build import build, local_source, recipe_of
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_stage_a_recipe

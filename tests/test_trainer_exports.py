@@ -22,9 +22,9 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.trainer_exports import KINDS
 from pipeline_assets.commands.inputs import sealed_target
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
+from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyRecipe, load_encoder
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings

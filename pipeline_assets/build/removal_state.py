@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.corpus.removals import REMOVALS, Removals, list_path, read_list
+from pipeline_assets.corpus.removals import REMOVALS, Removals, list_path
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.metadata_file import MetadataFile
@@ -51,11 +51,8 @@ def compared_entries(listed: Removals, manifest: Manifest, comparison: Compariso
     return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))
 
 
-def removal_staleness(root: Path, manifest: Manifest) -> str | None:
+def removal_staleness(root: Path, listed: Removals, manifest: Manifest) -> str | None:
     """Return why the removal list makes an artifact stale; None if it does not."""
-    listed = read_list(root)
-    if not listed.entries:
-        return None
     comparison = read_comparisons(root).get(manifest.digest, Comparison())
     if rows := sum(comparison.rows.values()):
         return f"{rows:,} row{'s are' if rows > 1 else ' is'} on the removal list"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pipeline_assets.build.removal_state import removal_staleness
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.listing import Forecast, Inputs, Listing, input_figures
-from pipeline_assets.corpus.removals import REMOVALS, read_list
+from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, read_list
 from pipeline_assets.spine.artifact import (
     Artifact,
     CheckResult,
@@ -245,8 +245,9 @@ class Target:
             return f"built by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:
             return "the tokenizer changed"
-        if self.kind.applies_removals and (listed := removal_staleness(root, manifest)) is not None:
-            return listed
+        listed = read_list(root) if self.kind.applies_removals else NO_REMOVALS
+        if listed.entries and (reason := removal_staleness(root, listed, manifest)) is not None:
+            return reason
         external = self.external_inputs
         if external is not None and (changed := external.describe_changes(root, manifest)) is not None:
             return changed

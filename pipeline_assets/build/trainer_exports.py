@@ -21,12 +21,12 @@ from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.systems import EXPORT
 from pipeline_assets.build.target import Kind
 from pipeline_assets.corpus.chat_templates.marked_text import RULE
-from pipeline_assets.corpus.document_shards import document_shards
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.publishing.dataset_card import ROW_FILE, CardContent, CardSplit, dataset_card, split_pattern
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.corpus.trainers import chat_rows, nanochat, packed_chats
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult

@@ -19,7 +19,6 @@ from pipeline_assets.corpus.decontamination.recipe import summarize_decontaminat
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.doc_ids import find_first_repeat
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards import document_shards
 from pipeline_assets.corpus.evidence import Example, count_funnel, draw_examples, draw_near_duplicates
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text
@@ -36,6 +35,7 @@ from pipeline_assets.corpus.profile import (
     sum_by,
 )
 from pipeline_assets.corpus.report_sizes import describe_estimates, kept_sizes, profile_size, read_packed_tokens
+from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.corpus.token_sample import Sampling
 from pipeline_assets.corpus.tokens.encode import load_tables
 from pipeline_assets.corpus.tokens.families import TokenizerFile

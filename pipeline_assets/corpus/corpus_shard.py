@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline_assets.corpus.document_shards import DocumentShard, document_shards
+from pipeline_assets.corpus.document_shards import DocumentShard
+from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.spine.artifact import Artifact
 
 

@@ -4,12 +4,10 @@ import contextlib
 import datetime
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-
-from pipeline_assets.spine.errors import InputError
 
 DeriveId = Callable[[str], str]
 """Function that derives the id of a text whose source has no id; picklable."""
@@ -71,17 +69,6 @@ def _is_plain_text(value: object) -> bool:
     return isinstance(value, str) and bool(value) and not _MOMENT.fullmatch(value)
 
 
-_meta_decoder = msgspec.json.Decoder(Meta)
-
-
-def decode_columns(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
-    """Decode an encoded `Meta`, and return its `columns`; `where` locates errors."""
-    try:
-        return _meta_decoder.decode(meta).columns()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"a document's `meta` is invalid ({error})", where, "rebuild the corpus") from None
-
-
 class Document(msgspec.Struct, frozen=True):
     """Text with its origin.
 
@@ -102,46 +89,6 @@ class Document(msgspec.Struct, frozen=True):
     license_tag: str
     created_at: str
     meta: Meta
-
-
-class RawDocument(Document, frozen=True, gc=False):
-    """Document whose meta stays encoded, so that the same bytes are written again."""
-
-    meta: msgspec.Raw  # type: ignore[assignment]
-
-
-RAW_DECODER = msgspec.json.Decoder(RawDocument)
-
-
-def encode_with_text(document: RawDocument, text: str) -> bytes:
-    """Encode a document with its text replaced, as a line without line feed."""
-    return msgspec.json.encode(msgspec.structs.replace(document, text=text))
-
-
-def add_columns(document: RawDocument, columns: Mapping[str, float]) -> RawDocument:
-    """Return a document with columns added to `meta.extra`.
-
-    All other columns keep their bytes.
-    """
-    meta, added = _meta_decoder.decode(document.meta), msgspec.json.encode(columns).decode()
-    extra = added if meta.extra == "{}" else f"{meta.extra[:-1]},{added[1:]}"
-    encoded = msgspec.json.encode(msgspec.structs.replace(meta, extra=extra))
-    return msgspec.structs.replace(document, meta=msgspec.Raw(encoded))
-
-
-class DocumentText(msgspec.Struct, frozen=True, gc=False):
-    """Fields of a document that tokenizing needs; decoding skips the others."""
-
-    doc_id: str
-    text: str
-    license_tag: str
-
-
-class LicensedText(msgspec.Struct, frozen=True, gc=False):
-    """Text and licence of a document; decoding skips the other fields."""
-
-    text: str
-    license_tag: str
 
 
 def to_iso_time(value: str | float | datetime.date | None) -> str:

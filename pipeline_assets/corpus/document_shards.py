@@ -2,20 +2,16 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
-from pipeline_assets.spine import durable
-from pipeline_assets.spine.artifact import Artifact, repair_hint
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.reuse import sealed_files
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window
-from pipeline_assets.spine.staging import OutputFile, StagingView
+from pipeline_assets.spine.staging import OutputFile
 
 SHARDS = "shards"
 REJECTS_FILE = f"rejects{SUFFIX}"
@@ -113,41 +109,6 @@ def read_documents(
         lines, poison_rows = _split_lines(data, first, window)
         documents = decode_lines(lines, shard, decoder)
         yield [(line.row, document) for line, document in zip(lines, documents, strict=True)], poison_rows
-
-
-def shard_rows(corpus: Artifact) -> dict[str, int]:
-    """Return the number of documents by shard path, in manifest order."""
-    return {file.path: file.rows for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")}
-
-
-def document_shards(corpus: Artifact) -> list[DocumentShard]:
-    """List the shards of a corpus in manifest order."""
-    files = sealed_files(corpus)
-    return [
-        DocumentShard(Path(path).name.removesuffix(SUFFIX), path, corpus.path(path), rows, sealed=files[path])
-        for path, rows in shard_rows(corpus).items()
-    ]
-
-
-def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
-    """Link a sealed shard into a staging directory, under the name of an output shard.
-
-    If the system refuses a link, such as across file systems, the file is copied. Raise InputError if the new file does
-    not have the sealed hash.
-    """
-    assert shard.sealed is not None
-    linked = replace(shard.sealed, path=f"{SHARDS}/{shard.name}{SUFFIX}")
-    durable.link(shard.file, folder.path(linked.path))
-    if (sha256 := file_sha256(folder.path(linked.path))) != linked.sha256:
-        what = f"sha256 is {sha256}, sealed with {linked.sha256}"
-        raise InputError(what, shard.file, repair_hint(shard.file.parents[1]))
-    return linked
-
-
-def link_if_equal(written: OutputFile, shard: DocumentShard, folder: StagingView) -> OutputFile:
-    """Replace an output shard by a link to its input shard if no document differs."""
-    is_equal = shard.sealed is not None and shard.sealed.content_sha256 == written.content_sha256
-    return link_shard(shard, folder) if is_equal else written
 
 
 def poison_row_error(row: int, task: str, file: Path) -> InputError:

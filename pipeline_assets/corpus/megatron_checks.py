@@ -15,7 +15,7 @@ from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.sampling import SPLITS, Split
-from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, RANKS
+from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, RANKS
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 
 _SIGMAS = 4.5  # one false alarm in about 150,000 honest splits

@@ -26,7 +26,8 @@ from pipeline_assets.corpus.tokens.encode import (
 )
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
-from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, Driver, HarmonyRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import Driver, HarmonyRecipe
+from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import yaml
 import zstandard
 
-from pipeline_assets.corpus.formats.arrow_columns import rows_to_table
+from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.demo import texts
 from pipeline_assets.demo.conversations import conversations
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER

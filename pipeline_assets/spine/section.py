@@ -57,6 +57,20 @@ Share = Annotated[
 ]
 
 
+def split_patterns(patterns: object) -> object:
+    """Return the patterns of a text with one pattern a line; a list unchanged."""
+    return [line.strip() for line in patterns.splitlines() if line.strip()] if isinstance(patterns, str) else patterns
+
+
+OptionalPatterns = Annotated[
+    tuple[str, ...],
+    pydantic.Field(strict=False),
+    pydantic.BeforeValidator(split_patterns, json_schema_input_type=tuple[str, ...] | str),
+]
+Patterns = Annotated[OptionalPatterns, pydantic.Field(min_length=1)]
+"""File patterns, relative to the source's folder (see `list_files`); on a hub, in fnmatch syntax."""
+
+
 @dataclass(frozen=True)
 class Option:
     """Command-line option for a key of a section.

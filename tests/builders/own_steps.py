@@ -9,8 +9,8 @@ from stage_a_build import INLINE, NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.document_shards import document_shards
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
+from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.ledger import Reject

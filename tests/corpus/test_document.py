@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import json as arrow_json
 
-from pipeline_assets.corpus.document import Document, DocumentText, Meta, decode_columns, derive_doc_id, to_iso_time
+from pipeline_assets.corpus.document import Document, Meta, derive_doc_id, to_iso_time
+from pipeline_assets.corpus.partial_documents import DocumentText, decode_columns
 from pipeline_assets.spine.errors import InputError
 
 

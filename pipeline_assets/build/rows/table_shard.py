@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.formats.arrow_columns import rows_to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.python_columns import rows_to_table
 
 _TYPES = {str: pa.string(), int: pa.int64()}
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.corpus.document import DocumentText
-from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.compressors import compressor_for
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.partial_documents import DocumentText
+from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError

@@ -25,9 +25,10 @@ from pipeline_assets.corpus.decontamination.recipe import (
     EvaluationSet,
 )
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.document import RAW_DECODER, RawDocument, encode_with_text
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, Line, decode_lines, link_if_equal, read_lines
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS, Line, decode_lines, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
+from pipeline_assets.corpus.partial_documents import RAW_DECODER, RawDocument, encode_with_text
+from pipeline_assets.corpus.sealed_shards import link_if_equal
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage

@@ -15,13 +15,12 @@ import pydantic
 
 from pipeline_assets.corpus.dedup.recipe import fraction_above_zero
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
-from pipeline_assets.corpus.readers.column_recipe import Patterns
 from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, listed_files
 from pipeline_assets.corpus.stores.object_source import SourcePath
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.section import Decimal, Name, RecipeSection, reject_duplicates
+from pipeline_assets.spine.section import Decimal, Name, Patterns, RecipeSection, reject_duplicates
 
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
 CONTAMINATED_FILE = f"contaminated{SUFFIX}"

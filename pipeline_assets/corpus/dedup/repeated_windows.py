@@ -32,10 +32,10 @@ from pipeline_assets.corpus.dedup.sorted_runs import (
     write_run,
 )
 from pipeline_assets.corpus.dedup.window_hashes import select_windows
-from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy, to_table
+from pipeline_assets.corpus.partial_documents import LicensedText
 from pipeline_assets.spine.engine import RunSettings, StageRunner
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Task, Window, group_by_size

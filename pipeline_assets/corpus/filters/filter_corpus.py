@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline_assets.corpus import document_shards
+from pipeline_assets.corpus import document_shards, sealed_shards
 from pipeline_assets.corpus.converted_shards import concatenate_lines
-from pipeline_assets.corpus.document import RAW_DECODER, Document, add_columns, decode_columns, encode_with_text
+from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
 from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, FilterRecipe, keeps_all
 from pipeline_assets.corpus.filters.step_process import StepProcess
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line, read_structs, write_rows
+from pipeline_assets.corpus.partial_documents import RAW_DECODER, add_columns, decode_columns, encode_with_text
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
@@ -76,7 +77,7 @@ def filter_shard(
     counts["documents"] = kept.rows
     counts.update(count_rejects(rejects))
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
-    kept_file = document_shards.link_if_equal(kept.output(kept_name), shard, folder)
+    kept_file = sealed_shards.link_if_equal(kept.output(kept_name), shard, folder)
     notes = {} if step is None else {STEP_SECONDS: step.seconds}
     return Receipt([kept_file, dropped.output(dropped_name), rejected], dict(counts), notes=notes)
 
@@ -169,7 +170,7 @@ def filter_corpus(
             is not a Document.
     """
     decisions = {} if recipe.language is None else {"language": recipe.language.detection_settings()}
-    shards = document_shards.document_shards(corpus)
+    shards = sealed_shards.document_shards(corpus)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     rules = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
     tasks = [Task.bind(filter_shard, shard, **rules) for shard in shards]
@@ -226,7 +227,7 @@ def _bins(counts: Mapping[str, int], column: str) -> list[int]:
 
 
 def _link_shard(shard: document_shards.DocumentShard, window: Window, folder: StagingView) -> Receipt:
-    linked = document_shards.link_shard(shard, folder)
+    linked = sealed_shards.link_shard(shard, folder)
     return Receipt([linked], {"documents": shard.rows}, reads={str(shard.file): linked.sha256})
 
 

@@ -13,10 +13,11 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
-from pipeline_assets.corpus.document import RAW_DECODER, Document
+from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
 from pipeline_assets.corpus.filters.own_step import PythonStep
 from pipeline_assets.corpus.filters.step_child import TOO_SLOW, Answer
+from pipeline_assets.corpus.partial_documents import RAW_DECODER
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER

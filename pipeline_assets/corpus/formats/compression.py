@@ -1,4 +1,4 @@
-"""Decompression of zstd, gzip, bzip2 and xz, detected by the first bytes.
+"""Decompression of files in blocks of bounded size.
 
 A file may have several frames (gzip members, bzip2 and xz streams) and nothing else. Other data after a frame, and a
 truncated frame, are errors; the standard library's file objects ignore data after a bzip2 stream, and read a truncated
@@ -8,7 +8,6 @@ Four kilobytes of bzip2 can contain gigabytes. So `decompress` holds only one bl
 and `whole_lines` one block and the longest line.
 """
 
-import bz2
 import lzma
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,36 +16,17 @@ from pipeline_assets.spine.durable import name_file_in_errors
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import Readable
 
-_READ_BYTES = 1 << 16
-_STEP_BYTES = 1 << 18
-_XZ_MEMORY_BYTES = 1 << 27  # the window of `xz -9`, 64 MiB, and the decoder's state
+READ_BYTES = 1 << 16
+STEP_BYTES = 1 << 18
 _ARROW_TRUNCATED = "Truncated"  # start of pyarrow's error for a stream that ends within a frame
 
 
-class _TruncatedError(Exception):
+class TruncatedError(Exception):
     """Error of a stream that ends within a frame."""
 
 
-Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
-
-
-def _decompress_frames(file: Readable, new_frame: Callable[[], Decompressor]) -> Iterator[bytes]:
-    """Decompress all frames in blocks of at most `_STEP_BYTES`; blocks may be empty."""
-    frame = new_frame()
-    is_open = True
-    while compressed := file.read(_READ_BYTES):
-        while compressed or not frame.needs_input:
-            yield frame.decompress(compressed, _STEP_BYTES)
-            is_open = not frame.eof
-            compressed = b"" if is_open else frame.unused_data
-            if not is_open:
-                frame = new_frame()
-    if is_open:
-        raise _TruncatedError
-
-
-def _decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
-    """Decompress all frames with pyarrow, in blocks of at most `_STEP_BYTES`.
+def decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
+    """Decompress all frames with pyarrow, in blocks of at most `STEP_BYTES`.
 
     Other zstd libraries return all that one block of input decompresses to, which can be 32,000 times as many bytes.
     """
@@ -55,14 +35,14 @@ def _decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
     source = _Source(file)
     stream = pa.CompressedInputStream(pa.PythonFile(source, "r"), name)
     try:
-        while block := stream.read(_STEP_BYTES):
+        while block := stream.read(STEP_BYTES):
             yield block
     except OSError as error:
         if error.errno is None and str(error).startswith(_ARROW_TRUNCATED):
-            raise _TruncatedError from None
+            raise TruncatedError from None
         raise
     if source.is_empty:
-        raise _TruncatedError
+        raise TruncatedError
 
 
 class _Source:
@@ -94,22 +74,7 @@ class Codec:
     blocks: Callable[[Readable], Iterator[bytes]]
 
 
-ZSTD = Codec("zstd", lambda file: _decompress_by_arrow(file, "zstd"))
-GZIP = Codec("gzip", lambda file: _decompress_by_arrow(file, "gzip"))
-BZIP2 = Codec("bzip2", lambda file: _decompress_frames(file, bz2.BZ2Decompressor))
-XZ = Codec("xz", lambda file: _decompress_frames(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)))
-
-
-def detect_codec(head: bytes) -> Codec | None:
-    """Detect the format by a file's first ten bytes; None if they match no format."""
-    is_skippable_frame = head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5  # magic 0x184D2A5?, RFC 8878, 3.1.2
-    if head[:4] == b"\x28\xb5\x2f\xfd" or is_skippable_frame:
-        return ZSTD
-    if head[:2] == b"\x1f\x8b":
-        return GZIP
-    if head[:3] == b"BZh" and head[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):  # a block, or an empty stream
-        return BZIP2
-    return XZ if head[:6] == b"\xfd7zXZ\0" else None
+ZSTD = Codec("zstd", lambda file: decompress_by_arrow(file, "zstd"))
 
 
 def decompress(file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
@@ -135,7 +100,7 @@ def decompress(file: Readable, codec: Codec | None, where: object, fix: str, blo
             if size >= block_bytes:
                 yield b"".join(pending) if len(pending) > 1 else block
                 pending, size = [], 0
-    except _TruncatedError:
+    except TruncatedError:
         raise InputError(f"the {codec.name} stream is truncated", where, fix) from None
     except (lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # an error of the disk, not of the data

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.arrow_columns import string_column, to_bools, to_column
+from pipeline_assets.corpus.formats.arrow_columns import string_column, to_bools
 from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.spine.errors import InputError
 
 

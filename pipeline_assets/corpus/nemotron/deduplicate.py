@@ -24,9 +24,10 @@ from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.decontamination.recipe import read_contaminated
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_column, to_numpy
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_numpy
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
+from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.nemotron.prompts import DroppedRow
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate
-from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_column, to_numpy, utf8_column
+from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_numpy, utf8_column
+from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
 from pipeline_assets.corpus.nemotron.conversation import RowText, row_text

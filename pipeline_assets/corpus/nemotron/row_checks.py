@@ -21,7 +21,8 @@ from pipeline_assets.corpus.nemotron.inventory import read_inventory
 from pipeline_assets.corpus.nemotron.rows_recipe import rows_recipe
 from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.tokens.encode import is_spot_checked
-from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS, HarmonyEncoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_vocabulary import SPECIAL_TOKENS
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
 _PARSED_COLUMNS = ("text", "template", "loss_rule", "quality_valid_harmony")

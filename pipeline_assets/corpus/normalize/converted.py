@@ -185,7 +185,9 @@ def finish_source(
         converted.lost_files.check(max_reject_fraction, staging.target)
         floor = _FLOOR_ROWS
     check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, _reject_fix, floor)
-    remaining = forget_documents(staging, converted.shards, removals, settings)
+    remaining = (
+        forget_documents(staging, converted.shards, removals, settings) if removals.entries else converted.shards
+    )
     published = finalize_shards(staging, remaining, converted.derive_id, settings)
     counts = total_counts([*published, Receipt([], converted.uncounted)])
     check_documents(counts, where or staging.target, fix)

@@ -25,8 +25,6 @@ def forget_documents(
 
     `converted` has the receipts of `ShardWriter` by shard, in manifest order, as the result has.
     """
-    if not removals.entries:
-        return dict(converted)
     kernel = functools.partial(_forget_in_shard, removals=removals, zstd_level=settings.zstd_level)
     files = {name: staging.path(receipt.files[0].path) for name, receipt in converted.items()}
     tasks = [Task(name, 0, functools.partial(kernel, name, file)) for name, file in files.items()]

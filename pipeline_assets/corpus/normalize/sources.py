@@ -11,7 +11,7 @@ from pipeline_assets.corpus.filters.pinned_files import unpinned_files
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licence_texts import licence_texts_fingerprint
 from pipeline_assets.corpus.licences import check_tag, licence_table
-from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, Patterns, split_patterns
+from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, matches_name
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
 from pipeline_assets.corpus.readers.source_formats import without_compression
@@ -22,7 +22,15 @@ from pipeline_assets.corpus.stores.object_source import SourcePath, source_path
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import MaxRejectShare, Name, Option, RecipeError, RecipeSection
+from pipeline_assets.spine.section import (
+    MaxRejectShare,
+    Name,
+    Option,
+    Patterns,
+    RecipeError,
+    RecipeSection,
+    split_patterns,
+)
 
 _LICENCE_TEXTS = "licence_texts"
 _KEYS_WITHOUT_EFFECT = frozenset({"path", "filters"})  # on the rows of the normalised source

@@ -13,14 +13,13 @@ import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.parallel_text.pairs import Languages
-from pipeline_assets.corpus.readers.column_recipe import Patterns
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.json_lines import json_rows
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local_parquet import parquet_rows, read_local_footer, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.section import COMMIT_PATTERN, RecipeSection
+from pipeline_assets.spine.section import COMMIT_PATTERN, Patterns, RecipeSection
 
 TRANSLATION, _HEAD_ROWS, _RUN_BYTES = "translation", 100, 1 << 23
 Rows = Iterator[tuple[int, dict[str, Any] | Fault]]

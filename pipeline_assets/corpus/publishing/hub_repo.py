@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline_assets.corpus.readers.hub_errors import RETRIED_STATUS
 from pipeline_assets.corpus.readers.hub_files import HubFiles, check_name
-from pipeline_assets.corpus.readers.hub_http import RETRIED_STATUS
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, convert_parse_errors
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError

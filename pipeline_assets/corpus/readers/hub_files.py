@@ -27,6 +27,7 @@ from pipeline_assets.corpus.readers.hub_cache import (
     partial_name,
     partial_path,
 )
+from pipeline_assets.corpus.readers.hub_errors import HubCall, RepoType
 from pipeline_assets.corpus.readers.hub_listing import (
     HubFile,
     is_digest,
@@ -42,7 +43,7 @@ from pipeline_assets.spine.files import file_sha256
 logger = logging.getLogger("corpusmill")
 F = TypeVar("F")
 T = TypeVar("T")
-_NAMES: dict[hub_http.RepoType, tuple[re.Pattern[str], str]] = {
+_NAMES: dict[RepoType, tuple[re.Pattern[str], str]] = {
     "dataset": (re.compile(r"[\w.-]+/[\w.-]+"), "HuggingFaceFW/fineweb-edu"),
     "model": (re.compile(r"(\w[\w.-]*/)?\w[\w.-]*"), "unsloth/gpt-oss-120b"),  # the oldest models have no owner
 }
@@ -75,7 +76,7 @@ class HubFiles:
     progress_s: float = hub_http.PROGRESS_S
     timeout_s: float = math.inf
     traffic: hub_http.Traffic = field(default_factory=hub_http.Traffic, compare=False, repr=False)
-    repo_type: hub_http.RepoType = "dataset"
+    repo_type: RepoType = "dataset"
 
     def for_models(self) -> "HubFiles":
         """Return access to models instead of datasets, with the same traffic counter."""
@@ -220,7 +221,7 @@ class HubFiles:
 
     def call_with_retries(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
         address = self.client().address
-        request = hub_http.HubCall(dataset, revision, address, self.tries, self.wait_s, writes, self.repo_type)
+        request = HubCall(dataset, revision, address, self.tries, self.wait_s, writes, self.repo_type)
         return hub_http.with_retries(call, request)
 
     def client(self) -> hub_http.HubClient:
@@ -262,12 +263,12 @@ def _changed_error(what: str, where: str) -> InputError:
     return InputError(what, where, "the file changed on the hub: pin a new commit")
 
 
-def is_name(name: str, repo_type: hub_http.RepoType) -> bool:
+def is_name(name: str, repo_type: RepoType) -> bool:
     """Check whether a name is valid for a hub repository of this type."""
     return _NAMES[repo_type][0].fullmatch(name) is not None
 
 
-def check_name(name: str, repo_type: hub_http.RepoType = "dataset") -> None:
+def check_name(name: str, repo_type: RepoType = "dataset") -> None:
     """Raise UsageError if a name is not valid for a repository of this type."""
     if name.removeprefix("hf://").startswith("buckets/"):
         raise UsageError("a bucket has no commits, so it cannot be pinned", name, "copy its files to a dataset")

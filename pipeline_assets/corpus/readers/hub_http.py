@@ -11,14 +11,14 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipeline_assets.compat import hub_headers, parse_rate_limit
+from pipeline_assets.corpus.readers.hub_errors import HubCall, requested_wait_s, status_error
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, convert_parse_errors, error_text
-from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, TransientError, UsageError
+from pipeline_assets.spine.errors import TransientError, UsageError
 
 if TYPE_CHECKING:
     import httpx2
@@ -27,11 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
-RepoType = Literal["dataset", "model"]
 PROGRESS_S = 60.0
 _MAX_REFUSAL_BLOCKS = 4
-RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
-_MAX_WAIT_S = 600.0  # that a hub may request; the public hub has rate limit windows of 300 s
 
 
 class Traffic:
@@ -62,9 +59,10 @@ class HubClient:
         self, endpoint: str | None, token: str | None, progress_s: float, timeout_s: float, traffic: Traffic
     ) -> None:
         from huggingface_hub import constants
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
         self.address = endpoint or constants.ENDPOINT
-        self._headers = hub_headers(token)
+        self._headers = build_hf_headers(token=token)
         self._progress_s, self._timeout_s = progress_s, timeout_s
         self._traffic = traffic
 
@@ -139,18 +137,6 @@ class HubClient:
         hf_raise_for_status(httpx2.Response(response.status_code, headers=response.headers, request=response.request))
 
 
-class HubCall(NamedTuple):
-    """Settings for retries of a hub call, as in `HubFiles`, and names for its errors."""
-
-    dataset: str
-    revision: str
-    address: str
-    tries: int
-    wait_s: float
-    writes: bool = False
-    repo_type: RepoType = "dataset"
-
-
 def with_retries(call: Callable[[], T], request: HubCall) -> T:
     """Call `call`; retry after a RETRIED_STATUS, lost connection or bad response.
 
@@ -168,7 +154,7 @@ def with_retries(call: Callable[[], T], request: HubCall) -> T:
         except HfHubHTTPError as error:
             status = error.response.status_code
             problem = "rate limited" if status == 429 else f"HTTP {status}"
-            seconds, refusal = requested_wait_s(error.response.headers), _status_error(error, status, request)
+            seconds, refusal = requested_wait_s(error.response.headers), status_error(error, status, request)
         except httpx2.RequestError as error:
             seconds, problem = None, error_text(error)
             fix = "check the network and HF_ENDPOINT, then run the same command again"
@@ -200,50 +186,3 @@ def _check_address(address: str) -> None:
         redacted = re.sub(r"(?s)^(.*?://)?.*@", r"\1", address)  # without a password
         what = f"the URL must be http://HOST or https://HOST without a user, got {redacted!r}"
         raise UsageError(what, "HF_ENDPOINT", "correct or unset the variable")
-
-
-def _status_error(error: Exception, status: int, request: HubCall) -> InputError:
-    """Convert an HTTP status to an error with a fix; `TransientError` if temporary."""
-    from huggingface_hub import errors
-
-    where, later = f"{request.dataset} on {request.address}", "run the same command later to resume"
-    if status == 429:
-        return TransientError(f"rate limited after {request.tries} attempts", where, later)
-    if status in RETRIED_STATUS:
-        return TransientError(f"HTTP {status} after {request.tries} attempts", where, later)
-    page = f"{request.address}/{'datasets/' * (request.repo_type == 'dataset')}{request.dataset}"
-    match error:
-        case errors.GatedRepoError():
-            fix = f"accept the terms on {page}, then set HF_TOKEN to your token"
-            return DeniedError(f"the {request.repo_type} is gated", where, fix)
-        case errors.RevisionNotFoundError():
-            is_model = request.repo_type == "model"
-            fix = f"run `corpusmill pin {request.dataset}{' --model' * is_model}` to get the latest commit"
-            fix += "" if is_model else ", with --recipe NAME to update a recipe"
-            return UsageError(f"revision {request.revision} not found", where, fix)
-        case errors.RemoteEntryNotFoundError():
-            return InputError("file not found at the commit", where, "delete the cached listing, or pin a new commit")
-    if request.writes and status in (401, 403, 404):
-        what = f"the token has no write access (HTTP {status})"
-        return RetryableError(what, where, "set HF_TOKEN to a token with write access, and check the name")
-    if status in (401, 404):
-        # Unless the hub confirms that the repository is missing, a proxy may have answered, or the token is invalid.
-        kind = UsageError if isinstance(error, errors.RepositoryNotFoundError) else RetryableError
-        fix = "check the name; if it is private, set HF_TOKEN to a token with read access"
-        return kind(f"{request.repo_type} not found or private (HTTP {status})", where, fix)
-    if status == 403:
-        fix = f"accept the terms on {page} if it is gated, or set HF_TOKEN to a token with read access"
-        return DeniedError("the token has no read access (HTTP 403)", where, fix)
-    return RetryableError(f"HTTP {status} after {request.tries} attempts", where, later)
-
-
-def requested_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait that RateLimit or Retry-After requests, at most 600 s, or None."""
-    try:
-        limits = parse_rate_limit(headers)
-        if limits is not None and limits.remaining == 0:
-            return min(_MAX_WAIT_S, limits.reset_in_seconds)
-        seconds = int(headers["Retry-After"])
-    except (KeyError, ValueError):  # Retry-After may also be an HTTP date; ignore that form.
-        return None
-    return min(_MAX_WAIT_S, seconds) if seconds >= 0 else None

@@ -13,7 +13,8 @@ import httpx2
 from huggingface_hub import constants, hf_raise_for_status, set_client_factory
 
 from pipeline_assets.compat import hub_client_factory
-from pipeline_assets.corpus.readers.hub_http import PROGRESS_S, RETRIED_STATUS, requested_wait_s
+from pipeline_assets.corpus.readers.hub_errors import RETRIED_STATUS, requested_wait_s
+from pipeline_assets.corpus.readers.hub_http import PROGRESS_S
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
 from pipeline_assets.corpus.readers.hub_session import LimitedClient
 

@@ -24,13 +24,7 @@ import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.readers import source_folder
-from pipeline_assets.corpus.readers.column_recipe import (
-    LicensedColumns,
-    OptionalPatterns,
-    Patterns,
-    SourceLabels,
-    column_fix,
-)
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels, column_fix
 from pipeline_assets.corpus.readers.columns import Fault, check_columns, find_column, utf8_fault
 from pipeline_assets.corpus.readers.csv_rows import csv_table
 from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
@@ -41,7 +35,7 @@ from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, W
 from pipeline_assets.corpus.readers.unreadable import note_unreadable
 from pipeline_assets.corpus.readers.whole_files import extractor_versions, whole_file_rows
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.section import Option, text_rule
+from pipeline_assets.spine.section import Option, OptionalPatterns, Patterns, text_rule
 
 _HEAD_BYTES = 1 << 12
 SAMPLE_ROWS = 20  # rows per file, and number of files, in a sample of first rows

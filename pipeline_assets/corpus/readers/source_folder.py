@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self
 
-from pipeline_assets.corpus.formats.compression import detect_codec
+from pipeline_assets.corpus.formats.codecs import detect_codec
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash

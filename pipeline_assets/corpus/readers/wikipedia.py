@@ -21,14 +21,13 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.readers.column_recipe import Patterns
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, read_pages
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.section import Option, RecipeSection
+from pipeline_assets.spine.section import Option, Patterns, RecipeSection
 
 _URL = re.compile(r"https?://(?P<language>[a-z0-9-]+)\.(?:m\.)?wikipedia\.org/")
 _TITLE_ENTITIES = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#039;", "'"), ("&amp;", "&"))

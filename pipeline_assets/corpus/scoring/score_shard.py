@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline_assets.corpus.formats.arrow_columns import rows_to_table
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
+from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.scoring import token_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SIZE
+from pipeline_assets.corpus.tokens.o200k_vocabulary import VOCABULARY_SIZE
 from pipeline_assets.spine.install_hints import not_installed_error
 
 _WIDTH = 16

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipeline_assets.corpus.document import LicensedText
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.markdown import code, escape, markdown_table
 from pipeline_assets.corpus.normalize.sources import FileSource, HubSource
+from pipeline_assets.corpus.partial_documents import LicensedText
 from pipeline_assets.corpus.readers.hub_configs import read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.build_result import BuildResult

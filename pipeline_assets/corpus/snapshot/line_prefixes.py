@@ -13,7 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from pipeline_assets.corpus.formats.compression import decompress, detect_codec
+from pipeline_assets.corpus.formats.codecs import detect_codec
+from pipeline_assets.corpus.formats.compression import decompress
 from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.readers.columns import Fault, find_column
 from pipeline_assets.corpus.readers.hub_cache import Span, check_file_hash, delete_spans

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, ColumnRules
-from pipeline_assets.corpus.readers.column_recipe import ColumnMap, Patterns
+from pipeline_assets.corpus.readers.column_recipe import ColumnMap
 from pipeline_assets.spine.section import (
     COMMIT_PATTERN,
     SHARD_TEXT_BYTES,
     MaxRejectShare,
     Name,
     Option,
+    Patterns,
     RecipeSection,
     text_rule,
 )

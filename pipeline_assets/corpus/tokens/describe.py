@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.tokens import o200k_harmony
+from pipeline_assets.corpus.tokens import o200k_harmony, o200k_vocabulary
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -61,23 +61,23 @@ def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits, or omit it for the shipped file")
     encoder = o200k_harmony.load_encoder(expected_sha256, path)
-    ranks = len(o200k_harmony.read_ranks(path))
-    if ranks != o200k_harmony.RANKS:
-        what = f"the file has {ranks:,} ranks, expected {o200k_harmony.RANKS:,} of {o200k_harmony.FAMILY}"
+    ranks = len(o200k_vocabulary.read_ranks(path))
+    if ranks != o200k_vocabulary.RANKS:
+        what = f"the file has {ranks:,} ranks, expected {o200k_vocabulary.RANKS:,} of {o200k_vocabulary.FAMILY}"
         raise InputError(what, path, "use o200k_base.tiktoken")
     runs = encoder.encode(_PROBE)
     slow = [token for text in _PROBE for token in encoder.oracle.encode_ordinary(text)]
     if runs.ids.tolist() != slow:
         raise InputError(f"{encoder.driver} and tiktoken encode a probe differently", path, "reinstall gigatoken")
     return {
-        "family": o200k_harmony.FAMILY,
+        "family": o200k_vocabulary.FAMILY,
         "file": path.name,
         "bytes": path.stat().st_size,
         "sha256": expected_sha256,
         "ranks": ranks,
-        "vocabulary_size": o200k_harmony.VOCABULARY_SIZE,
-        "end_of_text": o200k_harmony.END_OF_TEXT,
-        "special_tokens_sha256": canonical_sha256(o200k_harmony.SPECIAL_TOKENS),
+        "vocabulary_size": o200k_vocabulary.VOCABULARY_SIZE,
+        "end_of_text": o200k_vocabulary.END_OF_TEXT,
+        "special_tokens_sha256": canonical_sha256(o200k_vocabulary.SPECIAL_TOKENS),
         "driver": encoder.driver,
         "probe_ids_sha256": canonical_sha256(slow),
     }

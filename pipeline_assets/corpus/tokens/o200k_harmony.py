@@ -6,7 +6,6 @@ only builders add special ids. The library gigatoken encodes. The library tiktok
 a sample of every build is compared with its ids, and it encodes the few texts on which both are known to differ.
 """
 
-import binascii
 import functools
 import logging
 import re
@@ -18,11 +17,17 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.tokens.o200k_vocabulary import (
+    END_OF_TEXT,
+    RANKS,
+    SPECIAL_TOKENS,
+    VOCABULARY_SIZE,
+    load_oracle,
+)
 from pipeline_assets.corpus.tokens.pinned_file import read_pinned
 from pipeline_assets.corpus.tokens.rust_panics import panics
 from pipeline_assets.corpus.tokens.token_runs import ControlledIds, TokenRuns
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
-from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.usage import resident_bytes
 
@@ -34,39 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("corpusmill")
 Driver = Literal["gigatoken", "tiktoken"]
 
-FAMILY = "o200k_harmony"
 VOCABULARY = Path(__file__).with_name("o200k_base.tiktoken")
 VOCABULARY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-RANKS = 199_998
-VOCABULARY_SIZE = 201_088
-END_OF_TEXT = 199_999
-_NAMED = {
-    "<|startoftext|>": 199_998,
-    "<|endoftext|>": END_OF_TEXT,
-    "<|return|>": 200_002,
-    "<|constrain|>": 200_003,
-    "<|channel|>": 200_005,
-    "<|start|>": 200_006,
-    "<|end|>": 200_007,
-    "<|message|>": 200_008,
-    "<|call|>": 200_012,
-}
-# From openai-harmony 0.0.8; every id without a name of its own is reserved.
-SPECIAL_TOKENS: dict[str, int] = _NAMED | {
-    f"<|reserved_{number}|>": number for number in range(RANKS, VOCABULARY_SIZE + 1) if number not in _NAMED.values()
-}
-# Split pattern of o200k_base, from tiktoken_ext/openai_public.py of tiktoken 0.14.
-SPLIT_PATTERN = "|".join(
-    [
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    ]
-)
 # tiktoken's regex engine overflows its stack on 999,999 blanks in a row, a panic that no `except Exception` catches.
 # The lookbehind tries only the beginning of a run; otherwise a run that is slightly shorter takes 5e11 steps.
 _LONG_BLANKS = re.compile(r"(?<!\s)\s{999999}")
@@ -132,7 +106,7 @@ class HarmonyEncoder(Tokenizer):
     @property
     def oracle(self) -> "tiktoken.Encoding":
         """Tokenizer of tiktoken with the same vocabulary."""
-        return _oracle(self._vocabulary, self._sha256)
+        return load_oracle(self._vocabulary, self._sha256)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Encode texts as ordinary text; each text must pass `can_encode`."""
@@ -195,15 +169,6 @@ class HarmonyEncoder(Tokenizer):
         return runs
 
 
-@functools.lru_cache(maxsize=1)
-def _oracle(vocabulary: Path, sha256: str) -> "tiktoken.Encoding":
-    """Load tiktoken's tokenizer of a vocabulary file; a process caches the last one."""
-    import tiktoken
-
-    ranks = read_ranks(vocabulary)
-    return tiktoken.Encoding(name=FAMILY, pat_str=SPLIT_PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL_TOKENS)
-
-
 def load_encoder(sha256: str, vocabulary: Path | None = None, driver: Driver = "gigatoken") -> HarmonyEncoder:
     """Load the encoder of a vocabulary file; a process caches the last four.
 
@@ -228,19 +193,6 @@ def check_vocabulary(vocabulary: Path, sha256: str) -> None:
     """Raise InputError if a vocabulary file does not have its pinned sha256."""
     fix = "reinstall the program" if vocabulary == VOCABULARY else "pass the path of a .tiktoken file"
     read_pinned(vocabulary, sha256, fix)
-
-
-def read_ranks(vocabulary: Path) -> dict[bytes, int]:
-    """Read the rank of each token, by its bytes, from lines of `<base64> <rank>`."""
-    fields = vocabulary.read_bytes().split()
-    try:
-        ranks = dict(zip(map(binascii.a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))
-    except ValueError:
-        ranks = {}
-    if not ranks or list(ranks.values()) != list(range(len(ranks))):
-        what = "expected lines of `<base64> <rank>` with ranks 0, 1, 2, …"
-        raise InputError(what, vocabulary, "use a .tiktoken rank file")
-    return ranks
 
 
 def _may_split_differently(raw: bytes) -> bool:

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
-from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.packing.hashed_order import hashed_order
+from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer

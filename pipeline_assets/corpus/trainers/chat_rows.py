@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.chat_templates.marked_text import parse_row
-from pipeline_assets.corpus.formats.arrow_columns import rows_to_table
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, regroup_rows
+from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.harmony.chats import Chat, to_chats
 from pipeline_assets.corpus.harmony.encode import loss_messages
 from pipeline_assets.corpus.harmony.message import Refusal, Role, Template

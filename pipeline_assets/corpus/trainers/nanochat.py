@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
-from pipeline_assets.corpus.formats.arrow_columns import to_column
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, regroup_rows
+from pipeline_assets.corpus.formats.python_columns import to_column
+from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.ledger import Ledger

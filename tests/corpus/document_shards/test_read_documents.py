@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipeline_assets.corpus.document import DocumentText
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents, read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
+from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 

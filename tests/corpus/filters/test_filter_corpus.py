@@ -15,9 +15,9 @@ from stage_a_build import INLINE, build, local_source, recipe_of
 
 from pipeline_assets.corpus.dedup import repeated_windows
 from pipeline_assets.corpus.dedup.window_hashes import SelectedWindows
-from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.filters.language import load_detector
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
+from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from own_steps import DECIDES, build_step, kept_rejects, kept_texts, write_step
 from refusals import refusal
 
-from pipeline_assets.corpus.document_shards import document_shards
 from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
+from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.ledger import Reject

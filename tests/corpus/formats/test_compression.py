@@ -12,7 +12,8 @@ import pytest
 import zstandard
 from refusals import refusal
 
-from pipeline_assets.corpus.formats.compression import decompress, detect_codec
+from pipeline_assets.corpus.formats.codecs import detect_codec
+from pipeline_assets.corpus.formats.compression import decompress
 from pipeline_assets.spine.errors import InputError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

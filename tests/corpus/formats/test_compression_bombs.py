@@ -26,7 +26,8 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 MEASURE = """
 import sys
 from pathlib import Path
-from pipeline_assets.corpus.formats.compression import detect_codec, decompress
+from pipeline_assets.corpus.formats.codecs import detect_codec
+from pipeline_assets.corpus.formats.compression import decompress
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.lines import line_blocks
 from pipeline_assets.spine.errors import InputError

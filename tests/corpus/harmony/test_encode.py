@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
 from pipeline_assets.corpus.harmony.message import SPECIAL, Analysis, Ending, Message
 from pipeline_assets.corpus.harmony.parse import parse_harmony
-from pipeline_assets.corpus.tokens.o200k_harmony import SPECIAL_TOKENS
+from pipeline_assets.corpus.tokens.o200k_vocabulary import SPECIAL_TOKENS
 
 
 @settings(max_examples=25)

@@ -9,9 +9,9 @@ import pytest
 from refusals import refusal
 from stage_a_build import ledger
 
-from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.normalize.files import pages_add_up, piece_shards
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
+from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 

@@ -28,7 +28,8 @@ from pipeline_assets.corpus.shards.shard_corpus import (
     write_shard,
 )
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import END_OF_TEXT, VOCABULARY_SHA256, HarmonyRecipe, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyRecipe, load_encoder
+from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError

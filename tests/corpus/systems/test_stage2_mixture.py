@@ -18,9 +18,9 @@ from pipeline_assets.build.rows.source_row import format_place
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.corpus.document_shards import shard_rows
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.corpus.shards.token_shards import open_shards
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact

@@ -17,15 +17,8 @@ from wrong_tokenizer import nothing_kept
 
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.tokens import o200k_harmony
-from pipeline_assets.corpus.tokens.o200k_harmony import (
-    END_OF_TEXT,
-    RANKS,
-    SPECIAL_TOKENS,
-    VOCABULARY,
-    VOCABULARY_SHA256,
-    HarmonyEncoder,
-    load_encoder,
-)
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, HarmonyEncoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, RANKS, SPECIAL_TOKENS
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 
 PROJECT = Path(__file__).parents[3]

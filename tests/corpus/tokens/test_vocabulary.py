@@ -10,16 +10,8 @@ import pydantic
 import pytest
 
 from pipeline_assets.corpus.tokens import o200k_harmony
-from pipeline_assets.corpus.tokens.o200k_harmony import (
-    END_OF_TEXT,
-    RANKS,
-    SPECIAL_TOKENS,
-    VOCABULARY,
-    VOCABULARY_SHA256,
-    HarmonyRecipe,
-    load_encoder,
-    read_ranks,
-)
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, HarmonyRecipe, load_encoder
+from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, RANKS, SPECIAL_TOKENS, read_ranks
 from pipeline_assets.spine.errors import InputError
 
 

@@ -7,7 +7,7 @@ import pytest
 from document_corpus import seal_corpus
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import document_shards
+from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.corpus.trainers import nanochat
 from pipeline_assets.corpus.trainers.nanochat import write_nanochat
 from pipeline_assets.spine.build_result import BuildResult

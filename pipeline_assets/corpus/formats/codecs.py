@@ -1,0 +1,44 @@
+"""Compression formats of files, detected by their first bytes."""
+
+import bz2
+import lzma
+from collections.abc import Callable, Iterator
+
+from pipeline_assets.corpus.formats import compression
+from pipeline_assets.corpus.formats.compression import ZSTD, Codec
+from pipeline_assets.spine.verified_reads import Readable
+
+_XZ_MEMORY_BYTES = 1 << 27  # the window of `xz -9`, 64 MiB, and the decoder's state
+Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
+
+
+def _decompress_frames(file: Readable, new_frame: Callable[[], Decompressor]) -> Iterator[bytes]:
+    """Decompress all frames in blocks of at most STEP_BYTES, which may be empty."""
+    frame = new_frame()
+    is_open = True
+    while compressed := file.read(compression.READ_BYTES):
+        while compressed or not frame.needs_input:
+            yield frame.decompress(compressed, compression.STEP_BYTES)
+            is_open = not frame.eof
+            compressed = b"" if is_open else frame.unused_data
+            if not is_open:
+                frame = new_frame()
+    if is_open:
+        raise compression.TruncatedError
+
+
+GZIP = Codec("gzip", lambda file: compression.decompress_by_arrow(file, "gzip"))
+BZIP2 = Codec("bzip2", lambda file: _decompress_frames(file, bz2.BZ2Decompressor))
+XZ = Codec("xz", lambda file: _decompress_frames(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)))
+
+
+def detect_codec(head: bytes) -> Codec | None:
+    """Detect the format by a file's first ten bytes; None if they match no format."""
+    is_skippable_frame = head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5  # magic 0x184D2A5?, RFC 8878, 3.1.2
+    if head[:4] == b"\x28\xb5\x2f\xfd" or is_skippable_frame:
+        return ZSTD
+    if head[:2] == b"\x1f\x8b":
+        return GZIP
+    if head[:3] == b"BZh" and head[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):  # a block, or an empty stream
+        return BZIP2
+    return XZ if head[:6] == b"\xfd7zXZ\0" else None

@@ -1,0 +1,71 @@
+"""Errors for responses of a hub with an error status."""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, TransientError, UsageError
+
+RepoType = Literal["dataset", "model"]
+RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
+_MAX_WAIT_S = 600.0  # that a hub may request; the public hub has rate limit windows of 300 s
+
+
+class HubCall(NamedTuple):
+    """Settings for retries of a hub call, as in `HubFiles`, and names for its errors."""
+
+    dataset: str
+    revision: str
+    address: str
+    tries: int
+    wait_s: float
+    writes: bool = False
+    repo_type: RepoType = "dataset"
+
+
+def status_error(error: Exception, status: int, request: HubCall) -> InputError:
+    """Convert an HTTP status to an error with a fix; `TransientError` if temporary."""
+    from huggingface_hub import errors
+
+    where, later = f"{request.dataset} on {request.address}", "run the same command later to resume"
+    if status == 429:
+        return TransientError(f"rate limited after {request.tries} attempts", where, later)
+    if status in RETRIED_STATUS:
+        return TransientError(f"HTTP {status} after {request.tries} attempts", where, later)
+    page = f"{request.address}/{'datasets/' * (request.repo_type == 'dataset')}{request.dataset}"
+    match error:
+        case errors.GatedRepoError():
+            fix = f"accept the terms on {page}, then set HF_TOKEN to your token"
+            return DeniedError(f"the {request.repo_type} is gated", where, fix)
+        case errors.RevisionNotFoundError():
+            is_model = request.repo_type == "model"
+            fix = f"run `corpusmill pin {request.dataset}{' --model' * is_model}` to get the latest commit"
+            fix += "" if is_model else ", with --recipe NAME to update a recipe"
+            return UsageError(f"revision {request.revision} not found", where, fix)
+        case errors.RemoteEntryNotFoundError():
+            return InputError("file not found at the commit", where, "delete the cached listing, or pin a new commit")
+    if request.writes and status in (401, 403, 404):
+        what = f"the token has no write access (HTTP {status})"
+        return RetryableError(what, where, "set HF_TOKEN to a token with write access, and check the name")
+    if status in (401, 404):
+        # Unless the hub confirms that the repository is missing, a proxy may have answered, or the token is invalid.
+        kind = UsageError if isinstance(error, errors.RepositoryNotFoundError) else RetryableError
+        fix = "check the name; if it is private, set HF_TOKEN to a token with read access"
+        return kind(f"{request.repo_type} not found or private (HTTP {status})", where, fix)
+    if status == 403:
+        fix = f"accept the terms on {page} if it is gated, or set HF_TOKEN to a token with read access"
+        return DeniedError("the token has no read access (HTTP 403)", where, fix)
+    return RetryableError(f"HTTP {status} after {request.tries} attempts", where, later)
+
+
+def requested_wait_s(headers: Mapping[str, str]) -> float | None:
+    """Return the wait that RateLimit or Retry-After requests, at most 600 s, or None."""
+    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
+
+    try:
+        limits = parse_ratelimit_headers(headers)
+        if limits is not None and limits.remaining == 0:
+            return min(_MAX_WAIT_S, limits.reset_in_seconds)
+        seconds = int(headers["Retry-After"])
+    except (KeyError, ValueError):  # Retry-After may also be an HTTP date; ignore that form.
+        return None
+    return min(_MAX_WAIT_S, seconds) if seconds >= 0 else None
