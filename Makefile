@@ -55,7 +55,7 @@ fuzz: $(BIN)/.dev  # edited files for every reader: 20,000 take five minutes
 mutants: $(BIN)/.dev  # small changes of the sources, and the tests that notice them: minutes each
 	PYTHONPATH=. $(BIN)/python benchmarks/mutants.py --mutants $(or $(N),40) --seed $(or $(SEED),1)
 
-evidence: $(BIN)/.dev  # docs/evidence.md, of the results that the programs of robustness left in build/evidence
+evidence: $(BIN)/.dev  # docs/evidence.md, with the results that the programs of robustness left in build/evidence
 	PYTHONPATH=. $(BIN)/python benchmarks/evidence.py
 
 lock: $(BIN)/.dev  # after each change of constraints.txt or of a dependency

@@ -1,15 +1,17 @@
 """Page of evidence: the figures of all matrices, docs/evidence.md.
 
-    make evidence                     # from the results that the programs below left in build/evidence
+    make evidence                     # moves new results from build/evidence into benchmarks/evidence
 
 A matrix is a program that strikes corpusmill many times, and counts what broke. It calls `leave`, which writes
-build/evidence/NAME.json. The page shows these files; a matrix without one was not run.
+build/evidence/NAME.json. The page shows the files in benchmarks/evidence, which are kept in the repository, so that a
+new result replaces only the figures of its own matrix. A matrix without a file was not run.
 """
 
 import argparse
 import datetime
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,13 +22,14 @@ from typing import Any
 from measure import PROJECT, machine_line
 
 RESULTS = PROJECT / "build" / "evidence"
+KEPT_RESULTS = PROJECT / "benchmarks" / "evidence"
 PAGE = PROJECT / "docs" / "evidence.md"
 KEYS = ("matrix", "command", "commit", "date", "machine", "seconds", "cases", "failures", "rows")
 _INTRODUCTION = """# Evidence
 
 Each matrix strikes corpusmill many times and counts the failures. `make evidence` writes this page from the results
-that the programs leave in `build/evidence`, so every figure has its machine and commit. The tests run seeded samples
-of the same cases. [Benchmarks](../benchmarks/README.md#robustness) explains the programs.
+in `benchmarks/evidence`, so every figure has its machine and commit. The tests run seeded samples of the same cases.
+[Benchmarks](../benchmarks/README.md#robustness) explains the programs.
 """
 
 
@@ -208,13 +211,18 @@ def table(rows: Sequence[Mapping[str, str | int]]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write docs/evidence.md from the results of all matrices")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of new results")
+    parser.add_argument("--kept", type=Path, default=KEPT_RESULTS, help="folder that new results are moved into")
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
-    results = read_results(options.results)
+    new = read_results(options.results)
+    results = read_results(options.kept) | new
     if not results:
         programs = dict.fromkeys(matrix.command for matrix in MATRICES.values())
         sys.exit(f"{options.results}: no results; run one of: {', '.join(programs)}")
+    options.kept.mkdir(exist_ok=True)
+    for name in new:
+        shutil.move(options.results / f"{name}.json", options.kept / f"{name}.json")
     options.page.write_text(page(results), encoding="utf-8")
     missing = [name for name in MATRICES if name not in results]
     print(f"wrote {options.page}: {len(results)} matrices; not run: {', '.join(missing) or 'none'}")

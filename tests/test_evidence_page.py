@@ -32,7 +32,8 @@ def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def write_page(folder: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(PROGRAM), "--results", str(folder), "--page", str(folder / "page.md")]
+    places = {"--results": folder, "--kept": folder / "kept", "--page": folder / "page.md"}
+    command = [sys.executable, str(PROGRAM), *(str(part) for place in places.items() for part in place)]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
@@ -88,8 +89,22 @@ def test_a_matrix_leaves_what_the_page_reads(program: dict[str, Any], tmp_path: 
     assert "| pin | 7 |" in program["page"]({name: result})
 
 
-def test_the_page_of_the_project_lists_every_matrix(program: dict[str, Any]) -> None:
+def test_a_new_result_replaces_only_the_figures_of_its_own_matrix(tmp_path: Path) -> None:
+    for name in ("flips", "forged"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(RESULT | {"matrix": name}))
+    assert write_page(tmp_path).returncode == 0
+    (tmp_path / "flips.json").write_text(json.dumps(RESULT | {"cases": 5000}))
+
+    ran = write_page(tmp_path)
+
+    assert ran.returncode == 0, ran.stderr
+    page = (tmp_path / "page.md").read_text()
+    assert "| 5,000 | 2 | abc1234567 |" in page
+    assert "| 1,003 | 2 | abc1234567 |" in page
+    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["flips.json", "forged.json"]
+
+
+def test_the_page_of_the_project_shows_the_kept_results(program: dict[str, Any]) -> None:
     page = (PROJECT / "docs" / "evidence.md").read_text(encoding="utf-8")
 
-    for matrix in program["MATRICES"].values():
-        assert f"| {matrix.title} |" in page or f"| [{matrix.title}](#" in page
+    assert page == program["page"](program["read_results"](PROJECT / "benchmarks" / "evidence"))
