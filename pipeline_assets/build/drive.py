@@ -1,16 +1,17 @@
 """The driver, through which assets, commands and rebuilds build every artifact."""
 
+import contextlib
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline_assets.build.checks import run_checks
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
-from pipeline_assets.spine.json_log import logging_artifact
+from pipeline_assets.spine.json_log import JsonFormatter
 from pipeline_assets.spine.lineage import MANIFEST_COPIES
 from pipeline_assets.spine.lock import BuilderBusy
 from pipeline_assets.spine.ray_engine import check_address
@@ -40,7 +41,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     check raises no error; see `Target.raise_if_failed`.
     """
     kind, was_current = target.kind, target.matches_recipe(run.root)
-    with logging_artifact(target.folder):
+    with _name_in_logs(target):
         artifact = build_without_checks(target, run)
         if not was_current:
             identity = artifact.manifest.identity
@@ -52,6 +53,16 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
         kind.after_build(artifact)
     checks = [] if target.is_up_to_date(run.root) and not rerun_checks else run_checks(target, run.root)
     return BuildReport(artifact, was_current, checks)
+
+
+@contextlib.contextmanager
+def _name_in_logs(target: Target) -> Iterator[None]:
+    """Name the target's folder as `artifact` in the JSON log lines of the block."""
+    JsonFormatter.artifact = str(target.folder)
+    try:
+        yield
+    finally:
+        JsonFormatter.artifact = None
 
 
 def build_without_checks(target: Target, run: Run) -> Artifact:

@@ -1,12 +1,10 @@
 """Log lines as JSON, for programs that collect logs."""
 
-import contextlib
 import datetime
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import ClassVar
 
 from pipeline_assets.spine.errors import UsageError
@@ -37,13 +35,3 @@ class JsonFormatter(logging.Formatter):
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
         values = {"time": time, "level": record.levelname.lower(), "message": record.getMessage()}
         return json.dumps(values | {"artifact": self.artifact} | getattr(record, "facts", {}))
-
-
-@contextlib.contextmanager
-def logging_artifact(folder: Path) -> Iterator[None]:
-    """Set `artifact` in the JSON log lines of the block to the folder."""
-    JsonFormatter.artifact = str(folder)
-    try:
-        yield
-    finally:
-        JsonFormatter.artifact = None

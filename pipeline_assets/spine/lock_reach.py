@@ -1,33 +1,13 @@
-"""Processes that the locks of a file system exclude: none, one machine's, or all."""
+"""Mount options of NFS and Lustre that limit locks to processes of one machine."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.usage import nearest_existing
 
-FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"
 _MOUNTS = Path("/proc/self/mountinfo")
-# Mount options of NFS and Lustre by which locks exclude only processes of the same machine.
 _LOCAL_OPTIONS = ("nolock", "local_lock=flock", "local_lock=all", "localflock")
-_LOCK_AGAIN = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-_probed_disks: set[int] = set()
-
-
-def raise_if_not_exclusive(descriptor: int, path: Path) -> None:
-    """Raise RetryableError if a child process can lock a file that is already locked.
-
-    `descriptor` is open on the locked file. A process probes only the first file of each disk, in about 20 ms.
-    """
-    disk = os.fstat(descriptor).st_dev
-    if disk in _probed_disks:
-        return
-    child = subprocess.run([sys.executable, "-I", "-S", "-c", _LOCK_AGAIN, path], stderr=subprocess.DEVNULL)
-    if child.returncode == 0:
-        raise RetryableError("locks have no effect on this file system: two processes got the same one", path, FIX)
-    _probed_disks.add(disk)
 
 
 def mounts_of(root: Path, mounts: Path = _MOUNTS) -> list[tuple[str, list[str]]]:

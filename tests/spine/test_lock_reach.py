@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from refusals import refusal
 
-from pipeline_assets.spine import lock_reach
+from pipeline_assets.spine import lock as locks
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.lock import fcntl, lock_owner, locked
 from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
@@ -18,7 +18,7 @@ FIX = "use a data root whose file system has locks; docs/scale.md lists mount op
 
 @pytest.fixture(autouse=True)
 def no_disk_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_reach, "_probed_disks", set())
+    monkeypatch.setattr(locks, "_probed_disks", set())
 
 
 def lock(target: Path) -> None:
