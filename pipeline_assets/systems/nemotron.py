@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
 from pipeline_assets.build.pins import split_pin
-from pipeline_assets.build.pins.model_pin import ScoringSection, template_files
+from pipeline_assets.build.pins.model_pin import ScoringSection, list_fetched, template_files
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows import conversations
@@ -241,7 +241,7 @@ NORMALIZED_SHARDS = Kind(
     Each row has its file, row and commit. Rows without a text are stored as rejects with their reasons.""",
     formats=frozenset({"parquet"}),
     rows=conversations.ConversationRows,
-    planner=Planner(split_pin.list_fetched),
+    planner=Planner(list_fetched),
     applies_removals=True,
     checks=(
         FILES,

@@ -18,7 +18,6 @@ from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.nemotron.pools import pooled_split
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.pages import REPORT_HTML
-from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreWork
 from pipeline_assets.corpus.scoring.pool_selection import Selection, has_harmony_rows, select_rows
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
@@ -174,14 +173,6 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
     yield {name: artifact.path(name) for name in names if pooled_split(name) == split}
 
 
-def _list_fetched(target: Target, run: Run) -> Listing:
-    """List uncached bytes of the hub files that scoring reads: model, and raw rows."""
-    pools, missing = target.upstream[0], dict(model_pin.list_fetched(target, run).missing_bytes or {})
-    if pools.kind.name == _RAW:
-        missing |= split_pin.list_fetched(replace(target, upstream=(pools,)), run).missing_bytes or {}
-    return Listing(missing_bytes=missing)
-
-
 NLL_SCORES = Kind(
     "nemotron/nll_scores",
     SCORES_STAGE,
@@ -198,7 +189,7 @@ NLL_SCORES = Kind(
         artifact_check(scores_are_stable, is_blocking=False),
     ),
     preview=preview_rows,
-    planner=Planner(_list_fetched),
+    planner=Planner(model_pin.list_fetched),
     pool="scoring",
 )
 

@@ -1,6 +1,7 @@
 """Rows of a chat template from a folder to scores and token files, for a student that does not know Harmony."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from chat_models import save_chat_model
+from command_results import Corpusmill
 from made_chats import made_row
 from plain_scorer import reference_model, reference_nll
 from tiny_models import save_model
@@ -17,6 +20,7 @@ from pipeline_assets.build.rows.conversations import ConversationRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.scoring.token_rows import encode_row
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
@@ -134,3 +138,64 @@ def test_another_tokenizer_than_the_templates_is_refused_in_one_line(folder: Pat
     assert load_model_tokenizer(folder / "model", False).sha256 in line
     assert load_model_tokenizer(model, False).sha256 in line
     assert "\n" not in line
+
+
+def write_hub(folder: Path, hub: Path) -> None:
+    """Write a hub with the model, whose template reads a variable, and with the rows as a dataset."""
+    student, talks = hub / "models" / "maker" / "student", hub / "datasets" / "maker" / "talks" / "data"
+    shutil.copytree(folder / "model", student)
+    with (student / "chat_template.jinja").open("a") as template:
+        template.write("{% if mood is defined %}<|im_start|>{{ mood }}<|im_end|>{% endif %}")
+    talks.mkdir(parents=True)
+    rows = [made_row(seed) | {"license": "cc-by-4.0"} for seed in range(ROWS)]
+    (talks / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_recipe(data: Path, name: str, commits: Mapping[str, str], **sections: Any) -> None:
+    template = {"model": "maker/student", "revision": commits["models/maker/student"], "variables": {"mood": "calm"}}
+    talks = {"dataset": "maker/talks", "revision": commits["maker/talks"], "splits": ["train"], "domain": "chat_if"}
+    content = {"system": "nemotron", "name": name, "rows": {"template": template}, "datasets": [talks], **sections}
+    (data / "recipes").mkdir(parents=True, exist_ok=True)
+    (data / "recipes" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+
+
+def test_rows_of_a_template_on_a_hub_are_planned_built_scored_chosen_and_published(
+    folder: Path, tmp_path: Path, corpusmill: Corpusmill
+) -> None:
+    data, student = tmp_path / "data", tmp_path / "hub" / "models" / "maker" / "student"
+    write_hub(folder, tmp_path / "hub")
+    with LoopbackHub(tmp_path / "hub", writable=True) as hub:
+        env = {**hub.client_environment(), "CORPUSMILL_WORKERS": "0"}
+        write_recipe(data, "rows_only", hub.commits())
+        model = {"name": "maker/student", "revision": hub.commits()["models/maker/student"]}
+        write_recipe(
+            data,
+            "whole",
+            hub.commits(),
+            **{name: recipe(folder, folder, "")[name] for name in ("deduplicate", "pools", "subsets")},
+            scan={},
+            scoring={"model": model},
+            publish={"repo": "loopback/{dataset}-pools"},
+        )
+
+        planned = corpusmill("plan", "rows_only", "--data", data, "--json", env=env)
+        done = corpusmill("run", "whole", "--data", data, env=env)
+
+        assert done.returncode == 0, done.stderr[-2000:]
+        published = hub.folder / "datasets" / "loopback" / "talks-pools"
+    fetched = [student / name for name in ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")]
+    fetched.append(tmp_path / "hub" / "datasets" / "maker" / "talks" / "data" / "train.jsonl")
+    assert json.loads(planned.stdout)["bytes_to_fetch"] == sum(path.stat().st_size for path in fetched)
+    rows = [row for path in sorted(published.rglob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    assert len(rows) == 17  # in the other 7, arguments do not fit the tools
+    assert all(row["text"].endswith("<|im_start|>calm<|im_end|>") for row in rows)
+    assert {row["template"].rpartition(" ")[0] for row in rows} == {f"chat/maker/student@{model['revision']}"}
+    scores = pq.read_table(next((data / "nemotron/whole/nll_scores").rglob("scores.parquet"))).to_pylist()
+    assert {row["id"] for row in scores if np.isfinite(row["nll_mean"])} == {row["id"] for row in rows}
+    assert len(list((data / "nemotron/whole/training_subsets").rglob("subset_every/**/*.parquet"))) == 1
+
+    split = data / "nemotron/whole/normalized_shards/talks/train"
+    traced = corpusmill("trace", split, "--row", "0", env=env)
+    question = next(one["content"] for one in made_row(0)["messages"] if one["role"] == "user")
+    [asked] = [line for line in traced.stdout.splitlines() if line.startswith("asked ")]
+    assert asked.split()[1:4] == question.split()[:3]

@@ -1,6 +1,7 @@
 """Pins of language models by the hashes of their files."""
 
 import contextlib
+import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
-from pipeline_assets.build.pins import raw_pin
+from pipeline_assets.build.pins import raw_pin, split_pin
 from pipeline_assets.build.pins.model_files import ModelFiles, choose_files, choose_template_files
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
@@ -146,12 +147,14 @@ def list_model(target: Target, run: Run) -> Listing:
 
 
 def list_fetched(target: Target, run: Run) -> Listing:
-    """List the uncached bytes of a target's hub model; empty for a local folder."""
-    [pin] = [upstream for upstream in target.upstream if upstream.stage.name == MODEL_STAGE.name]
-    if pin.external_inputs is not None:
-        return Listing()
-    files = raw_pin.listed_files(list_model(pin, run).inputs)
-    return Listing.from_fetched(run.require_hub("this model").for_models(), pin.recipe["name"], files)
+    """List the uncached bytes of a target's hub models and splits; empty for folders."""
+    listing = split_pin.list_fetched(target, run)
+    for pin in target.upstream:
+        if pin.stage.name in (MODEL_STAGE.name, TEMPLATE_STAGE.name) and pin.external_inputs is None:
+            files = raw_pin.listed_files(list_model(pin, run).inputs)
+            fetched = Listing.from_fetched(run.require_hub("this model").for_models(), pin.recipe["name"], files)
+            listing = Listing(missing_bytes={**(listing.missing_bytes or {}), **(fetched.missing_bytes or {})})
+    return listing
 
 
 @contextlib.contextmanager
@@ -195,7 +198,7 @@ def template_files(
     recipe = manifest.identity.recipe
     name = f"{recipe['name']}@{recipe['revision']}" if recipe else manifest.digest[: len("sha256:") + 16]
     with model_folder(pins[0], run, staging) as folder:
-        yield ChatFiles(folder, name, section.date)
+        yield ChatFiles(folder, name, section.date, json.dumps(section.variables, sort_keys=True))
 
 
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, is_harmony: bool) -> None:

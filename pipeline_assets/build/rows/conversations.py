@@ -17,11 +17,11 @@ from pipeline_assets.build.rows.store import (
     listed_source,
     reject_summary,
 )
-from pipeline_assets.corpus.chat_templates.marked_text import parse_row
+from pipeline_assets.corpus.chat_templates.marked_text import is_chat, parse_row
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.harmony.encode import loss_messages
-from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal
+from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE
@@ -88,9 +88,12 @@ class ConversationRows(FileRows):
             return None
         return [(message, number in counting) for number, message in enumerate(parsed.messages)]
 
-    def excerpt_text(self, text: str) -> str:
+    def excerpt_text(self, part: Part) -> str:
         """Return the first message of the user; without a user message, the whole text."""
-        return text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or text
+        if is_chat(part.record["template"]):
+            conversation = [parsed.message for parsed, _ in self.messages(part) or ()]
+            return next((message.content for message in conversation if message.role is Role.USER), part.text)
+        return part.text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or part.text
 
 
 class KeptConversations(ConversationRows):

@@ -79,7 +79,7 @@ def _preview_row(store: RowStore, number: int) -> dict[str, str]:
     [part] = store.row_at(number).parts
     size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
     figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
-    line = " ".join(store.excerpt_text(part.text).split())
+    line = " ".join(store.excerpt_text(part).split())
     excerpt = line if len(line) <= _EXCERPT_CHARACTERS else line[:_EXCERPT_CHARACTERS] + "…"
     key = "id" if store.display_names.contents == "texts" else "doc_id"
     return {key: part.id, **size, **figures, store.display_names.excerpt: excerpt}

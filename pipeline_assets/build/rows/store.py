@@ -254,9 +254,9 @@ class RowStore(ABC):
         """
         return None
 
-    def excerpt_text(self, text: str) -> str:
-        """Return the passage of a text whose beginning is shown as an excerpt."""
-        return text
+    def excerpt_text(self, part: Part) -> str:
+        """Return the passage of a part's text whose beginning is shown as an excerpt."""
+        return part.text
 
     def table_shards(self) -> list[TableShard]:
         """Return the shards of text rows; UsageError if the rows are tokens or pairs."""

@@ -63,7 +63,7 @@ class TracedText:
     @property
     def excerpt(self) -> str:
         """Beginning of the text or, for a conversation, of its first user message."""
-        return self.store.excerpt_text(self.part.text)[:_SHOWN_CHARACTERS]
+        return self.store.excerpt_text(self.part)[:_SHOWN_CHARACTERS]
 
 
 @dataclass(frozen=True)

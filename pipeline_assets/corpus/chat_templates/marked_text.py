@@ -12,7 +12,7 @@ The body of a call has the markup of its lines, such as the function's name, bec
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
@@ -101,6 +101,8 @@ def parse_text(text: str, template: str | None, loss_rule: str | None) -> Parsed
 
 def _parse_rule(text: str, rule: str) -> tuple[ParsedText, LossMode]:
     version, *marks = rule.split(" ")
+    if version != RULE or not marks:
+        raise ValueError(f"loss_rule is {rule!r:.80}, expected {RULE} and messages")
     messages, counting, last = list[ParsedMessage](), list[int](), 0
     for number, mark in enumerate(marks):
         match = _MARK.fullmatch(mark)
@@ -108,14 +110,12 @@ def _parse_rule(text: str, rule: str) -> tuple[ParsedText, LossMode]:
         body = Span(int(start or 0), int(stop or 0))
         if not role or not last <= body.start <= body.stop <= len(text) or (star and role != Role.ASSISTANT):
             raise ValueError(f"loss_rule has {mark!r:.80}, expected a message of the text")
-        own, called = (None, name) if role == Role.ASSISTANT else (name, None)
         content = json.loads(content) if content else text[int(first or start) : int(end or stop)]
+        own, called = (None, name) if role == Role.ASSISTANT else (name, None)
         message = Message(Role(role), content, own, called, channel)
         messages.append(ParsedMessage(message, None, Span(last, body.stop), body))
         counting += [number] * bool(star)
         last = body.stop
-    if version != RULE or not marks:
-        raise ValueError(f"loss_rule is {rule!r:.80}, expected {RULE} and messages")
     return ParsedText(text, tuple(messages), None, text.encode()), MarkedSpans(tuple(counting), rule)
 
 
@@ -128,30 +128,30 @@ def encode_row(parsed: ParsedText, template: str | None, mode: LossMode, tokeniz
     """
     if not is_chat(template):
         return encode_harmony([parsed], tokenizer)[0]
-    sha256 = str(template).rpartition(" ")[2]
-    if not isinstance(tokenizer, HfTokenizer) or tokenizer.sha256 != sha256:
-        actual = f"tokenizer.json {tokenizer.sha256}" if isinstance(tokenizer, HfTokenizer) else "o200k_harmony"
-        what = f"rows of this template need the tokenizer.json {sha256}, but the scoring model's tokenizer is {actual}"
+    expected = str(template).rpartition(" ")[2]
+    actual = f"tokenizer.json {tokenizer.sha256}" if isinstance(tokenizer, HfTokenizer) else "o200k_harmony"
+    if not isinstance(tokenizer, HfTokenizer) or tokenizer.sha256 != expected:
+        what = (
+            f"rows of this template need the tokenizer.json {expected}, but the scoring model's tokenizer is {actual}"
+        )
         raise InputError(what, template, "score them with a model that has the template's tokenizer")
-    counting = loss_messages(parsed, mode)
-    return locate_bodies(parsed, counting, tokenizer)[0]
+    return locate_bodies(parsed, loss_messages(parsed, mode), tokenizer)[1]
 
 
 def locate_bodies(
     parsed: ParsedText, counting: Sequence[int], tokenizer: HfTokenizer, moves_blanks: bool = False
-) -> tuple[HarmonyTokens, dict[int, Span]]:
+) -> tuple[ParsedText, HarmonyTokens]:
     """Encode a text of a chat template; locate the bodies that count in its tokens.
 
-    Returns the tokens, and the spans of these bodies, by number; other bodies have approximate tokens. If
-    `moves_blanks`, a body may lose blanks at its start that share a token with markup, and it may gain blanks of the
-    markup around it that share a token with the body.
+    Other bodies have approximate tokens. If `moves_blanks`, a body that counts may lose blanks at its start that share
+    a token with markup, and it may gain blanks of the markup around it that share a token with the body.
 
     Raises:
         Refusal: A token is partly in a body, or the tokens do not decode to the text.
     """
     text, (ids, offsets) = parsed.text, tokenizer.encode_marked(parsed.text)
     starts, ends = offsets.T
-    bodies, spans = np.zeros((len(parsed.messages), 2), np.int64), dict[int, Span]()
+    bodies, messages = np.zeros((len(parsed.messages), 2), np.int64), [*parsed.messages]
     for number, (_, _, _, (start, stop)) in enumerate(parsed.messages):
         first, last = int(np.searchsorted(ends, start, "right")), int(np.searchsorted(starts, stop))
         if moves_blanks and first < last and start < stop:
@@ -163,11 +163,10 @@ def locate_bodies(
                 stop = int(ends[last - 1])
         stop, last = max(start, stop), max(first, last) if start < stop else first
         bodies[number] = first, last
-        if number not in counting:
-            continue
-        spans[number] = Span(start, stop)
-        if tokenizer.decode(ids[first:last]) != text[start:stop]:
-            raise Refusal(ChatReason.MASK_UNPROVED, "tokens do not end where the body does", start, number)
+        if number in counting:
+            messages[number] = messages[number]._replace(body=Span(start, stop))
+            if tokenizer.decode(ids[first:last]) != text[start:stop]:
+                raise Refusal(ChatReason.MASK_UNPROVED, "tokens do not end where the body does", start, number)
     if tokenizer.decode(ids) != text:
         raise Refusal(ChatReason.MASK_UNPROVED, "the text changes when it is encoded and decoded")
-    return HarmonyTokens(ids, bodies), spans
+    return replace(parsed, messages=tuple(messages)), HarmonyTokens(ids, bodies)

@@ -8,24 +8,26 @@ mark is a message that the template drops, which is allowed for reasoning alone.
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jinja2
 
 from pipeline_assets.corpus.chat_templates.marked_text import ChatReason, locate_bodies
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate
-from pipeline_assets.corpus.harmony.chats import Chat, instructions, to_chats
+from pipeline_assets.corpus.harmony.chats import instructions, to_chats
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_messages
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Reason, Refusal, Role, render_header
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span
 from pipeline_assets.spine.errors import one_line
 
-_MARK = re.compile(r"Zq(\d+)Zq")
-# Marks of a call's arguments: two names with values, written as a JSON object or in markup of their own.
-_JSON = re.compile(r'\{"Zq(\d+)aZq"(:\s*)"Zq\1bZq"(,\s*)"Zq\1cZq":\s*"Zq\1dZq"\}')
-_ITEMS = re.compile(r"Zq(\d+)aZq(.*?)Zq\1bZq(.*?)Zq\1cZq.*?Zq\1dZq", re.DOTALL)
-
+# Marks of a call's arguments, which are two names with values, written as a JSON object or in markup of their own; and
+# the mark of any other content.
+_MARK = re.compile(
+    r'\{"Zq(\d+)aZq"(:\s*)"Zq\1bZq"(,\s*)"Zq\1cZq":\s*"Zq\1dZq"\}'
+    r"|Zq(\d+)aZq(.*?)Zq\4bZq(.*?)Zq\4cZq.*?Zq\4dZq|Zq(\d+)Zq",
+    re.DOTALL,
+)
 
 FindLoss = Callable[[ParsedText, Sequence[int]], LossMode]
 
@@ -54,20 +56,19 @@ def render_chat(
     forms = [[number for number, message in enumerate(plain) if message.role is not Role.SYSTEM or message.content]]
     if any(message.is_call for message in plain):
         forms.append(_one_call_at_a_time(forms[0], plain))
-    failure: Refusal | None = None
-    for marks_blanks, (number, form) in itertools.product((True, False), enumerate(forms)):
+    failures = list[Refusal]()
+    for marks_blanks, form in itertools.product((True, False), forms):
         try:
-            parsed, order = _locate([plain[place] for place in form], tools, template, number > 0, marks_blanks)
-            counting = loss_messages(parsed, find_loss(parsed, [form[place] for place in order]))
-            tokens, bodies = locate_bodies(parsed, counting, template.tokenizer, moves_blanks=True)
-            fitted = [one._replace(body=bodies.get(place, one.body)) for place, one in enumerate(parsed.messages)]
-            return ParsedText(parsed.text, tuple(fitted), None, parsed.utf8), tokens, counting
+            located, order = _locate(
+                [plain[place] for place in form], tools, template, form is not forms[0], marks_blanks
+            )
+            counting = loss_messages(located, find_loss(located, [form[place] for place in order]))
+            return *locate_bodies(located, counting, template.tokenizer, moves_blanks=True), counting
         except jinja2.TemplateError as error:
-            failure = failure or Refusal(ChatReason.TEMPLATE_FAILED, one_line(error))
+            failures.append(Refusal(ChatReason.TEMPLATE_FAILED, one_line(error)))
         except Refusal as refusal:
-            failure = failure or refusal
-    assert failure is not None
-    raise failure
+            failures.append(refusal)
+    raise failures[0]
 
 
 def _check_controls(messages: Sequence[Message], tools: JsonValue, template: ChatTemplate) -> None:
@@ -97,33 +98,34 @@ def _locate(
     messages: Sequence[Message], tools: JsonValue, template: ChatTemplate, is_apart: bool, marks_blanks: bool
 ) -> tuple[ParsedText, list[int]]:
     """Render a conversation, and find its messages in the text, in their order there."""
+
+    def render(contents: Sequence[Any]) -> str:
+        """Render the messages with other contents, or arguments of calls."""
+        changed = [message._replace(content=content) for message, content in zip(messages, contents, strict=True)]
+        chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in to_chats(changed, True, is_apart)[0]]
+        return template.render([{k: value for k, value in chat.items() if value is not None} for chat in chats], tools)
+
     values = [_arguments(message.content) if message.is_call else message.content for message in messages]
-    marks = [_marked(number, value, marks_blanks) for number, value in enumerate(values)]
-    text = template.render(_chats(messages, values, is_apart), tools)
+    marks = [_mark(number, value, marks_blanks) for number, value in enumerate(values)]
+    text = render(values)
     try:
         utf8 = text.encode()
     except UnicodeEncodeError as error:
         raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(text[error.start]):04X}", error.start) from None
-    spans, rewritten = _align(text, template.render(_chats(messages, marks, is_apart), tools), values)
-    order = sorted(spans, key=spans.__getitem__)
+    found = _align(text, render(marks), messages, values, template.controls.pattern)
+    order = [*found]
     for number, message in enumerate(messages):
-        if number in spans or (message.channel == "analysis" and message.role is Role.ASSISTANT):
+        if number in found or (message.channel == "analysis" and message.role is Role.ASSISTANT):
             continue
         if marks[number] != values[number]:
             raise Refusal(ChatReason.MASK_UNPROVED, "the template drops the text", message=number)
         # An empty body leaves no trace: it stands after the message before it.
-        order.insert(1 + max((place for place, known in enumerate(order) if known < number), default=-1), number)
-    parsed, last = list[ParsedMessage](), 0
-    for place, number in enumerate(order):
-        message, body = messages[number], spans.get(number, Span(last, last))
-        if number not in rewritten and (number in spans or not message.is_call):
-            message = message._replace(content=text[body.start : body.stop])
-        if message.is_call and number in spans:
-            limit = next((spans[known].start for known in order[place + 1 :] if known in spans), len(text))
-            body = _whole_lines(text, last, body, limit, template.controls.pattern)
-        parsed.append(ParsedMessage(message, None, Span(last, body.stop), body))
-        last = body.stop
-    return ParsedText(text, tuple(parsed), None, utf8), order
+        place = 1 + max((place for place, known in enumerate(order) if known < number), default=-1)
+        empty = Span(*[found[order[place - 1]].body.stop if place else 0] * 2)
+        message = message if message.is_call else message._replace(content="")
+        found[number] = ParsedMessage(message, None, empty, empty)
+        order.insert(place, number)
+    return ParsedText(text, tuple(found[number] for number in order), None, utf8), order
 
 
 def _whole_lines(text: str, first: int, body: Span, limit: int, controls: str) -> Span:
@@ -142,61 +144,55 @@ def _arguments(content: str) -> JsonValue:
     return value if isinstance(value, dict) else content
 
 
-def _marked(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
-    if not value and not (isinstance(value, dict) and marks_blanks):
-        return value
-    if isinstance(value, dict):
+def _mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
+    """Return a content's mark; empty and, if not `marks_blanks`, blank contents stay."""
+    if isinstance(value, dict) and (value or marks_blanks):
         a, b, c, d = (f"Zq{number}{part}Zq" for part in "abcd")
         return {a: b, c: d}
-    return f"Zq{number}Zq" if marks_blanks or str(value).strip() else value
+    return f"Zq{number}Zq" if value and (marks_blanks or str(value).strip()) else value
 
 
-def _chats(messages: Sequence[Message], values: Sequence[JsonValue], is_apart: bool) -> list[Chat]:
-    """Return chat messages with `values` as contents and arguments."""
-    numbered = [message._replace(content=str(number)) for number, message in enumerate(messages)]
-    chats, _ = to_chats(numbered, True, is_apart)
-    for chat in chats:
-        chat |= {key: values[int(chat[key])] for key in ("content", "thinking") if chat.get(key)}
-        for call in chat.get("tool_calls", ()):
-            call["function"]["arguments"] = values[int(call["function"]["arguments"])]
-        chat["reasoning_content"] = chat.get("thinking")
-    return [{key: value for key, value in chat.items() if value is not None} for chat in chats]
-
-
-def _align(text: str, marked: str, values: Sequence[Any]) -> tuple[dict[int, Span], set[int]]:
-    """Return the places of contents by number, and calls not written as JSON."""
-    written, spans, position = dict[int, list[str]](), dict[int, Span](), 0
-    for match in _JSON.finditer(marked):
-        value, separators = values[int(match[1])], (match[3], match[2])
-        written[int(match[1])] = [
-            json.dumps(value, ensure_ascii=is_ascii, separators=separators) for is_ascii in (False, True)
-        ]
-    marked, rewritten = _JSON.sub(r"Zq\1Zq", marked), set[int]()
-    for match in _ITEMS.finditer(marked):
-        items, number = values[int(match[1])].items(), int(match[1])
-        styles = [[(key, _write(item, style)) for key, item in items] for style in (dict | list, object)]
-        written[number] = [match[3].join(f"{key}{match[2]}{item}" for key, item in style) for style in styles]
-        rewritten.add(number)
-    literal, *rest = _MARK.split(_ITEMS.sub(r"Zq\1Zq", marked))
-    position, is_equal = len(literal), text.startswith(literal)
-    for number, following in zip(map(int, rest[::2]), rest[1::2], strict=True):
-        forms = written.get(number) or _written_forms(values[number])
-        body = next((form for form in forms if text.startswith(form + following, position)), "")
-        is_equal = is_equal and number not in spans and text.startswith(body + following, position)
-        spans[number] = Span(position, position + len(body))
-        position += len(body) + len(following)
+def _align(
+    text: str, marked: str, messages: Sequence[Message], values: Sequence[Any], controls: str
+) -> dict[int, ParsedMessage]:
+    """Find the messages whose marks are in `marked`, by number, in the text's order."""
+    found, last, matches = dict[int, ParsedMessage](), 0, [*_MARK.finditer(marked)]
+    begins = [*(match.start() for match in matches), len(marked)]
+    position, is_equal = begins[0], text.startswith(marked[: begins[0]])
+    for match, begin in zip(matches, begins[1:], strict=True):
+        number, following = int(match[1] or match[4] or match[7]), marked[match.end() : begin]
+        content = next(
+            (form for form in _forms(match, values[number]) if text.startswith(form + following, position)), ""
+        )
+        is_equal = is_equal and number not in found and text.startswith(content + following, position)
+        body, message = Span(position, position + len(content)), messages[number]
+        position = body.stop + len(following)
+        if not match[4]:  # else in markup of the template, and the message keeps its JSON
+            message = message._replace(content=content)
+        if message.is_call:
+            body = _whole_lines(text, last, body, position, controls)
+        found[number], last = ParsedMessage(message, None, Span(last, body.stop), body), body.stop
     if not is_equal or position != len(text):
         raise Refusal(ChatReason.MASK_UNPROVED, "the template changes or repeats a message")
-    return spans, rewritten
+    return found
 
 
-def _written_forms(content: str) -> list[str]:
-    forms = [content, content.strip(), content.strip("\n"), content.lstrip("\n"), content.lstrip(), content.rstrip()]
-    forms += [content.rstrip("\n")]
-    return forms + [json.dumps(form, ensure_ascii=is_ascii)[1:-1] for form in forms[:2] for is_ascii in (False, True)]
-
-
-def _write(value: JsonValue, as_json: Any) -> str:
-    """Write a value of a call's arguments; text, and what is not `as_json`, as it is."""
-    is_text = isinstance(value, str) or not isinstance(value, as_json)
-    return str(value) if is_text else json.dumps(value, ensure_ascii=False)
+def _forms(mark: re.Match[str], value: Any) -> Iterator[str]:
+    """Yield the forms in which a template that writes a mark may write its content."""
+    _, colon, comma, _, between, separator, _ = mark.groups()
+    if comma:
+        yield from (json.dumps(value, ensure_ascii=is_ascii, separators=(comma, colon)) for is_ascii in (False, True))
+    elif separator is not None:
+        for as_json in (dict | list, object):  # a text, or another value that is not `as_json`, stays
+            items = (
+                (name, json.dumps(item, ensure_ascii=False))
+                if isinstance(item, as_json) and not isinstance(item, str)
+                else (name, str(item))
+                for name, item in value.items()
+            )
+            yield separator.join(f"{name}{between}{item}" for name, item in items)
+    else:
+        yield from (value, value.strip(), value.strip("\n"), value.lstrip("\n"), value.lstrip(), value.rstrip())
+        yield value.rstrip("\n")
+        for form in (value, value.strip()):
+            yield from (json.dumps(form, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))

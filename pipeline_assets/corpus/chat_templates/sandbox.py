@@ -40,24 +40,16 @@ class _StepCounter(NodeTransformer):
     Containers that hold others twice would grow exponentially, and comparing them could take forever.
     """
 
-    def _count_body(self, node: Any) -> Any:
-        self.generic_visit(node)
-        node.body = [nodes.ExprStmt(_call("count_steps", nodes.Const(1))).set_lineno(node.lineno), *node.body]
-        return node
-
-    visit_For = visit_Macro = visit_CallBlock = visit_Block = _count_body
-
-    def _count_container(self, node: Any) -> Any:
-        self.generic_visit(node)
-        return node if getattr(node, "ctx", "load") != "load" else _call("count_parts", node)
-
-    visit_List = visit_Tuple = visit_Dict = _count_container
-
-    def visit_Name(self, node: nodes.Name) -> nodes.Node:  # noqa: N802
-        return _call("count_parts", node) if node.name in ("varargs", "kwargs") else node
+    def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
+        super().generic_visit(node, *args, **kwargs)
+        if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block):
+            node.body.insert(0, nodes.ExprStmt(_call("count_steps", nodes.Const(1))).set_lineno(node.lineno))
+        is_new = isinstance(node, nodes.List | nodes.Tuple | nodes.Dict) and getattr(node, "ctx", "load") == "load"
+        is_given = isinstance(node, nodes.Name) and node.name in ("varargs", "kwargs")
+        return _call("count_parts", node) if is_new or is_given else node
 
 
-def _call(name: str, *arguments: nodes.Expr) -> nodes.Call:
+def _call(name: str, *arguments: Any) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(name), [*arguments], [], None, None)
 
 
@@ -68,25 +60,19 @@ class _Generation(Extension):
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(self.call_method("write"), [], [], body).set_lineno(line)
-
-    def write(self, caller: Callable[[], str]) -> str:
-        return caller()
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
 
 
 class _Namespace(Namespace):
+    def __init__(self, *values: Any, **attributes: Any) -> None:
+        super().__init__()
+        for name, value in dict(*values, **attributes).items():
+            self[name] = value
+
     def __setitem__(self, name: str, value: Any) -> None:
         if str(name).startswith("_"):
             raise SecurityError(f"a namespace cannot have {name!r}")
         super().__setitem__(name, value)
-
-
-def _namespace(*values: Any, **attributes: Any) -> Namespace:
-    namespace = _Namespace()
-    for name, value in dict(*values, **attributes).items():
-        namespace[name] = value
-    return namespace
 
 
 def _raise_exception(message: object) -> None:
@@ -106,9 +92,9 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
         self.tests = {name: self._counted(call) for name, call in self.tests.items()}
         self.globals = {"range": self.globals["range"], "dict": lambda **items: self.count_parts(items)}
-        self.globals |= {"namespace": _namespace, "raise_exception": _raise_exception}
+        self.globals |= {"namespace": _Namespace, "raise_exception": _raise_exception}
         if date is not None:
-            self.globals["strftime_now"] = lambda form: datetime.datetime.combine(date, datetime.time()).strftime(form)
+            self.globals["strftime_now"] = datetime.datetime.combine(date, datetime.time()).strftime
 
     def compile_source(self, source: str) -> jinja2.Template:
         """Compile a template; raise `jinja2.TemplateError` if it is invalid."""
@@ -133,7 +119,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         if self._steps < 0:
             raise SecurityError("the template takes too many steps")
         if time.monotonic() > self._deadline:
-            raise InputError(f"needs more than {_MAX_SECONDS:.0f} s for one row", "chat template", "use another")
+            raise _limit_error(f"{_MAX_SECONDS:.0f} s")
 
     def count_parts(self, value: Any) -> Any:
         self.count_steps(_count_parts(value, self._steps))
@@ -173,6 +159,10 @@ def _count_parts(value: Any, limit: int) -> int:
     return count
 
 
+def _limit_error(limit: str) -> InputError:
+    return InputError(f"needs more than {limit} for one row", "chat template", "use another")
+
+
 @contextlib.contextmanager
 def _fence() -> Iterator[None]:
     """Limit the memory of a block, on Linux, and turn its errors into `TemplateError`."""
@@ -185,9 +175,7 @@ def _fence() -> Iterator[None]:
     except (jinja2.TemplateError, InputError):
         raise
     except MemoryError:
-        raise InputError(
-            f"needs more than {_MAX_BYTES >> 20} MiB for one row", "chat template", "use another"
-        ) from None
+        raise _limit_error(f"{_MAX_BYTES >> 20} MiB") from None
     except RecursionError:
         raise jinja2.TemplateError("the template is nested or calls itself too deeply") from None
     except Exception as error:  # the code of a template can raise any

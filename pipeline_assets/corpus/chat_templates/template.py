@@ -33,11 +33,12 @@ def is_template_file(name: str) -> bool:
 
 @dataclass(frozen=True)
 class ChatFiles:
-    """Folder of a chat template, its name in rows, and the day it writes."""
+    """Folder of a chat template, with its name in rows, its day and its variables."""
 
     folder: Path = field(compare=False)  # the name stands for the files
     name: str
     date: str | None
+    variables: str = "{}"  # as JSON
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,13 @@ class ChatTemplate:
     Attributes:
         column: Value of the column `template`: the name, and the sha256 of the tokenizer's file.
         sources: Sources by name.
-        special: Texts of special tokens by name, such as `bos_token`.
+        constants: Texts of special tokens by name, such as `bos_token`, and the variables of a recipe.
         date: Day that `strftime_now` returns.
     """
 
     column: str
     sources: Mapping[str, str]
-    special: Mapping[str, str]
+    constants: Mapping[str, Any]
     date: datetime.date | None
     tokenizer: HfTokenizer
 
@@ -61,7 +62,7 @@ class ChatTemplate:
         name = "tool_use" if tools is not None and "tool_use" in self.sources else "default"
         sandbox, compiled = self.compiled[name]
         values = {"messages": chats, "tools": tools, "documents": None, "add_generation_prompt": False}
-        return sandbox.render(compiled, {**self.special, **values})
+        return sandbox.render(compiled, {**self.constants, **values})
 
     @cached_property
     def controls(self) -> re.Pattern[str]:
@@ -91,8 +92,8 @@ def load_template(files: ChatFiles) -> ChatTemplate:
     folder, name = files.folder, files.name
     date = None if files.date is None else datetime.date.fromisoformat(files.date)
     tokenizer, config = load_model_tokenizer(folder, is_harmony=False), _read_json(folder / CONFIG)
-    tokens = {key: config.get(key) for key in _SPECIAL}
-    special = {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items() if token}
+    tokens = ((name, config.get(name)) for name in _SPECIAL)
+    special = {name: token["content"] if isinstance(token, dict) else token for name, token in tokens if token}
     sources = _read_sources(folder, config)
     if "default" not in sources:
         what = f"no default chat template found, only {', '.join(sources)}" if sources else "no chat template found"
@@ -100,7 +101,8 @@ def load_template(files: ChatFiles) -> ChatTemplate:
     if date is None and any("strftime_now" in source for source in sources.values()):
         fix = "set `rows.template.date` to the day that texts shall name, such as 2026-01-31"
         raise InputError("the chat template writes the current date", name, fix)
-    template = ChatTemplate(f"{PREFIX}{name} {tokenizer.sha256}", sources, special, date, tokenizer)
+    constants = special | json.loads(files.variables)
+    template = ChatTemplate(f"{PREFIX}{name} {tokenizer.sha256}", sources, constants, date, tokenizer)
     try:
         template.render([{"role": "user", "content": "question"}], None)
     except (jinja2.TemplateSyntaxError, jinja2.exceptions.SecurityError) as error:

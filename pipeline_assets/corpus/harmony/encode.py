@@ -26,7 +26,6 @@ from pipeline_assets.corpus.harmony.message import (
     Reason,
     Refusal,
     Role,
-    Template,
     find_special,
     render_header,
 )
@@ -70,9 +69,6 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
     next_role = Role.ASSISTANT if ending is Ending.COMPLETION else None
     text = "".join(parts if next_role is None else [*parts, START, next_role])
     return ParsedText(text, tuple(parsed), next_role, text.encode())
-
-
-RENDERERS = {Template.HARMONY_1: render_harmony}  # by template; texts of plain/1 are only read
 
 
 def _check_content(content: str) -> None:

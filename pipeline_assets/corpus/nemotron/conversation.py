@@ -1,18 +1,18 @@
 """Text of a source row: rendered from its messages, or its own Harmony text."""
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipeline_assets.corpus.chat_templates.marked_text import MarkedSpans, format_rule
-from pipeline_assets.corpus.chat_templates.render import FindLoss, render_chat
+from pipeline_assets.corpus.chat_templates.render import render_chat
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate
 from pipeline_assets.corpus.harmony.encode import (
-    RENDERERS,
     AssistantTurns,
     HarmonyTokens,
     LossMode,
     loss_messages,
+    render_harmony,
     rendered_numbers,
 )
 from pipeline_assets.corpus.harmony.message import Ending, JsonValue, Message, Reason, Refusal, Role, Template
@@ -32,9 +32,9 @@ from pipeline_assets.corpus.nemotron.message_text import (
 )
 from pipeline_assets.corpus.nemotron.open_calls import OpenCalls
 from pipeline_assets.corpus.nemotron.proofs import PROOF_COLUMNS, formalisation
-from pipeline_assets.corpus.nemotron.row_forms import row_loss
+from pipeline_assets.corpus.nemotron.row_forms import read_train_turns
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value
-from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
+from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection, RowsRecipe
 from pipeline_assets.corpus.nemotron.soft_checks import find_checks
 from pipeline_assets.corpus.nemotron.stalled_calls import log_calls
 from pipeline_assets.corpus.nemotron.text_flags import restore_latex
@@ -204,7 +204,7 @@ class RowText(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
-        loss: Loss mode of the row, see `row_loss`.
+        loss: Loss mode of the row, narrowed by `read_train_turns`.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text, as in the column `template`; None if the text is not valid Harmony.
@@ -236,74 +236,54 @@ def row_text(
 
     With a chat template, the messages of a column `text` are rendered too, without Harmony's own system message.
     """
-    text = row.get("text")
-    if has_value(text):
+    text, declared = row.get("text"), None if tools is None else tools.parameters
+    template: str | None = None if isinstance(settings.template, ChatTemplateSection) else settings.template
+    if came_as_text := has_value(text):
         if not isinstance(text, str):
             raise RowFault(RowReason.WRONG_TYPE, f"text is {type(text).__name__}")
-        harmony = _read_harmony_text(row, text, None if tools is None else tools.parameters, settings.loss_mode)
-        if chat is None:
-            return harmony
-        if harmony.refusal is not None:
-            raise harmony.refusal
-        counting = frozenset(loss_messages(harmony.parsed, harmony.loss))
-        first = int(harmony.template == Template.HARMONY_1 and harmony.messages[0].role is Role.SYSTEM)
-
-        def keep_loss(parsed: ParsedText, numbers: Sequence[int]) -> LossMode:
-            return AssistantTurns(tuple(n for n, number in enumerate(numbers) if number + first in counting))
-
-        return _chat_text(harmony, harmony.messages[first:], None, keep_loss, chat)
-    reader = _MessageReader(settings)
-    messages = reader.read(row, tools, domain)
-    if settings.restore_latex:
-        messages = [restore_latex(message, reader.counts) for message in messages]
-    kept = rendered_numbers(messages, settings.analysis)
+        if text.endswith(("|>\n", "|>\r\n")):  # the line end of a file, which is not part of a message
+            text = text.rstrip("\r\n")
+        try:
+            parsed = parse_harmony(text)
+        except Refusal as refusal:
+            if chat is not None or refusal.reason is Reason.LONE_SURROGATE:
+                raise
+            unread = ParsedText(text, (), None, text.encode("utf-8"))
+            return RowText(settings.loss_mode, unread, [], None, True, {}, refusal)
+        messages, template, log = parsed.conversation, parsed.template, log_calls(parsed.conversation)
+        counts, roles = think_tag_counts(messages), [str(message.role) for message in messages]
+        has_system = chat is not None and template == Template.HARMONY_1 and messages[0].role is Role.SYSTEM
+        owners = [*range(len(messages))]
+        kept = owners[int(has_system) :]
+    else:
+        reader = _MessageReader(settings)
+        messages = reader.read(row, tools, domain)
+        counts, roles, log = reader.counts, reader.roles, reader.calls.log
+        if settings.restore_latex:
+            messages = [restore_latex(message, counts) for message in messages]
+        kept = rendered_numbers(messages, settings.analysis)
+        owners, declared = reader.owners, declared or {}
+    turns, tokens, loss = read_train_turns(row, roles, counts), None, settings.loss_mode
 
     def find_loss(parsed: ParsedText, numbers: Sequence[int]) -> LossMode:
-        owners = (reader.owners[kept[number]] for number in numbers)
-        return row_loss(row, reader.roles, owners, parsed, settings.loss_mode, reader.counts)
+        if not turns:
+            return settings.loss_mode
+        counting = loss_messages(parsed, settings.loss_mode)
+        return AssistantTurns(tuple(number for number in counting if turns[owners[kept[numbers[number]]]]))
 
-    log, declared = reader.calls.log, () if tools is None else tools.parameters
     if chat is not None:
-        nothing = ParsedText("", (), None, b"")
-        read = RowText(settings.loss_mode, nothing, messages, None, False, reader.counts, None, log.count_stalled())
-        found = _chat_text(read, [messages[number] for number in kept], read_tools(row), find_loss, chat)
-        return found._replace(checks=find_checks(found.parsed, log, declared))
-    assert isinstance(settings.template, Template)
-    parsed = RENDERERS[settings.template](messages, analysis=settings.analysis, ending=Ending.TRAINING)
-    loss = find_loss(parsed, range(len(kept)))
-    analysis = {"analysis_given": _count_analysis(messages), "analysis_rendered": _count_analysis(parsed.conversation)}
-    counts, checks = {**analysis, **reader.counts}, find_checks(parsed, log, declared)
-    return RowText(loss, parsed, messages, settings.template, False, counts, None, log.count_stalled(), checks)
-
-
-def _chat_text(
-    read: RowText, messages: Sequence[Message], tools: JsonValue, find_loss: FindLoss, chat: ChatTemplate
-) -> RowText:
-    """Render messages by a chat template, with the other properties of `read`."""
-    parsed, tokens, counting = render_chat(messages, tools, chat, find_loss)
-    loss = MarkedSpans(tuple(counting), format_rule(parsed, counting))
-    given, rendered = _count_analysis(read.messages), _count_analysis(parsed.conversation)
-    counts = {**read.counts, "analysis_given": given, "analysis_rendered": rendered}
-    return read._replace(loss=loss, parsed=parsed, template=chat.column, counts=counts, tokens=tokens)
+        declared_tools = None if came_as_text else read_tools(row)
+        conversation = [messages[number] for number in kept]
+        parsed, tokens, counting = render_chat(conversation, declared_tools, chat, find_loss)
+        template, loss = chat.column, MarkedSpans(tuple(counting), format_rule(parsed, counting))
+    else:
+        if not came_as_text:
+            parsed = render_harmony(messages, analysis=settings.analysis, ending=Ending.TRAINING)
+        loss = find_loss(parsed, range(len(kept)))
+    counts.update(analysis_given=_count_analysis(messages), analysis_rendered=_count_analysis(parsed.conversation))
+    stalled, checks = log.count_stalled(), find_checks(parsed, log, declared)
+    return RowText(loss, parsed, messages, template, came_as_text, counts, None, stalled, checks, tokens)
 
 
 def _count_analysis(messages: Sequence[Message]) -> int:
     return [message.channel for message in messages].count("analysis")
-
-
-def _read_harmony_text(row: Row, text: str, declared: Container[str] | None, loss: LossMode) -> RowText:
-    if text.endswith(("|>\n", "|>\r\n")):  # the line end of a file, which is not part of a message
-        text = text.rstrip("\r\n")
-    try:
-        parsed = parse_harmony(text)
-    except Refusal as refusal:
-        if refusal.reason is Reason.LONE_SURROGATE:
-            raise
-        return RowText(loss, ParsedText(text, (), None, text.encode("utf-8")), [], None, True, {}, refusal)
-    messages, counts = parsed.conversation, think_tag_counts(parsed.conversation)
-    loss = row_loss(row, [message.role for message in messages], range(len(messages)), parsed, loss, counts)
-    analysis = _count_analysis(messages)
-    counts.update(analysis_given=analysis, analysis_rendered=analysis)
-    log = log_calls(messages)
-    checks = find_checks(parsed, log, declared)
-    return RowText(loss, parsed, messages, parsed.template, True, counts, None, log.count_stalled(), checks)

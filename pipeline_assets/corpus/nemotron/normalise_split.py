@@ -69,6 +69,7 @@ def normalise_split(
     removals: Removals = NO_REMOVALS,
     seeds: Sequence[tuple[str, Sequence[SourceFile]]] = (),
     template: ChatFiles | None = None,
+    driver: Driver = "gigatoken",
 ) -> BuildResult:
     """Build the normalised rows of a split; `origin.file` is ignored.
 
@@ -78,25 +79,6 @@ def normalise_split(
     prompts = staging.path(f"{WORK}/seed_prompts.sqlite") if seeds else None
     if prompts is not None:
         write_seed_prompts(prompts, seeds)
-    normalise = functools.partial(_normalise, staging, files, origin, rules, settings, removals, prompts, template)
-    try:
-        return normalise("gigatoken")
-    except OracleMismatchError as disagreement:
-        logger.error("%s; tiktoken encodes everything again", disagreement)
-        return normalise("tiktoken")
-
-
-def _normalise(
-    staging: StagingDir,
-    files: Sequence[SourceFile],
-    origin: RowOrigin,
-    rules: RowsRecipe,
-    settings: RunSettings,
-    removals: Removals,
-    prompts: Path | None,
-    template: ChatFiles | None,
-    driver: Driver,
-) -> BuildResult:
     shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)
     work = functools.partial(
         normalise_shard,
@@ -114,15 +96,21 @@ def _normalise(
     if template is not None:
         warm_up = functools.partial(load_template, template)
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
-    receipts = list(run_stage(f"normalise-{driver}", work, shards, staging, settings, warm_up))
-    listed = [_has_listed_row(staging.path(receipt.files[0].path), removals) for receipt in receipts]
-    if changed := [*itertools.compress(shards, listed)]:  # only these are normalised again
-        again = [replace(shard, name=f"{shard.name}.remaining") for shard in changed]
-        work = functools.partial(work, removals=removals)
-        remaining = iter(list(run_stage(f"normalise-{driver}", work, again, staging, settings, warm_up)))
-        receipts = [next(remaining) if found else receipt for receipt, found in zip(receipts, listed, strict=True)]
-        if settings.kept is not None:
-            settings.kept.discard(shard.name for shard in changed)
+    try:
+        receipts = list(run_stage(f"normalise-{driver}", work, shards, staging, settings, warm_up))
+        listed = [_has_listed_row(staging.path(receipt.files[0].path), removals) for receipt in receipts]
+        if changed := [*itertools.compress(shards, listed)]:  # only these are normalised again
+            again = [replace(shard, name=f"{shard.name}.remaining") for shard in changed]
+            work = functools.partial(work, removals=removals)
+            remaining = iter(list(run_stage(f"normalise-{driver}", work, again, staging, settings, warm_up)))
+            receipts = [next(remaining) if found else receipt for receipt, found in zip(receipts, listed, strict=True)]
+            if settings.kept is not None:
+                settings.kept.discard(shard.name for shard in changed)
+    except OracleMismatchError as disagreement:
+        if driver == "tiktoken":
+            raise
+        logger.error("%s; tiktoken encodes everything again", disagreement)
+        return normalise_split(staging, files, origin, rules, settings, removals, seeds, template, "tiktoken")
     counts = sum_rare_keys(total_counts(receipts))
     _check_counts(staging, receipts, counts, rules, reject_formatter(files))
     outputs = [

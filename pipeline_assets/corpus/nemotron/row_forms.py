@@ -8,15 +8,13 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.harmony.encode import AssistantTurns, LossMode, loss_messages
 from pipeline_assets.corpus.harmony.message import JsonValue
-from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron.dataset_section import FindPrompt
 from pipeline_assets.corpus.nemotron.message_text import unread_key
 from pipeline_assets.corpus.nemotron.row_values import (
@@ -100,27 +98,18 @@ def restore_prompt(row: Row, find_prompt: FindPrompt | None, counts: Counter[str
     return {**row, "messages": messages}
 
 
-def row_loss(
-    row: Row,
-    roles: Sequence[str],
-    owners: Iterable[int],
-    parsed: ParsedText,
-    loss: LossMode,
-    counts: Counter[str],
-) -> LossMode:
-    """Return a row's loss mode: `loss`, narrowed by `train_turns` of its metadata.
+def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> list[bool] | None:
+    """Return `train_turns` of a row, which narrow its loss; None if missing.
 
-    `train_turns` has a boolean for each of the row's messages, whose roles are `roles`; any other value makes the row a
-    reject. `owners` has the number of the row's message for each message of the text. A trained message of another
-    role cannot count, and is added to `counts`.
+    It has a boolean for each of the row's messages, whose roles are `roles`; any other value makes the row a reject. A
+    trained message of another role cannot count, and is added to `counts`.
     """
     turns = read_object(row.get("metadata")).get("train_turns")
     if turns is None:
-        return loss
+        return None
     if not isinstance(turns, list) or len(turns) != len(roles) or not all(isinstance(turn, bool) for turn in turns):
         detail = f"expected a boolean for each of {len(roles)} messages, got {canonical_text(turns):.80}"
         raise RowFault(RowReason.MALFORMED_TRAIN_TURNS, detail)
     unread = [role for role, turn in zip(roles, turns, strict=True) if turn and role != "assistant"]
     counts.update(["train_turns", *(unread_key(role, "train_turns") for role in unread)])
-    counting = frozenset(loss_messages(parsed, loss))
-    return AssistantTurns(tuple(n for n, owner in enumerate(owners) if n in counting and turns[owner]))
+    return [bool(turn) for turn in turns]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.harmony.encode import RENDERERS, AssistantAll, AssistantLast, LossMode
+from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, LossMode
 from pipeline_assets.corpus.harmony.message import Analysis, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, SystemContent
 from pipeline_assets.corpus.nemotron.dataset_section import Effort
@@ -51,12 +51,15 @@ class ChatTemplateSection(RecipeSection):
     Attributes:
         path: Local folder, absolute or relative to the data root; the path changes no byte.
         date: Day that a template writes as the current one, `YYYY-MM-DD`.
+        variables: Other values that a template reads, such as `enable_thinking`.
     """
 
+    LATER_KEYS = frozenset({"variables"})
     model: Annotated[str | None, pydantic.Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")] = None
     revision: Annotated[str | None, pydantic.Field(pattern=COMMIT_PATTERN)] = None
     path: str | None = None
     date: Annotated[str | None, pydantic.Field(pattern=r"^\d{4}-\d\d-\d\d$")] = None
+    variables: dict[str, bool | int | str] = pydantic.Field({})
 
     @pydantic.model_validator(mode="after")
     def _check_location(self) -> Self:
@@ -64,6 +67,8 @@ class ChatTemplateSection(RecipeSection):
             raise ValueError("set `model` and `revision` for a model on a hub, or only `path` for a local folder")
         if self.date is not None:
             datetime.date.fromisoformat(self.date)
+        if taken := self.variables.keys() & {"messages", "tools", "documents", "add_generation_prompt"}:
+            raise ValueError(f"`variables` cannot set {min(taken)}, which each row sets")
         return self
 
 
@@ -121,7 +126,7 @@ class RowsRecipe(RecipeSection):
     @pydantic.field_validator("template")
     @classmethod
     def _check_template(cls, template: Template | ChatTemplateSection) -> Template | ChatTemplateSection:
-        if isinstance(template, Template) and template not in RENDERERS:
+        if template is Template.PLAIN_1:
             raise ValueError(f"{template} was removed; write {Template.HARMONY_1}")
         return template
 

@@ -24,9 +24,9 @@ def find_checks(parsed: ParsedText, log: CallLog, declared: Container[str] | Non
     """
     is_last = itertools.takewhile(bool, (message.is_call for message in reversed(parsed.conversation)))
     answered = [call for call, reply in log.events if reply is not None]
+    called = {name.removeprefix(f"{FUNCTIONS}.") for name, _ in log.calls}
     fails = {
-        "undeclared_tool": declared is not None
-        and not all(name.removeprefix(f"{FUNCTIONS}.") in declared for name, _ in log.calls),
+        "undeclared_tool": declared is not None and not all(name in declared for name in called),
         "reply_order": any(later < earlier for earlier, later in itertools.pairwise(answered)),
         "unanswered_call": not set(range(len(log.calls) - sum(is_last))).issubset(answered),
         "repeated_lines": any(_has_repeated_lines(message.content.split("\n")) for message in parsed.conversation),
@@ -36,9 +36,7 @@ def find_checks(parsed: ParsedText, log: CallLog, declared: Container[str] | Non
 
 def _has_repeated_lines(lines: Sequence[str]) -> bool:
     # Ten equal lines contain two with numbers that are consecutive multiples of 5, which most texts do not have.
-    half = _EQUAL_LINES // 2
-    if not any(
-        first == second and first.strip() for first, second in zip(lines[::half], lines[half::half], strict=False)
-    ):
-        return False
-    return any(sum(1 for _ in equal) >= _EQUAL_LINES for line, equal in itertools.groupby(lines) if line.strip())
+    sampled = itertools.pairwise(lines[:: _EQUAL_LINES // 2])
+    return any(first == second and first.strip() for first, second in sampled) and any(
+        sum(1 for _ in equal) >= _EQUAL_LINES for line, equal in itertools.groupby(lines) if line.strip()
+    )

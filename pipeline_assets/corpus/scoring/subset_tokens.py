@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.chat_templates.marked_text import encode_row, parse_row
+from pipeline_assets.corpus.chat_templates.marked_text import MarkedSpans, encode_row, parse_row
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, write_table
@@ -27,7 +27,6 @@ from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import START, STRUCTURE, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText
-from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.durable import DurableFile
@@ -139,10 +138,7 @@ def _encode_batches(
         except Refusal as refusal:
             raise InputError(str(refusal), names[refusal.message or 0], _FIX) from None
         for row, (parsed, mode), tokens, name in zip(batch, parsed_rows, encoded, names, strict=True):
-            if isinstance(encoder, HfTokenizer):
-                mask = _chat_mask(parsed, tokens, mode, loss, encoder)
-            else:
-                mask = _loss_mask(parsed, tokens, mode, loss, encoder, name)
+            mask = _loss_mask(parsed, tokens, mode, loss, encoder, name)
             yield {"id": row["id"], "loss_rule": loss.rule(mode)}, tokens.ids, mask
 
 
@@ -169,8 +165,20 @@ def _loss_mask(
     encoder: Tokenizer,
     name: str,
 ) -> NDArray[np.bool_]:
-    """Build the loss mask of a row, and check that its tokens decode to its text."""
+    """Build the loss mask of a row, and check that its tokens decode to its text.
+
+    The terminator of a body in a text of a chat template is the text up to the first special token before the next
+    body. Headers of such texts do not count.
+    """
     mask, spans = np.zeros(len(tokens.ids), bool), []
+    if isinstance(mode, MarkedSpans):  # was checked when the row was encoded
+        special = np.flatnonzero(np.isin(tokens.ids, [*encoder.special_ids.values()]))
+        limits = [*tokens.bodies[1:, 0].tolist(), len(mask)]
+        for number in mode.messages:
+            start, stop = tokens.bodies[number].tolist()
+            ends = special[(special >= stop) & (special < limits[number])][: loss.terminators]
+            mask[start : stop if not len(ends) else ends[0] + 1] = True
+        return mask
     message_starts = np.flatnonzero(tokens.ids == encoder.special_ids[START])
     for number in encode.loss_messages(parsed, mode):
         message, (start, stop) = parsed.messages[number], tokens.bodies[number].tolist()
@@ -187,22 +195,6 @@ def _loss_mask(
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).reshape(-1, 2)
     if [encoder.decode(tokens.ids[start:stop]) for start, stop in edges.tolist()] != [*filter(None, spans)]:
         raise InputError("tokens in the loss mask do not decode to the text that counts", name, _FIX)
-    return mask
-
-
-def _chat_mask(
-    parsed: ParsedText, tokens: encode.HarmonyTokens, mode: encode.LossMode, loss: TokenLoss, encoder: HfTokenizer
-) -> NDArray[np.bool_]:
-    """Build the loss mask of a row of a chat template.
-
-    The terminator of a body is the text up to the first special token before the next body. Headers do not count.
-    """
-    mask, special = np.zeros(len(tokens.ids), bool), np.flatnonzero(encoder.are_special(tokens.ids))
-    limits = [*tokens.bodies[1:, 0].tolist(), len(mask)]
-    for number in encode.loss_messages(parsed, mode):
-        start, stop = tokens.bodies[number].tolist()
-        ends = special[(special >= stop) & (special < limits[number])][: loss.terminators]
-        mask[start : stop if not len(ends) else ends[0] + 1] = True
     return mask
 
 

@@ -74,10 +74,6 @@ class HfTokenizer(Tokenizer):
         """Pickle the arguments alone, so that another process loads the file."""
         return load_hf_tokenizer, (self.recipe, self.path)
 
-    def are_special(self, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Return a mask of the ids of special tokens, shape (tokens,)."""
-        return self._is_special[ids]
-
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Encode texts one by one, because a batch would start threads in every worker."""
         try:
@@ -157,11 +153,12 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
     # Without the id of a control token, every text would be misread.
     missing = [control for control in STRUCTURE if control not in special] if is_harmony else []
     if missing or not special:
-        what = f"the model's tokenizer lacks the special tokens {', '.join(missing)} of Harmony"
+        what = f"lacks the special tokens {', '.join(missing)} of Harmony" if missing else "has no special tokens"
         fix = "use a model that was trained on Harmony, or add these tokens to its tokenizer and its embeddings"
-        raise InputError(what if is_harmony else "the model's tokenizer has no special tokens", folder, fix)
-    end = END if is_harmony else special[0]
-    recipe = FileTokenizerRecipe(family="hf_tokenizer", sha256=file_sha256(path), end_of_document=end)
+        raise InputError(f"the model's tokenizer {what}", folder, fix)
+    recipe = FileTokenizerRecipe(
+        family="hf_tokenizer", sha256=file_sha256(path), end_of_document=END if is_harmony else special[0]
+    )
     return load_hf_tokenizer(recipe, path)
 
 

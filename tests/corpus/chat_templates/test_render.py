@@ -16,7 +16,8 @@ from pipeline_assets.corpus.chat_templates.marked_text import encode_row, format
 from pipeline_assets.corpus.chat_templates.template import ChatFiles, ChatTemplate, load_template
 from pipeline_assets.corpus.harmony.encode import AssistantAll, loss_messages
 from pipeline_assets.corpus.harmony.message import Refusal, Role
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.systems.nemotron import NemotronRecipe
 from tests.corpus.chat_templates.conftest import DAY, rendered
 
 Load = Callable[..., ChatTemplate]
@@ -166,6 +167,39 @@ def test_a_rule_that_does_not_fit_the_text_is_an_error(rule: str) -> None:
         parse_row("four", "chat/a/b@c sha", None, rule)
 
     assert RULES[rule] in str(refused.value)
+
+
+def test_variables_of_a_recipe_reach_the_template(tmp_path: Path) -> None:
+    source = (
+        "{{ mood }}{{ limit + 1 }}{{ is_long is true }}{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
+    )
+    folder = save_chat_model(tmp_path / "m", "chatml")
+    (folder / "chat_template.jinja").write_text(source)
+    variables = json.dumps({"mood": "calm", "limit": 3, "is_long": True})
+
+    text = rendered(
+        chat(ASK, {"role": "assistant", "content": "4"}), load_template(ChatFiles(folder, "v", DAY, variables))
+    )
+
+    assert text.parsed.text == "calm4True<|im_start|>2 + 2?<|im_start|>4"
+
+
+VARIABLES = {
+    "messages": ("x", "`variables` cannot set messages, which each row sets"),
+    "limit": (1.5, "rows.template.variables.limit"),
+    "names": (["a"], "rows.template.variables.names"),
+}
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_a_variable_of_another_type_or_name_is_refused_by_name(name: str) -> None:
+    value, message = VARIABLES[name]
+    rows = {"template": {"path": ".", "variables": {name: value}}}
+
+    with pytest.raises(UsageError) as refused:
+        NemotronRecipe.from_mapping({"system": "nemotron", "name": "v", "rows": rows, "datasets": []}, "the test")
+
+    assert message in str(refused.value)
 
 
 def test_templates_are_read_where_transformers_reads_them(tmp_path: Path) -> None:
