@@ -1,12 +1,13 @@
-"""Benchmark of the quick tests: the share of small source changes they notice.
+"""Benchmark of the tests: the share of small source changes they notice.
 
     python benchmarks/mutants.py --mutants 40 --seed 1
     python benchmarks/mutants.py --rule "sync dropped" --mutants 0      # all of a rule
 
-Each mutant is one seeded change of one line, in equal numbers for each rule. The tests that are nearest to the module
-run first: of its name, then importers, then its folder, then wide ones. The first failure kills the mutant, and so does
-a test that hangs. Survivors are printed. Some are equivalent to the original, which only a reader can decide:
-equivalent_mutants.txt lists these.
+Each mutant is one seeded change of one line, in equal numbers for each rule. The test files that are nearest to the
+module run first (nearest_tests.py), and slow tests last. A process that has imported the package forks each run
+(mutant_server.py). The first failure kills the mutant, and so does a test that hangs. Survivors are printed. Some are
+equivalent to the original, which only a reader can decide: equivalent_mutants.txt lists these. With --journal, the next
+run takes killed mutants from that file, and tests only the others.
 """
 
 import argparse
@@ -14,10 +15,8 @@ import hashlib
 import itertools
 import json
 import os
-import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,39 +24,47 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from evidence import leave, table
 from measure import machine_line
-from mutations import PACKAGES, PROJECT, Mutant, find_mutants, kernel_modules, module_name
+from mutations import PACKAGES, PROJECT, Mutant, affected_kernels, find_mutants, module_name
+from nearest_tests import nearest_tests
 
 from pipeline_assets.corpus.compiled import cache_folder
 
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
-WIDE = (
-    "tests/golden", "tests/crashes", "tests/corpus/systems", "tests/test_healing.py", "tests/test_stage_a.py",
-    "tests/test_pack_commands.py",
-)  # fmt: skip
-NOT_RUN = {"tests/test_layout.py", "tests/test_project_files.py"}  # they compare sources, and notice any change
+FIRST_FILES = 3  # run before the others are even collected
+QUICK, SLOW = "not slow and not proof and not real", "slow and not proof and not real"  # CI runs both
 TEST_TIMEOUT_S = 120
+VERDICTS = {  # with the titles of their columns
+    "killed": "killed",
+    "slow": "killed by a slow test",
+    "hangs": "hangs",
+    "survives": "survives",
+    "undecided": "undecided",
+    "equivalent": "equivalent",
+}
 _STAMPS = itertools.count(int(time.time()))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Verdict on a mutant, with the test that noticed it."""
+    """Verdict on a mutant, with the test that noticed it and the seconds until then."""
 
     mutant: Mutant
-    verdict: str  # "killed", "hangs", "survives", "undecided" or "equivalent"
+    verdict: str  # a key of `VERDICTS`
     noticed_by: str = ""
+    seconds: float = 0
 
 
 class Checkout:
     """Copy of the project in which one mutant at a time is tested."""
 
-    def __init__(self, folder: Path, limit_s: float, is_near: bool) -> None:
-        self._folder, self._limit_s, self._is_near = folder / "copy", limit_s, is_near
+    def __init__(self, folder: Path, limit_s: float, files: int) -> None:
+        self._folder, self._limit_s, self._files = folder / "copy", limit_s, files
         listed = subprocess.run(
             ["git", "-C", str(PROJECT), "ls-files", "-coz", "--exclude-standard"], capture_output=True
         )
@@ -66,86 +73,79 @@ class Checkout:
             shutil.copy2(PROJECT / name, self._folder / name, follow_symlinks=False)
         self._cache = folder / "compiled"
         self._cache.mkdir()
+        self._share_machine_code(None)
+        paths = [str(self._folder), str(self._folder / "pipeline_assets" / "api")]
+        environment = {"PYTHONPATH": os.pathsep.join(paths), "NUMBA_CACHE_DIR": str(self._cache)}
+        self._server = subprocess.Popen(
+            [sys.executable, "benchmarks/mutant_server.py"],
+            cwd=self._folder,
+            env={**os.environ, **environment, "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._server.stdout is not None and self._server.stdout.readline()
+        self._failing: set[str] = set()  # tests that fail in any copy, since they need the project's own folder
 
     def test(self, mutant: Mutant) -> Outcome:
         """Run tests until one fails only with the mutant, or none is left, or time is up."""
-        deadline = time.monotonic() + self._limit_s
-        excluded: list[str] = []  # tests that fail in any copy, since they need the project's own folder
-        tests = [test for test in select_tests(mutant.file, self._is_near) if (self._folder / test).exists()]
-        while True:
-            self._write(mutant, mutant.text())
-            failed = self._failure([*tests, *excluded], deadline)
-            self._write(mutant, (PROJECT / mutant.file).read_text())
-            if failed is None:
-                return Outcome(mutant, "survives")
-            if failed == "time is up":
-                return Outcome(mutant, "undecided", failed)
-            test, _, reason = failed.partition(" - ")
-            if "::" not in test or f"--deselect={test}" in excluded or self._failure([test], None) is None:
-                return Outcome(mutant, "hangs" if "Timeout" in reason else "killed", test)
-            excluded.append(f"--deselect={test}")
+        started = time.monotonic()
+        tests = nearest_tests(mutant)[: self._files]
+        parts = (tests[:FIRST_FILES], QUICK), (tests[FIRST_FILES:], QUICK), (tests[:FIRST_FILES], SLOW)
+        for part, marks in ((part, marks) for part, marks in parts if part):
+            while True:
+                self._write(mutant, mutant.text())
+                status, failed, reason = self._run(mutant, [*part, "-m", marks], started + self._limit_s)
+                self._write(mutant, (PROJECT / mutant.file).read_text())
+                if failed is None:
+                    break
+                if self._run(mutant, [failed, "-m", marks], started + 3 * self._limit_s)[1] is None:
+                    verdict = "hangs" if "Timeout" in reason else "killed" if marks == QUICK else "slow"
+                    return Outcome(mutant, verdict, failed, time.monotonic() - started)
+                self._failing.add(failed)
+            if status == "time is up":
+                return Outcome(mutant, "undecided", status, time.monotonic() - started)
+        return Outcome(mutant, "survives", f"{len(tests)} files", time.monotonic() - started)
+
+    def close(self) -> None:
+        self._server.communicate()
 
     def _write(self, mutant: Mutant, text: str) -> None:
         path = self._folder / mutant.file
         path.write_text(text)
         stamp = next(_STAMPS)  # bytecode is known by seconds and size, and a mutant often has the size of the original
         os.utime(path, (stamp, stamp))
-        if module_name(mutant.file) not in kernel_modules():
-            self._share_machine_code()
+        self._share_machine_code(mutant)
 
-    def _share_machine_code(self) -> None:
-        """Use the machine code of the original; no kernel imports the changed module."""
+    def _share_machine_code(self, mutant: Mutant | None) -> None:
+        """Use the machine code of the original, except that of a changed kernel and the kernels that import it."""
         digest = hashlib.sha256()
         sources = self._folder / "pipeline_assets" / "corpus"
         for path in sorted(sources.rglob("*.py")):
             digest.update(f"{path.relative_to(sources).as_posix()}\0".encode() + path.read_bytes() + b"\0")
         original = cache_folder()
-        original.mkdir(parents=True, exist_ok=True)
-        link = self._cache / f"{original.name.rpartition('-')[0]}-{digest.hexdigest()[:32]}"
-        if not link.exists():
-            link.symlink_to(original)
+        shared = self._cache / f"{original.name.rpartition('-')[0]}-{digest.hexdigest()[:32]}"
+        if shared.exists() or not original.exists():
+            return
+        changed = affected_kernels(module_name(mutant.file)) if mutant else frozenset()
+        shared.mkdir()
+        for path in original.iterdir():
+            if not any(f"-{module}.py3" in path.name for module in changed):
+                shutil.copy2(path, shared / path.name)
 
-    def _failure(self, tests: list[str], deadline: float | None) -> str | None:
-        """Return the first failure of tests, with its reason."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
-        command += [f"--basetemp={self._folder.parent / 'tests'}", f"--timeout={TEST_TIMEOUT_S}", "-rfE"]
-        command += ["-m", "not slow and not proof and not real", *tests]
-        paths = [str(self._folder), str(self._folder / "pipeline_assets" / "api")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "NUMBA_CACHE_DIR": str(self._cache)}
-        limit_s = None if deadline is None else max(1.0, deadline - time.monotonic())
-        with subprocess.Popen(
-            command,
-            cwd=self._folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,  # so that servers of a test end with it
-        ) as process:
-            try:
-                output, _ = process.communicate(timeout=limit_s)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                return "time is up"
-        if process.returncode in (0, 5):  # 5: all tests are slow
-            return None
-        lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        return lines[0].partition(" ")[2] if lines else f"status {process.returncode}"
-
-
-def select_tests(file: Path, is_near: bool) -> list[str]:
-    """List tests: of the module's name, of importers, of its folder, then wide ones."""
-    module = module_name(file)
-    parent, _, name = module.rpartition(".")
-    imports = re.compile(rf"{re.escape(module)}\b|from {re.escape(parent)} import [^\n]*\b{re.escape(name)}\b")
-    tests = {path.relative_to(PROJECT): path.read_text() for path in sorted((PROJECT / "tests").rglob("test_*.py"))}
-    folder = Path("tests", *file.parts[1:-1])
-    named = [path for path in tests if path.stem == f"test_{file.stem}"]
-    importers = [path for path, text in tests.items() if imports.search(text)]
-    importers.sort(key=lambda path: folder not in path.parents)
-    near = [path for path in tests if path.parent == folder and folder != Path("tests")]
-    selected = dict.fromkeys(map(str, [*named, *importers, *near, *(() if is_near else WIDE)]))
-    return [test for test in selected if test not in NOT_RUN]
+    def _run(self, mutant: Mutant, tests: list[str], deadline: float) -> tuple[str, str | None, str]:
+        """Return how a run of tests ended, its first failure, and the reason of that."""
+        words = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={self._folder.parent / 'tests'}"]
+        words += [f"--timeout={TEST_TIMEOUT_S}", *(f"--deselect={test}" for test in sorted(self._failing)), *tests]
+        limit_s = max(1.0, deadline - time.monotonic())
+        asked = {"file": str(mutant.file), "tests": words, "limit_s": limit_s}
+        asked["is_compiled"] = bool(affected_kernels(module_name(mutant.file)))
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._server.stdin.write(json.dumps(asked) + "\n")
+        self._server.stdin.flush()
+        reply = json.loads(self._server.stdout.readline())
+        return reply["status"], reply["failed"], reply["reason"]
 
 
 def changed_since(commit: str) -> set[Path]:
@@ -154,16 +154,26 @@ def changed_since(commit: str) -> set[Path]:
 
 
 def draw(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
-    """Draw mutants in equal numbers for each rule; all of them if the count is 0."""
+    """Draw mutants in equal numbers for each rule; all of them if the count is 0.
+
+    A hash orders the mutants, so most of them are drawn again after a change of other files.
+    """
     by_rule: dict[str, list[Mutant]] = {}
     for mutant in mutants:
         by_rule.setdefault(mutant.rule, []).append(mutant)
-    dice = random.Random(seed)
     for rule in sorted(by_rule):
-        dice.shuffle(by_rule[rule])
+        by_rule[rule].sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.key}".encode()).digest())
     turns = itertools.zip_longest(*(by_rule[rule] for rule in sorted(by_rule)))
     drawn = [mutant for turn in turns for mutant in turn if mutant is not None]
     return drawn[:count] if count else drawn
+
+
+def read_journal(path: Path | None) -> dict[str, dict[str, Any]]:
+    """Read the killed mutants of earlier runs by their keys."""
+    if path is None or not path.exists():
+        return {}
+    verdicts = map(json.loads, path.read_text().splitlines())
+    return {verdict["key"]: verdict for verdict in verdicts if verdict["verdict"] in ("killed", "slow", "hangs")}
 
 
 def summary(outcomes: list[Outcome], key: str) -> list[dict[str, str | int]]:
@@ -173,9 +183,8 @@ def summary(outcomes: list[Outcome], key: str) -> list[dict[str, str | int]]:
         mutant = outcome.mutant
         group = mutant.rule if key == "rule" else "/".join(mutant.file.parent.parts[:3])
         counts.setdefault(group, Counter())[outcome.verdict] += 1
-    verdicts = ("killed", "hangs", "survives", "undecided", "equivalent")
     return [
-        {key: group, "drawn": counted.total(), **{verdict: counted[verdict] for verdict in verdicts}}
+        {key: group, "drawn": counted.total(), **{title: counted[verdict] for verdict, title in VERDICTS.items()}}
         for group, counted in sorted(counts.items())
     ]
 
@@ -187,9 +196,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--since", default="", help="only modules added or changed since this commit")
     parser.add_argument("--rule", default="", help="only mutants of this rule")
-    parser.add_argument("--only", default="", help="only modules whose path contains this")
+    parser.add_argument("--only", default="", help="only mutants with this pattern in their line of the list")
     parser.add_argument("--minutes", type=float, default=1e6, help="start no mutant after this time")
-    parser.add_argument("--near", action="store_true", help="leave out the wide tests")
+    parser.add_argument("--files", type=int, default=12, help="number of test files that are run for one mutant")
+    parser.add_argument("--journal", type=Path, help="file with the verdicts of this run and earlier ones")
     parser.add_argument(
         "--limit-s", type=float, default=600, help="time of the tests of one mutant; then it is undecided"
     )
@@ -198,17 +208,21 @@ def main() -> None:
     print(f"{machine_line()}\n", flush=True)
     files = sorted(path.relative_to(PROJECT) for name in PACKAGES for path in (PROJECT / name).rglob("*.py"))
     changed = changed_since(options.since) if options.since else set(files)
-    chosen = [file for file in files if file in changed and options.only in str(file)]
-    mutants = [mutant for file in chosen for mutant in find_mutants(file) if options.rule in ("", mutant.rule)]
+    mutants = [mutant for file in files if file in changed for mutant in find_mutants(file)]
+    mutants = [one for one in mutants if options.rule in ("", one.rule) and re.search(options.only, str(one))]
     sample = draw(mutants, options.mutants, options.seed)
     known = {line.partition("  #")[0] for line in EQUIVALENT.read_text().splitlines()}
-    outcomes: list[Outcome] = []
+    before = read_journal(options.journal)
+    outcomes = [Outcome(mutant, "equivalent") for mutant in sample if mutant.key in known]
+    outcomes += [
+        Outcome(mutant, verdict["verdict"], verdict["noticed_by"], verdict["seconds"])
+        for mutant in sample
+        if mutant.key not in known and (verdict := before.get(mutant.key))
+    ]
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR"), ignore_cleanup_errors=True) as scratch:
-        idle = [Checkout(Path(scratch, str(job)), options.limit_s, options.near) for job in range(options.jobs)]
+        idle = [Checkout(Path(scratch, str(job)), options.limit_s, options.files) for job in range(options.jobs)]
 
         def test(mutant: Mutant) -> Outcome | None:
-            if mutant.key in known:
-                return Outcome(mutant, "equivalent")
             if time.monotonic() - started > 60 * options.minutes:
                 return None
             checkout = idle.pop()
@@ -218,18 +232,25 @@ def main() -> None:
                 idle.append(checkout)
 
         with ThreadPoolExecutor(options.jobs) as pool:
-            for future in as_completed([pool.submit(test, mutant) for mutant in sample]):
+            waiting = [mutant for mutant in sample if mutant.key not in known and mutant.key not in before]
+            for future in as_completed([pool.submit(test, mutant) for mutant in waiting]):
                 if (outcome := future.result()) is None:
                     continue
                 outcomes.append(outcome)
-                print(f"{outcome.verdict:10} {outcome.mutant}  {outcome.noticed_by}", flush=True)
+                print(
+                    f"{outcome.seconds:4.0f} s {outcome.verdict:9} {outcome.mutant}  {outcome.noticed_by}", flush=True
+                )
+                if options.journal:
+                    with options.journal.open("a") as journal:
+                        journal.write(json.dumps(asdict(outcome) | {"key": outcome.mutant.key, "mutant": None}) + "\n")
+        for checkout in idle:
+            checkout.close()
     rows = summary(outcomes, "rule")
     print("\n" + "\n".join([*table(rows), "", *table(summary(outcomes, "folder"))]))
     counts = Counter(outcome.verdict for outcome in outcomes)
     if not options.only and not options.rule:
-        leave(
-            "mutants", cases=len(outcomes), failures=counts["survives"], rows=rows, seconds=time.monotonic() - started
-        )
+        seconds = sum(outcome.seconds for outcome in outcomes)
+        leave("mutants", cases=len(outcomes), failures=counts["survives"], rows=rows, seconds=seconds)
     print(json.dumps({"benchmark": "mutants", "drawn": len(outcomes), **counts, "seed": options.seed}))
 
 

@@ -35,6 +35,7 @@ class Mutant:
     after: str
     start: int
     stop: int
+    names: tuple[str, ...]  # of the function, and of its class
 
     @property
     def key(self) -> str:
@@ -97,9 +98,14 @@ def find_mutants(file: Path) -> Iterator[Mutant]:
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     seen = set()
-    for parent in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    classes = {
+        node: parent.name for parent in ast.walk(tree) if isinstance(parent, ast.ClassDef) for node in parent.body
+    }
+    for parent in ast.walk(tree):
         if not isinstance(parent, ast.FunctionDef):
             continue
+        names = tuple(filter(None, (parent.name, classes.get(parent))))
         for node in (child for statement in parent.body for child in ast.walk(statement)):
             if not isinstance(node, ast.expr | ast.stmt) or (node.lineno, node.col_offset, type(node)) in seen:
                 continue
@@ -113,7 +119,7 @@ def find_mutants(file: Path) -> Iterator[Mutant]:
                 after = ast.unparse(ast.fix_missing_locations(other))
                 after = f"({after})" if isinstance(other, ast.expr) and not isinstance(other, ast.Call) else after
                 before = " ".join(source[start:stop].decode().split())
-                yield Mutant(file, rule, node.lineno, before, after, start, stop)
+                yield Mutant(file, rule, node.lineno, before, after, start, stop, names)
 
 
 def module_name(file: Path) -> str:
@@ -122,24 +128,29 @@ def module_name(file: Path) -> str:
 
 
 @cache
-def kernel_modules() -> frozenset[str]:
-    """Return the modules with kernels of numba, and all modules that these import."""
-    imports: dict[str, set[str]] = {}
-    for path in (PROJECT / "pipeline_assets").rglob("*.py"):
-        tree = ast.parse(path.read_bytes())
-        found = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        found |= {
-            f"{node.module}.{alias.name}"
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        }
-        imports[module_name(path.relative_to(PROJECT))] = found
-    kernels = {module for module, found in imports.items() if "pipeline_assets.corpus.compiled" in found}
-    reached, waiting = set(), [*kernels, "pipeline_assets.corpus.compiled"]
-    while waiting:
-        module = waiting.pop()
-        if module not in reached:
-            reached.add(module)
-            waiting += imports.get(module, ())
-    return frozenset(reached)
+def imported_modules() -> dict[str, frozenset[str]]:
+    """Return the modules and names that each module imports, anywhere in its file."""
+    paths = (path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
+    return {module_name(path.relative_to(PROJECT)): names_imported(path.read_bytes()) for path in paths}
+
+
+def names_imported(source: bytes) -> frozenset[str]:
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return frozenset(found)
+
+
+def affected_kernels(module: str) -> frozenset[str]:
+    """Return the modules whose compiled code holds that of a module: itself, and the kernels that import it."""
+    compiler = "pipeline_assets.corpus.compiled"
+    kernels = {name: found for name, found in imported_modules().items() if compiler in found}
+    if module not in (*kernels, compiler):
+        return frozenset()
+    affected = set(kernels) if module == compiler else {module}
+    while more := {name for name, found in kernels.items() if found & affected} - affected:
+        affected |= more
+    return frozenset(affected)
