@@ -1,5 +1,6 @@
 """Probes of `corpusmill doctor`, each with a fault that is really produced."""
 
+import functools
 import json
 import os
 import resource
@@ -21,6 +22,7 @@ from pipeline_assets.commands import doctor
 from pipeline_assets.commands.doctor import PROBES, Doubt, examine
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.install_hints import pip_hint
+from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
 
 
 def found(probe: str, root: Path) -> tuple[str, str]:
@@ -221,3 +223,15 @@ def test_the_command_has_a_line_per_probe_and_exit_status_1_for_a_fault(corpusmi
     assert [line.split()[1] for line in good.stdout.splitlines()] == list(PROBES)
     assert bad.returncode == 1
     assert [entry["probe"] for entry in json.loads(bad.stdout) if entry["state"] == "fault"] == ["memory"]
+
+
+def test_locks_that_end_at_one_machine_are_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, mounts = os.stat(tmp_path).st_dev, tmp_path / "mountinfo"
+    disk = f"{os.major(device)}:{os.minor(device)}"
+    mounts.write_text(f"62 28 {disk} / {tmp_path} rw shared:33 - nfs filer:/export rw,nolock,local_lock=all\n")
+    monkeypatch.setattr(doctor, "raise_if_locks_are_local", functools.partial(raise_if_locks_are_local, mounts=mounts))
+
+    state, message = found("locks", tmp_path)
+
+    assert state == "warning"
+    assert "because of the mount option nolock" in message

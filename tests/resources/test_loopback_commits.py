@@ -9,6 +9,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import RevisionNotFoundError
 from loopback_repo import COMMIT, REPO, write_stories
 
+from pipeline_assets.demo import loopback_repos
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.loopback_repos import repo_commit
 
@@ -73,3 +74,17 @@ def test_dot_files_and_links_are_not_part_of_a_repo(repo: Path, hub: LoopbackHub
     (repo / "folder").symlink_to(tmp_path)
 
     assert hub.commits() == {REPO: COMMIT}
+
+
+def test_content_that_was_written_a_moment_ago_is_read_again(
+    repo: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loopback_repos, "MTIME_TICK_NS", 86_400_000_000_000)  # a clock that advances once a day
+    (repo / "README.md").write_bytes(b"# Stories\n")
+    written = os.stat(repo / "README.md").st_mtime_ns
+    before = hub.commits()[REPO]
+    (repo / "README.md").write_bytes(b"# Storied\n")
+    os.utime(repo / "README.md", ns=(written, written))
+
+    assert (before, hub.commits()[REPO]) == (COMMIT, repo_commit(repo))
+    assert repo_commit(repo) != COMMIT

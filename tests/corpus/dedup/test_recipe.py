@@ -3,9 +3,11 @@
 import pytest
 from dedup_build import recipe
 
+from pipeline_assets.corpus.dedup.dedup_run import worker_bytes
 from pipeline_assets.corpus.dedup.proposal import Banding, DistanceLimit, recommend_banding, recommend_distance
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
+from pipeline_assets.spine.engine import RunSettings
 
 SKETCHES = {"shingle_words": 5, "bits": 256, "max_distance": 50, "seed": 1}
 
@@ -75,3 +77,8 @@ def test_a_source_that_is_named_has_a_cap_of_its_own() -> None:
     caps = RemovalCaps(every_source="0.3", sources={"notes": "0.5"})
 
     assert (float(caps.cap("notes")), float(caps.cap("pages"))) == (0.5, 0.3)
+
+
+@pytest.mark.parametrize(("worker", "data"), [(0, 64), (200, 64), (264, 64), (265, 65), (1200, 1000)])
+def test_the_data_of_a_worker_have_its_memory_without_200_mib_and_at_least_64_mib(worker: int, data: int) -> None:
+    assert worker_bytes(RunSettings(worker_bytes=worker << 20)) == data << 20

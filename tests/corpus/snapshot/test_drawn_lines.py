@@ -308,6 +308,23 @@ def test_large_files_are_fetched_in_growing_blocks_and_no_further_than_rows_are_
     ]
 
 
+def test_of_rows_that_a_manifest_lists_only_the_first_hundred_are_read_for_a_plan(
+    publish: Callable[..., str], hub_files: HubFiles, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    rows_of_30_kb = [{"text": f"{number:07d} " + "x" * 30_000, "id": str(number)} for number in range(400)]
+    made = only("pages", **SECTION | {"files": ["data/*"]})
+    recipe = recipe_with(tmp_path, made, publish({"data/a.jsonl": lines(rows_of_30_kb)}))
+    [source] = recipe.sources
+    assert isinstance(source, HubSource)
+    raw = pin_sample(hub_files, source.snapshot(1000), threads=1, log_every_s=60)
+    without_cache = HubFiles(tmp_path / "without_cache", hub.endpoint)
+
+    plan = plan_snapshot(without_cache, source.snapshot(1000), 1, 60, raw.external_inputs)
+
+    assert plan.rows == 400
+    assert 3 << 20 < without_cache.traffic.bytes < 5 << 20  # the first block, of 12 MB
+
+
 def test_a_file_in_several_blocks_is_held_against_its_hash(
     hub_source: Normalized, hub_files: HubFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

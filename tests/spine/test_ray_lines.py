@@ -1,0 +1,20 @@
+"""Lines that Ray's core writes to stderr while it connects: none is shown, and stderr works again afterwards."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.spine.ray_engine import _without_lines_of_ray
+
+
+def test_only_lines_of_the_block_are_lost_and_no_descriptor_stays_open(capfd: pytest.CaptureFixture[str]) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    with pytest.raises(ConnectionError), _without_lines_of_ray():
+        os.write(2, b"a try to connect\n")
+        raise ConnectionError
+    os.write(2, b"an error\n")
+
+    assert capfd.readouterr().err == "an error\n"
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
