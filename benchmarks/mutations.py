@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -36,11 +37,13 @@ class Mutant:
     start: int
     stop: int
     names: tuple[str, ...]  # of the function, and of its class
+    number: int  # among equal changes of the function
 
     @property
     def key(self) -> str:
         """Name without the line, which changes with each edit above."""
-        return f"{self.file}  {self.rule}: {self.before}  →  {self.after}"
+        place = ".".join(reversed(self.names)) + (f" #{self.number}" if self.number > 1 else "")
+        return f"{self.file}  {place}  {self.rule}: {self.before}  →  {self.after}"
 
     def text(self) -> str:
         source = (PROJECT / self.file).read_bytes()
@@ -97,7 +100,7 @@ def find_mutants(file: Path) -> Iterator[Mutant]:
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    seen = set()
+    seen, equal = set(), Counter[tuple[object, ...]]()
     tree = ast.parse(source)
     classes = {
         node: parent.name for parent in ast.walk(tree) if isinstance(parent, ast.ClassDef) for node in parent.body
@@ -119,7 +122,9 @@ def find_mutants(file: Path) -> Iterator[Mutant]:
                 after = ast.unparse(ast.fix_missing_locations(other))
                 after = f"({after})" if isinstance(other, ast.expr) and not isinstance(other, ast.Call) else after
                 before = " ".join(source[start:stop].decode().split())
-                yield Mutant(file, rule, node.lineno, before, after, start, stop, names)
+                equal[names, rule, before, after] += 1
+                number = equal[names, rule, before, after]
+                yield Mutant(file, rule, node.lineno, before, after, start, stop, names, number)
 
 
 def module_name(file: Path) -> str:

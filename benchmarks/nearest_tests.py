@@ -27,13 +27,13 @@ def nearest_tests(mutant: Mutant) -> list[str]:
         stem = path.stem.removeprefix("test_")
         is_typed = bool(_TYPED.search(text))
         ranks = (
-            stem == mutant.file.stem,
+            stem == mutant.file.stem or (path.parent == folder and stem.startswith(mutant.file.stem)),
             module in imported
             or (is_command and is_typed and command in text)
             or ("api" in folder.parts and stem == "api"),
             stem in importers,
             path.parent == folder and folder != Path("tests"),
-            mutant.file.stem in stem or stem in mutant.file.stem.split("_"),
+            mutant.file.stem in stem or stem in mutant.file.stem.split("_"),  # such as test_trace of trace_rows
         )
         if any(ranks):
             ranked.append((ranks.index(True), not names.search(text), is_typed, len(text), str(path)))
