@@ -52,7 +52,7 @@ bench: $(BIN)/.dev
 fuzz: $(BIN)/.dev  # edited files for every reader: 20,000 take five minutes
 	PYTHONPATH=. $(BIN)/python benchmarks/fuzz_files.py --cases $(or $(CASES),20000) --seed $(or $(SEED),0)
 
-mutants: $(BIN)/.dev  # small changes of the sources, and the tests that notice them: minutes each
+mutants: $(BIN)/.dev  # small changes of the sources, and the tests that notice them: seconds each on an idle core
 	PYTHONPATH=. $(BIN)/python benchmarks/mutants.py --mutants $(or $(N),40) --seed $(or $(SEED),1)
 
 evidence: $(BIN)/.dev  # docs/evidence.md, with the results that the programs of robustness left in build/evidence

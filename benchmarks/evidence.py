@@ -107,7 +107,7 @@ MATRICES = {
     "mutants": Matrix(
         "Mutants",
         "small seeded changes of the sources",
-        "no quick test notices the change; some changes are equivalent to the original",
+        "none of the nearest tests notices the change; some changes are equivalent to the original",
         "make mutants",
     ),
 }

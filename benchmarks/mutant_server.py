@@ -1,7 +1,7 @@
-"""Process that has imported corpusmill, and forks each run of tests on a changed source file.
+"""Process with corpusmill imported, which forks a run of tests per mutant.
 
-A forked run takes the changed code of functions from the file, so it neither starts Python nor imports the package.
-Modules that are not yet imported, and processes that a test starts, read the changed file itself.
+A forked run takes the changed code of functions from their file, so it neither starts Python nor imports the package.
+Modules that are imported later, and processes that a test starts, read the changed file itself.
 
     python benchmarks/mutant_server.py    # in the root of a copy of the project; requests and replies are JSON lines
 """
@@ -28,7 +28,7 @@ _Functions = dict[str, list[FunctionType]]
 
 
 class _FirstFailure:
-    """Plugin of pytest that notes the first failed test, and the number of tests that ran."""
+    """Plugin of pytest that notes the first failed test and counts tests."""
 
     def __init__(self) -> None:
         self.failed: str | None = None
@@ -48,14 +48,14 @@ class _FirstFailure:
 
 
 class _ForkedServer:
-    """Fork that stands for the process of a `CommandServer`: it has imported the package, with the changed code."""
+    """Fork of this process in place of the new process of a `CommandServer`."""
 
     def __init__(self, command_server: ModuleType) -> None:
-        asked, self._asking = os.pipe()
+        request, self._asking = os.pipe()
         self._replying, reply = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            for descriptor, number in ((asked, 0), (reply, 1)):
+            for descriptor, number in ((request, 0), (reply, 1)):
                 os.dup2(descriptor, number)
             os.closerange(3, 64)
             sys.stdin, sys.stdout, sys.argv = os.fdopen(0), os.fdopen(1, "w"), ["command_server"]
@@ -63,7 +63,7 @@ class _ForkedServer:
                 command_server._serve()
             finally:
                 os._exit(0)
-        os.close(asked)
+        os.close(request)
         os.close(reply)
         self.stdin, self.stdout = os.fdopen(self._asking, "w"), os.fdopen(self._replying)
 
@@ -73,21 +73,25 @@ class _ForkedServer:
 
 
 def serve() -> None:
-    """Answer requests `{"file", "is_compiled", "tests", "limit_s"}` by `{"status", "failed", "reason", "ran"}`."""
+    """Run the tests of each request, and reply.
+
+    A request has the keys `file`, `is_compiled`, `tests` and `limit_s`; a reply has `status`, `failed`, `reason` and
+    `ran`.
+    """
     _import_all()
     functions = _find_functions()
     gc.collect()
-    gc.freeze()  # the collector would touch, and so copy, what the forks share
-    print(json.dumps({"functions": sum(len(found) for of_file in functions.values() for found in of_file.values())}))
+    gc.freeze()  # the collector would write to, and so copy, memory that the forks share
+    print(json.dumps({"functions": sum(len(found) for names in functions.values() for found in names.values())}))
     sys.stdout.flush()
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         with tempfile.TemporaryDirectory() as folder:
             reply = Path(folder, "reply")
             pid = os.fork()
             if pid == 0:
-                _run(asked, functions, reply)
-            status = _wait(pid, asked["limit_s"])
+                _run(request, functions, reply)
+            status = _wait(pid, request["limit_s"])
             answer = json.loads(reply.read_text()) if reply.exists() else {"failed": None, "reason": "", "ran": 0}
         print(json.dumps({"status": status, **answer}), flush=True)
 
@@ -109,7 +113,7 @@ def _import_all() -> None:
 
 
 def _find_functions() -> dict[str, _Functions]:
-    """Return the functions of each file of the project by qualified name, in the order of their lines."""
+    """Return the functions of each file by qualified name."""
     found: dict[str, _Functions] = defaultdict(lambda: defaultdict(list))
     for function in gc.get_objects():
         if type(function) is FunctionType and "<locals>" not in function.__qualname__:
@@ -118,7 +122,7 @@ def _find_functions() -> dict[str, _Functions]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of functions and methods, without what is nested in functions."""
+    """Yield the code of functions and methods, but not of nested functions."""
     for inner in (value for value in code.co_consts if isinstance(value, CodeType)):
         if inner.co_flags & 1:  # optimised: a function
             yield inner
@@ -139,7 +143,7 @@ def _change_functions(file: Path, functions: _Functions) -> None:
                 function.__code__ = code
 
 
-def _run(asked: Mapping[str, Any], functions: Mapping[str, _Functions], reply: Path) -> None:
+def _run(request: Mapping[str, Any], functions: Mapping[str, _Functions], reply: Path) -> None:
     """Run tests in this process, which never returns."""
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -147,20 +151,20 @@ def _run(asked: Mapping[str, Any], functions: Mapping[str, _Functions], reply: P
         os.dup2(nothing, number)
     noted = _FirstFailure()
     try:
-        file = Path(asked["file"])
-        if asked["is_compiled"]:
+        file = Path(request["file"])
+        if request["is_compiled"]:
             _forget_package()
-        elif (of_file := functions.get(os.path.realpath(file))) is not None:
-            _change_functions(file, of_file)
+        elif (loaded := functions.get(os.path.realpath(file))) is not None:
+            _change_functions(file, loaded)
             _fork_commands()
-        pytest.main(asked["tests"], plugins=[noted])
+        pytest.main(request["tests"], plugins=[noted])
         reply.write_text(json.dumps({"failed": noted.failed, "reason": noted.reason, "ran": noted.ran}))
     finally:
         os._exit(0)
 
 
 def _forget_package() -> None:
-    """Let the package be imported again: compiled functions keep the code that they were made of."""
+    """Import the package again, because compiled functions keep their code."""
     for name in list(sys.modules):
         if name.partition(".")[0] in ("pipeline_assets", "resources", "command_server"):
             del sys.modules[name]

@@ -119,7 +119,10 @@ class Checkout:
         self._share_machine_code(mutant)
 
     def _share_machine_code(self, mutant: Mutant | None) -> None:
-        """Use the machine code of the original, except that of a changed kernel and the kernels that import it."""
+        """Copy the machine code of the original, without a changed kernel.
+
+        The code of kernels that import it is left out, too.
+        """
         digest = hashlib.sha256()
         sources = self._folder / "pipeline_assets" / "corpus"
         for path in sorted(sources.rglob("*.py")):
@@ -139,10 +142,10 @@ class Checkout:
         words = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={self._folder.parent / 'tests'}"]
         words += [f"--timeout={TEST_TIMEOUT_S}", *(f"--deselect={test}" for test in sorted(self._failing)), *tests]
         limit_s = max(1.0, deadline - time.monotonic())
-        asked = {"file": str(mutant.file), "tests": words, "limit_s": limit_s}
-        asked["is_compiled"] = bool(affected_kernels(module_name(mutant.file)))
+        request = {"file": str(mutant.file), "tests": words, "limit_s": limit_s}
+        request["is_compiled"] = bool(affected_kernels(module_name(mutant.file)))
         assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.write(json.dumps(asked) + "\n")
+        self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
         reply = json.loads(self._server.stdout.readline())
         return reply["status"], reply["failed"], reply["reason"]
@@ -209,7 +212,9 @@ def main() -> None:
     files = sorted(path.relative_to(PROJECT) for name in PACKAGES for path in (PROJECT / name).rglob("*.py"))
     changed = changed_since(options.since) if options.since else set(files)
     mutants = [mutant for file in files if file in changed for mutant in find_mutants(file)]
-    mutants = [one for one in mutants if options.rule in ("", one.rule) and re.search(options.only, str(one))]
+    mutants = [
+        mutant for mutant in mutants if options.rule in ("", mutant.rule) and re.search(options.only, str(mutant))
+    ]
     sample = draw(mutants, options.mutants, options.seed)
     known = {line.partition("  #")[0] for line in EQUIVALENT.read_text().splitlines()}
     before = read_journal(options.journal)

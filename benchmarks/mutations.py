@@ -150,7 +150,7 @@ def names_imported(source: bytes) -> frozenset[str]:
 
 
 def affected_kernels(module: str) -> frozenset[str]:
-    """Return the modules whose compiled code holds that of a module: itself, and the kernels that import it."""
+    """Return a kernel's module and the kernels that import it, which contain its code."""
     compiler = "pipeline_assets.corpus.compiled"
     kernels = {name: found for name, found in imported_modules().items() if compiler in found}
     if module not in (*kernels, compiler):

@@ -6,12 +6,15 @@ from pathlib import Path
 
 from mutations import PROJECT, Mutant, imported_modules, module_name, names_imported
 
+RULES = {"sync dropped": ["tests/test_layout.py::test_files_are_written_by_durable_alone"]}
 NOT_RUN = {"test_layout", "test_project_files", "test_mutants"}  # they compare sources, and notice any change
 _TYPED = re.compile(r"\b(corpusmill|started|root|demo_root|stage_a_root|notes_root|demo_hub)\b[(,)]")
 
 
 def nearest_tests(mutant: Mutant) -> list[str]:
-    """List the test files of the module's name, its importers, those of its importers, and its folder.
+    """List the nearest test files of a mutant, after the test of its rule.
+
+    These are files named after the module, its importers, files named after importers, and the files of its folder.
 
     Among equals, tests that name the function come first, then tests of functions before those of typed commands, and
     small files.
@@ -37,7 +40,7 @@ def nearest_tests(mutant: Mutant) -> list[str]:
         )
         if any(ranks):
             ranked.append((ranks.index(True), not names.search(text), is_typed, len(text), str(path)))
-    return [entry[-1] for entry in sorted(ranked)]
+    return [*RULES.get(mutant.rule, []), *(entry[-1] for entry in sorted(ranked))]
 
 
 @cache

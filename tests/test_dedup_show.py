@@ -1,4 +1,4 @@
-"""The command `dedup show`: a document beside the one that is kept of its group."""
+"""Documents of a group of duplicates, as `dedup show` prints them."""
 
 from pathlib import Path
 
@@ -10,9 +10,7 @@ from stage_a_sources import recipe_content, with_dedup
 from pipeline_assets.systems.stage_a import StageARecipe
 
 
-def test_the_document_that_is_asked_for_comes_first_of_all_that_were_dropped(
-    tmp_path: Path, corpusmill: Corpusmill
-) -> None:
+def test_the_requested_document_is_the_first_of_the_dropped_ones(tmp_path: Path, corpusmill: Corpusmill) -> None:
     texts = [numbered(0, 40), *(f"{numbered(0, 40)} end{number}" for number in range(8))]
     rows = [{"text": text, "key": f"note-{number}"} for number, text in enumerate(texts)]
     content = recipe_content(NO_COMMIT) | {"sources": [local_source(tmp_path, "notes", rows)]}

@@ -28,7 +28,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.events import COMMAND
 from pipeline_assets.sealed_sensor import report_sealed
-from pipeline_assets.spine.artifact import read_check_results, require_manifest, write_check_results
+from pipeline_assets.spine.artifact import CheckResult, read_check_results, require_manifest, write_check_results
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.systems import stage_a
@@ -437,3 +437,12 @@ def test_the_job_of_a_recipe_shows_what_a_check_holds_back(tmp_path: Path, insta
         assert not run_job(build_definitions(tmp_path).resolve_job_def("held"), instance).success
         assert not passed(instance, deduplicated, "removals_within_caps")[0]
     assert materializations(instance, deduplicated) == 1
+
+
+def test_the_event_of_a_check_names_failed_partitions_first() -> None:
+    results = {name: CheckResult("size", name != "c", True, f"because of {name}") for name in ("a", "b", "c", "d")}
+
+    fields = events.check_event_fields(results)
+
+    assert fields["passed"] is False
+    assert fields["description"].startswith("c: because of c; a: because of a; b: because of b")

@@ -1,4 +1,4 @@
-"""Mutants: their sample stays the same after other edits, and the nearest tests judge them in a warm process."""
+"""Seeded mutants: their sample, their nearest tests and their process."""
 
 import importlib
 import random

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline_assets.build.recipe_pins import pin_recipe, revision_in
 from pipeline_assets.spine.errors import UsageError
@@ -150,3 +151,15 @@ def test_a_dataset_that_the_recipe_does_not_read_is_refused_with_those_that_it_r
 
     with pytest.raises(UsageError, match="this recipe reads nvidia/Nemotron-Agentic-v1, nvidia/"):
         pin_recipe(path, "maker/pages", COMMIT, SYSTEMS)
+
+
+def test_a_recipe_in_one_line_stays_in_one_line(tmp_path: Path) -> None:
+    content = yaml.safe_load((RECIPES / "healing_text_v1.yaml").read_text(encoding="utf-8"))
+    next(section for section in content.values() if "revision" in section)["revision"] = "main"
+    path = tmp_path / "healing_text_v1.yaml"
+    path.write_text(yaml.safe_dump(content, default_flow_style=True, width=10**6), encoding="utf-8")
+
+    pin_recipe(path, FINEWEB, COMMIT, SYSTEMS)
+
+    assert path.read_text(encoding="utf-8").count("\n") == 1
+    assert SYSTEMS.read_recipe(path).revisions() == [(FINEWEB, COMMIT)]

@@ -1,4 +1,4 @@
-"""Lines that Ray's core writes to stderr while it connects: none is shown, and stderr works again afterwards."""
+"""Lines of Ray's core on stderr, which are hidden while it connects."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from pipeline_assets.spine.ray_engine import _without_lines_of_ray
 
 
-def test_only_lines_of_the_block_are_lost_and_no_descriptor_stays_open(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_works_again_after_the_block_and_no_descriptor_stays_open(capfd: pytest.CaptureFixture[str]) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
 
     with pytest.raises(ConnectionError), _without_lines_of_ray():

@@ -53,3 +53,12 @@ def test_a_file_may_have_the_longest_name_that_there_is(tmp_path: Path, name: st
     write_durably(tmp_path / name, b"x")
 
     assert os.listdir(tmp_path) == [name]
+
+
+def test_a_number_that_no_process_can_have_is_that_of_a_dead_one(path: Path) -> None:
+    left = path.parent / temporary_path(path).name.replace(f".{os.getpid()}.", f".{2**70}.")
+    left.write_text("half")
+
+    write_durably(path, b"whole")
+
+    assert not left.exists()

@@ -10,7 +10,9 @@ from refusals import refusal
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import open_packed
+from pipeline_assets.corpus.packing.empty_sources import raise_if_unencodable
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.staging import Receipt
 
 
 @pytest.mark.parametrize(
@@ -159,3 +161,15 @@ def test_a_line_that_is_no_document_is_named(folder: Path) -> None:
 
     with pytest.raises(InputError, match="the zstd stream is truncated"):
         pack(folder, [shard], recipe(tokenizer, weights={"a": "1"}), tokenizer)
+
+
+def test_reasons_for_which_no_document_can_be_encoded_are_counted_in_order() -> None:
+    halves = [
+        Receipt([], {"rows": 3, "rejected/special_tokens": 2, "rejected/killed_worker": 1}),
+        Receipt([], {"rows": 1, "rejected/empty": 1}),
+    ]
+
+    assert refusal(lambda: raise_if_unencodable(["b", "b"], halves), UsageError) == (
+        "pack.weights: no document of b can be encoded: 1 empty, 1 killed_worker, 2 special_tokens; "
+        "remove the source and its weight, or choose another tokenizer"
+    )

@@ -246,7 +246,10 @@ ITSELF = "which is never run; use a model whose architecture is part of transfor
             "convert them to safetensors, or use a revision with safetensors",
         ),
         ({INDEX: None, "pytorch_model.bin": None}, f"neither model.safetensors nor {INDEX} found; {ANOTHER}"),
-        ({"modeling_tiny.py": b""}, f"the model has its own code (modeling_tiny.py), {ITSELF}"),
+        (
+            {f"{name}.py": b"" for name in ("z", "tokens", "y", "modeling_tiny", "x")},
+            f"the model has its own code (modeling_tiny.py), {ITSELF}",
+        ),
         (
             {"config.json": json.dumps(CONFIG | {"auto_map": {"AutoModel": "other/repo--modeling.Tiny"}}).encode()},
             f"the model has its own code (`auto_map` in config.json), {ITSELF}",
