@@ -39,7 +39,8 @@ def drop_invalid_receipts(folder: Path) -> set[str]:
 def verify_work(folder: Path) -> Iterator[None]:
     """Raise RetryableError if a work file changed since the block wrote it.
 
-    Such a file explains an error of the program, too. No receipt is kept, since any shard may have read the file.
+    It replaces an error of the block, which the changed file may have caused. All receipts are removed, since any shard
+    may have read the file.
     """
     try:
         yield

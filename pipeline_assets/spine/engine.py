@@ -110,10 +110,10 @@ def run_stage(
 
 
 def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> StageRunner[S]:
-    """Return a function that runs stages with the same work, and loads data only once.
+    """Return a function that runs stages, for which workers load data only once.
 
-    The function takes a stage's name, shards and folder, like `run_stage`. `work` distinguishes the stages by the types
-    of their shards. The workers stop when the last reference to the function is dropped.
+    `work` distinguishes the stages by the types of their shards. The workers stop when the last reference to the
+    function is dropped.
     """
     run_missing: StageRunner[S] = _run_here(work, warm_up)
     if settings.workers > 0 and settings.engine == "ray":

@@ -160,8 +160,8 @@ def _lock_path(target: Path) -> Path:
 def _open_locked(path: Path, target: Path) -> int:
     """Lock the lock file and return its descriptor; retry if the file was replaced.
 
-    If another process has the lock, raise BuilderBusy. But first wait a moment if that owner has died, because a child
-    that it was starting keeps the lock until the child ends; or if the owner has not yet written its process id.
+    If another process has the lock, raise BuilderBusy. Two owners are first given a moment: one that has not yet
+    written its process id, and one that died while it started a child, which keeps the lock until the child ends.
     """
     began = time.monotonic()
     while True:

@@ -143,7 +143,7 @@ class RecipeError:
 
 
 class SourceCaps(RecipeSection):
-    """Upper limits by source: `every_source`, but other limits for those in `sources`."""
+    """Upper limit for each source: the one in `sources`, or else `every_source`."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
@@ -172,7 +172,7 @@ def validate_section(
     """Build a section from values; raise UsageError with all errors, sorted by line.
 
     `locate` returns the place of a key, or, if the key is missing, of its section. `cross_checks` are errors about
-    values that contradict each other. `folder` is that of the recipe file, if the values are from one.
+    values that contradict each other. `folder` is the folder of the recipe file, if the values are from a file.
     """
     errors: list[InputError] = []
     checked = None
