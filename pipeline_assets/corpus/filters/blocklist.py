@@ -57,7 +57,7 @@ def _raise_if_empty(path: Path, numbers: Iterable[int], sizes: Iterable[int], wh
 
 
 class BlocklistFilter(Filter):
-    """Filter that drops documents with an entry of a list."""
+    """Filter that drops documents whose URL or text contains an entry of a list."""
 
     def __init__(self, recipe: BlocklistRecipe) -> None:
         self._column = recipe.url_column
@@ -70,7 +70,7 @@ class BlocklistFilter(Filter):
         self._words = [(f"blocklist_word:{name}", _build_words(Path(file.path))) for name, file in words]
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Drop each document that contains an entry; the first such list is the reason."""
+        """Drop documents that contain an entry; the first list with one is the reason."""
         for reason, entries in self._find(candidates):
             for candidate, entry in zip(candidates, entries, strict=True):
                 if entry is not None:

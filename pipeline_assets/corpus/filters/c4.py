@@ -151,15 +151,15 @@ def _keep_lines(
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)
     lines, sentences = np.zeros(documents, np.int64), np.zeros(documents, np.int64)
     removed = np.zeros((documents, len(_REASONS)), np.int64)
-    size = phrases = 0  # bytes written, positions used
+    size = used_positions = 0  # bytes written, entries of `phrase_positions` in earlier lines
     for document in range(documents):
         at, stop = offsets[document], offsets[document + 1]
         while at < stop:
             line = _read_line(text, at, stop, rules.classes)
             at = line.feed + 1
-            # Earlier lines have used the positions before this line, so the next position is in this or a later line.
-            has_phrase = phrases < len(phrase_positions) and phrase_positions[phrases] < line.feed
-            phrases += has_phrase
+            # The next unused position is in this line or in a later one.
+            has_phrase = used_positions < len(phrase_positions) and phrase_positions[used_positions] < line.feed
+            used_positions += has_phrase
             if line.words:
                 reason = _removal_reason(text, line, has_phrase, rules)
                 lines[document] += 1

@@ -22,7 +22,7 @@ LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
 # The bullets that HTML lists turn into, and the hyphen and asterisk of plain text.
 BULLETS = "•‣◦▪▫■□●○▶–*-"
 _STRAIGHT_QUOTES = "\"'"
-_CLASSED = 0x40000  # from here on Unicode has no letter, number, whitespace, punctuation or symbol
+_CODE_POINTS = 0x40000  # from here on Unicode has no letter, number, whitespace, punctuation or symbol
 
 
 def character_classes(terminal: str = "") -> NDArray[np.uint16]:
@@ -38,7 +38,7 @@ def character_classes(terminal: str = "") -> NDArray[np.uint16]:
 
 @functools.cache
 def _unicode_bits() -> NDArray[np.uint16]:
-    return np.fromiter(map(_bits, range(_CLASSED)), np.uint16, _CLASSED)
+    return np.fromiter(map(_bits, range(_CODE_POINTS)), np.uint16, _CODE_POINTS)
 
 
 def _bits(code_point: int) -> int:
@@ -90,7 +90,7 @@ def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]
     if first < 0x80:
         return to_int64(classes[to_index(first)]), 1
     code_point, width = decode_longer(text, at)
-    return to_int64(classes[code_point]) if code_point < _CLASSED else 0, width
+    return to_int64(classes[code_point]) if code_point < _CODE_POINTS else 0, width
 
 
 @compiled_inner

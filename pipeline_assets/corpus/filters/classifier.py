@@ -34,7 +34,7 @@ class Classifier(NamedTuple):
         words: Row of each word in `inputs`.
         inputs: Vectors of words, then of n-grams by bucket; shape (rows, dimension).
         outputs: Vectors of labels, shape (labels, dimension).
-        number: Number of words.
+        word_count: Number of words.
         max_words: Maximum words in an n-gram of words.
         characters: Minimum and maximum characters in an n-gram inside words; a maximum of 0 uses none.
     """
@@ -42,13 +42,13 @@ class Classifier(NamedTuple):
     words: hashed_words.HashedWords
     inputs: NDArray[np.float32]
     outputs: NDArray[np.float32]
-    number: int
+    word_count: int
     max_words: int
     characters: tuple[int, int]
 
 
 def load_classifier(path: Path) -> tuple[list[str], Classifier]:
-    """Map a classifier; return its labels, too.
+    """Map a classifier into memory; return its labels and the classifier.
 
     Raises:
         InputError: The file is not a classifier of the supported form.
@@ -79,8 +79,8 @@ def _parse(data: mmap.mmap) -> tuple[list[str], Classifier]:
         raise ValueError("the sizes of its dictionary and matrices differ")
     hashes = hashed_words.hash_strings(*text_batch(words[:number]))
     table = hashed_words.build_table(hashes, np.arange(number, dtype=np.int32))
-    vectors = Classifier(table, inputs, outputs, number, max_words, (characters[0], characters[1]))
-    return [word.decode() for word in words[number:]], vectors
+    classifier = Classifier(table, inputs, outputs, number, max_words, (characters[0], characters[1]))
+    return [word.decode() for word in words[number:]], classifier
 
 
 def _matrix(data: mmap.mmap, at: int) -> tuple[NDArray[np.float32], int]:
@@ -93,10 +93,7 @@ def _matrix(data: mmap.mmap, at: int) -> tuple[NDArray[np.float32], int]:
 
 @always_inline
 def _extend(state: np.uint64, byte: int) -> np.uint64:
-    """Return fastText's hash of a string and one more byte.
-
-    It is FNV-1a with 32 bits, which fastText computes of signed bytes.
-    """
+    """Extend fastText's hash of a string, 32-bit FNV-1a of signed bytes, by a byte."""
     return ((state ^ (np.uint64(byte) | (_SIGNED_BYTE if byte >= 0x80 else np.uint64(0)))) * _FNV_PRIME) & _LOW
 
 
@@ -109,16 +106,13 @@ def _add_row(row: int, model: Classifier, hidden: NDArray[np.float64]) -> int:
 
 @compiled_inner
 def _add_ngram(state: np.uint64, model: Classifier, hidden: NDArray[np.float64]) -> int:
-    bucket = to_int64(state % np.uint64(len(model.inputs) - model.number))
-    return _add_row(model.number + bucket, model, hidden)
+    bucket = to_int64(state % np.uint64(len(model.inputs) - model.word_count))
+    return _add_row(model.word_count + bucket, model, hidden)
 
 
 @compiled_inner
 def _add_characters(word: NDArray[np.uint8], model: Classifier, hidden: NDArray[np.float64]) -> int:
-    """Add the n-grams of characters of `<word>`; return their number.
-
-    A bracket alone is not an n-gram.
-    """
+    """Add the character n-grams of `<word>`, except single brackets; return the count."""
     added, size = 0, len(word) + 2
     for start in range(size if model.characters[1] else 0):
         if 0 < start < size - 1 and word[start - 1] & 0xC0 == 0x80:  # not the first byte of a character
@@ -138,38 +132,40 @@ def _add_characters(word: NDArray[np.uint8], model: Classifier, hidden: NDArray[
 def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], model: Classifier) -> NDArray[np.float64]:
     """Return the probability of each label for each text, shape (texts, labels).
 
-    All are 0 for a text without a known word.
+    For a text without a known word or n-gram, all are 0.
     """
-    found = np.zeros((len(offsets) - 1, len(model.outputs)))
+    probabilities = np.zeros((len(offsets) - 1, len(model.outputs)))
     hidden, ngrams = np.empty(model.inputs.shape[1]), np.zeros(_MAX_WORDS, np.uint64)
-    for number in range(len(found)):
+    for number in range(len(probabilities)):
         at, end, is_end, added, words = offsets[number], offsets[number + 1], False, 0, 0
-        hidden[:] = 0
+        hidden[:] = 0  # sum of the vectors of words and n-grams, of which there are `added`
         while not is_end:
+            # Read a word up to the next blank: `key` is its hash in `model.words`, `state` its fastText hash.
             start, key, state, is_label = at, hashed_words.NEW_HASH, _FNV_START, False
             while at < end and text[at] != 0 and text[at] != 0x20 and not 0x09 <= text[at] <= 0x0D:
                 key, state = hashed_words.extend_hash(key, text[at]), _extend(state, text[at])
                 is_label |= key == _LABEL
                 at += 1
             is_end = start >= end or key == _END
-            if start >= end:
+            if start >= end:  # `</s>` follows the last word
                 key, state = _END, _END_STATE
             at += 1
-            if is_label or (start == at - 1 and not is_end):
+            if is_label or (start == at - 1 and not is_end):  # labels and empty words do not count
                 continue
             row = hashed_words.find_value(model.words, key)
             added += _add_row(row, model, hidden) if row >= 0 else 0
             added += 0 if is_end else _add_characters(text[start : at - 1], model, hidden)
-            state |= _SIGNED_HASH if state >> _SIGN else np.uint64(0)
-            for size in range(min(words, model.max_words - 1), 0, -1):  # `ngrams` has the last words, 1, 2, … of them
+            state |= _SIGNED_HASH if state >> _SIGN else np.uint64(0)  # fastText extends the sign to 64 bits
+            # `ngrams[size]` is the hash of the last `size` + 1 words: extend those of one word less, longest first.
+            for size in range(min(words, model.max_words - 1), 0, -1):
                 ngrams[size] = ngrams[size - 1] * _NGRAM_PRIME + state
                 added += _add_ngram(ngrams[size], model, hidden)
             ngrams[0] = state
             words += 1
-        if added:
+        if added:  # softmax of the products of the mean vector and the labels' vectors
             for label in range(len(model.outputs)):
                 for column in range(len(hidden)):
-                    found[number, label] += model.outputs[label, column] * hidden[column] / added
-            found[number] = np.exp(found[number] - found[number].max())
-            found[number] /= found[number].sum()
-    return found
+                    probabilities[number, label] += model.outputs[label, column] * hidden[column] / added
+            probabilities[number] = np.exp(probabilities[number] - probabilities[number].max())
+            probabilities[number] /= probabilities[number].sum()
+    return probabilities

@@ -70,7 +70,7 @@ class ColumnRule:
             raise self._not_comparable(column.type) from None
 
     def measure(self, meta: Mapping[str, Any]) -> Measurement:
-        """Apply the rule to a document's meta; errors are those of `keeps`."""
+        """Apply the rule to a document's meta; raise the same errors as `keeps`."""
         self._require_column(meta)
         value, (_, compare) = meta[self.column], _COMPARE[self.operator]
         comparable = str if isinstance(self.value, str) else (int, float)

@@ -62,7 +62,7 @@ def filter_shard(
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
     kept_name, dropped_name, rejects_name = (
-        f"{place}/{shard.name}{SUFFIX}" for place in (document_shards.SHARDS, f"{WORK}/dropped", f"{WORK}/rejects")
+        f"{area}/{shard.name}{SUFFIX}" for area in (document_shards.SHARDS, f"{WORK}/dropped", f"{WORK}/rejects")
     )
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
@@ -104,7 +104,7 @@ def _filter_lines(
     counts: Counter[str],
     step: StepProcess | None,
 ) -> list[Reject]:
-    """Filter and write lines; return the rows that the own step `step` rejects."""
+    """Filter and write lines; return the rows that the recipe's own step rejects."""
     documents = document_shards.decode_lines(lines, shard, RAW_DECODER)
     candidates = [
         Candidate(document.text.encode(), decode_columns(document.meta, shard.file) if recipe.reads_meta else {})
@@ -172,8 +172,8 @@ def filter_corpus(
     decisions = {} if recipe.language is None else {"language": recipe.language.detection_settings()}
     shards = sealed_shards.document_shards(corpus)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
-    rules = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
-    tasks = [Task.bind(filter_shard, shard, **rules) for shard in shards]
+    arguments = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
+    tasks = [Task.bind(filter_shard, shard, **arguments) for shard in shards]
     counts = {count: corpus.manifest.identity.counts.get(name, 0) for count, name in _SEALED_COUNTS.items()}
     if is_linked := keeps_all(recipe, refused_licences) and all(counts.values()):
         settings = replace(settings, workers=0)  # workers would take longer to start than the hashes take
@@ -185,15 +185,15 @@ def filter_corpus(
 
         repeats = find_repeating_documents(run, staging, shards, recipe.windows, refused_licences, settings)
         pairs = zip(shards, repeats, strict=True)
-        tasks = [Task.bind(_filter_repeating, shard, rows, **rules) for shard, rows in pairs]
+        tasks = [Task.bind(_filter_repeating, shard, rows, **arguments) for shard, rows in pairs]
     receipts = list(run("filter", tasks, staging))
     counts = counts if is_linked else total_counts(receipts)
-    timed, step = {}, recipe.python
+    step_time, step = {}, recipe.python
     if step is not None:
-        timed = {STEP_SECONDS: round(sum(receipt.notes[STEP_SECONDS] for receipt in receipts), 3)}
-        found, rejects = sum(receipt.files[2].rows for receipt in receipts), _read_rejects(staging, receipts)
+        step_time = {STEP_SECONDS: round(sum(receipt.notes[STEP_SECONDS] for receipt in receipts), 3)}
+        rejected, rejects = sum(receipt.files[2].rows for receipt in receipts), _read_rejects(staging, receipts)
         limit, describe = step.max_reject_fraction, functools.partial(_describe, corpus)
-        check_rejects(found, counts["rows"], limit, rejects, step.file, describe, lambda first: "correct the step")
+        check_rejects(rejected, counts["rows"], limit, rejects, step.file, describe, lambda first: "correct the step")
     if not counts.get("documents"):
         first = None if is_linked else next(_read_rejects(staging, receipts), None)
         raise _no_documents_error(counts, corpus, first)
@@ -217,12 +217,12 @@ def filter_corpus(
             **({} if recipe.score is None else {"scored": {recipe.score.column: _bins(counts, recipe.score.column)}}),
         },
         decisions=decisions,
-        provenance=timed,
+        provenance=step_time,
     )
 
 
 def _bins(counts: Mapping[str, int], column: str) -> list[int]:
-    """Return the number of documents by score, in bins of equal width from 0 to 1."""
+    """Return the numbers of documents by score, in bins of equal width from 0 to 1."""
     return [counts.get(f"{SCORED}{column}/{number:02}", 0) for number in range(SCORE_BINS)]
 
 
@@ -253,8 +253,8 @@ def _no_documents_error(counts: Mapping[str, int], corpus: Artifact, first: Reje
 
 
 def _filter_repeating(
-    shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: StagingView, **rules: Any
+    shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: StagingView, **arguments: Any
 ) -> Receipt:
-    """Filter a shard; drop its repeating documents, and reject rows known to crash."""
+    """Filter a shard, drop its repeating documents, and reject its known poison rows."""
     window = replace(window, poison_rows=window.poison_rows | repeats.poison_rows)
-    return filter_shard(shard, window, folder, **rules, repeating=repeats.shares_by_row())
+    return filter_shard(shard, window, folder, **arguments, repeating=repeats.shares_by_row())

@@ -22,13 +22,14 @@ class FineWebFilter(Filter):
         """Measure the shares of terminated lines, short lines and copied characters."""
         recipe, text = self._recipe, candidate.text.decode().replace("\r\n", "\n")
         lines = [line for line in text.split("\n") if line and not line.isspace()]
-        number = len(lines) or 1
+        line_count = len(lines) or 1
         if recipe.min_terminal_lines is not None:
-            share, limit = sum(line[-1] in self._terminal for line in lines) / number, float(recipe.min_terminal_lines)
+            terminal = sum(line[-1] in self._terminal for line in lines)
+            share, limit = terminal / line_count, float(recipe.min_terminal_lines)
             yield Measurement("terminal_lines", share, limit, share < limit)
         if recipe.max_short_lines is not None:
             short, limit = recipe.short_line_characters, float(recipe.max_short_lines)
-            share = sum(len(line) <= short for line in lines) / number
+            share = sum(len(line) <= short for line in lines) / line_count
             yield Measurement("short_lines", share, limit, share > limit)
         if recipe.max_copied_characters is not None:
             copied, limit = sum(map(len, lines)) - sum(map(len, set(lines))), float(recipe.max_copied_characters)

@@ -1,7 +1,7 @@
 """Flat tables of hashed words and phrases, for searches in compiled kernels.
 
 A table has 12 bytes per entry, where a set of strings has about 100. Hashes have 64 bits (FNV-1a): a word that is not
-in a table of a million entries is found in it with a chance of 1 in 10**13.
+in a table of a million entries seems to be in it with a chance of 1 in 10**13.
 
 A word is a run of letters, digits, marks and underscores. In scripts without blanks, such as Chinese and Thai, every
 character with its marks is a word, so that a listed word is found inside a run. Anything may separate the words of a
@@ -35,7 +35,7 @@ class HashedWords(NamedTuple):
 
 
 def build_table(hashes: NDArray[np.uint64], values: NDArray[np.int32]) -> HashedWords:
-    """Build the table of hashes and values; of equal hashes, the largest value stays."""
+    """Build the table of hashes; a hash with several values gets the largest one."""
     order = np.argsort(-values, kind="stable")
     unique, first = np.unique(hashes[order], return_index=True)
     return HashedWords(unique, values[order][first])
@@ -44,9 +44,9 @@ def build_table(hashes: NDArray[np.uint64], values: NDArray[np.int32]) -> Hashed
 @compiled_inner
 def find_value(table: HashedWords, word: np.uint64) -> int:
     """Return the value of a hash, or -1 if the table does not have it."""
-    place = np.searchsorted(table.hashes, word)
-    is_found = place < len(table.hashes) and table.hashes[place] == word
-    return np.int64(table.values[place]) if is_found else -1  # type: ignore[return-value]
+    position = np.searchsorted(table.hashes, word)
+    is_found = position < len(table.hashes) and table.hashes[position] == word
+    return np.int64(table.values[position]) if is_found else -1  # type: ignore[return-value]
 
 
 @always_inline
@@ -96,9 +96,7 @@ def _next_word(text: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.u
 def hash_phrases(
     text: NDArray[np.uint8], offsets: NDArray[np.int64], classes: NDArray[np.uint16]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
-    """Hash the beginnings of each phrase.
-
-    These are its first word, its first two words, and so on.
+    """Hash the beginnings of each phrase: its first word, its first two, and so on.
 
     Returns the hashes; 1 for each hash of a whole phrase, else 0; and the number of words of each phrase.
     """
@@ -123,24 +121,24 @@ def hash_phrases(
 def find_phrases(
     text: NDArray[np.uint8], offsets: NDArray[np.int64], classes: NDArray[np.uint16], listed: HashedWords
 ) -> NDArray[np.int64]:
-    """Return start and end of the first listed phrase in each text.
+    """Return start and end of the first listed phrase in each text, shape (texts, 2).
 
-    The shape is (texts, 2); both are -1 for a text without one.
+    Both are -1 for a text without a listed phrase.
     """
-    found = np.full((len(offsets) - 1, 2), -1, np.int64)
-    for number in range(len(found)):
+    spans = np.full((len(offsets) - 1, 2), -1, np.int64)
+    for number in range(len(spans)):
         end = offsets[number + 1]
         first, after = _next_word(text, offsets[number], end, classes)
-        while first < after and found[number, 0] < 0:
+        while first < after and spans[number, 0] < 0:
             start, stop, state, value = first, after, NEW_HASH, 0
             while start < stop and value == 0:  # 0: longer phrases begin with these words
                 for at in range(start, stop):
                     state = extend_hash(state, text[at])
                 value, last = find_value(listed, state), stop
                 if value > 0:
-                    found[number] = first, stop
+                    spans[number] = first, stop
                 elif value == 0:
                     start, stop = _next_word(text, stop, end, classes)
                     state = extend_hash(state, start > last)
             first, after = _next_word(text, after, end, classes)
-    return found
+    return spans

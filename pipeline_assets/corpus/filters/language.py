@@ -73,8 +73,8 @@ class Detector:
 
         Whitespace becomes single blanks, and lone surrogates become `?`.
         """
-        start = " ".join(text[:DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
-        code, score = self.identify(start) if any(map(str.isalpha, start)) else UNDETERMINED
+        beginning = " ".join(text[:DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
+        code, score = self.identify(beginning) if any(map(str.isalpha, beginning)) else UNDETERMINED
         score = min(round(score, _SCORE_DIGITS), 1.0)
         return Language(code, score) if score > 0 else UNDETERMINED
 
@@ -100,7 +100,7 @@ def _load_py3langid() -> Identify:
     from pipeline_assets.corpus.filters.language_scores import LanguageTables, add_feature_scores
 
     class CompiledIdentifier(langid.LanguageIdentifier):  # type: ignore[misc]
-        """Classifier with compiled sums; the package's differ between processors."""
+        """Classifier with compiled sums; the package's sums differ between processors."""
 
         def __init__(self, nb_ptc: np.ndarray, *tables: object, tk_row: object) -> None:
             super().__init__(nb_ptc.astype(np.float32), *tables, norm_probs=True, tk_row=tk_row)
@@ -125,15 +125,15 @@ def _load_langdetect() -> Identify:
     from langdetect import DetectorFactory, LangDetectException, detector_factory
 
     factory = DetectorFactory()
-    profiles = sorted(Path(detector_factory.PROFILES_DIRECTORY).iterdir())  # langdetect uses the folder's order
+    profiles = sorted(Path(detector_factory.PROFILES_DIRECTORY).iterdir())  # langdetect does not sort them
     factory.load_json_profile([profile.read_text(encoding="utf-8") for profile in profiles])
     factory.set_seed(0)  # langdetect samples each text at random
 
     def identify(text: str) -> tuple[str, float]:
-        trial = factory.create()
-        trial.append(text)
+        detector = factory.create()
+        detector.append(text)
         try:
-            candidates = trial.get_probabilities()
+            candidates = detector.get_probabilities()
         except LangDetectException:  # the text has no letter that langdetect knows
             return UNDETERMINED
         if not candidates:

@@ -36,18 +36,18 @@ def add_feature_scores(text: NDArray[np.uint8], tables: LanguageTables, scores: 
     """
     moves, rows, features, weights, counts = tables
     visited = np.empty(len(text), np.int32)  # distinct features in the order of their first occurrence
-    different = state = 0
+    distinct = state = 0
     for byte in text:
         state = moves[np.int64(rows[state]) * 256 + byte]  # each row of the flat table has 256 entries, one per byte
         feature = features[state]
         if feature >= 0:
             if counts[feature] == 0:  # first occurrence in this text
-                visited[different] = feature
-                different += 1
+                visited[distinct] = feature
+                distinct += 1
             counts[feature] += 1
-    for feature in visited[:different]:
+    for feature in visited[:distinct]:
         factor = math.log1p(counts[feature])  # py3langid weighs a feature by the logarithm of its occurrences
         counts[feature] = 0  # leave the scratch zero for the next text
         for language in range(len(scores)):
             scores[language] += factor * weights[feature, language]
-    return different
+    return distinct

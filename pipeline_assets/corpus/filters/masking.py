@@ -69,7 +69,7 @@ class MaskingFilter(Filter):
                 _mask(candidates[document], MASKED_IP, list(_public_ip_spans(candidates[document].text)), IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Mask the addresses in a document; no measurements, as masking drops nothing."""
+        """Mask the addresses in a document; return no measurement: nothing is dropped."""
         self.apply([candidate])
         return []
 
@@ -102,8 +102,8 @@ def _address_start(text: bytes, searched: int, at: int) -> int | None:
 
     It begins at a word boundary, and not before `searched`, because earlier bytes may belong to another address.
     """
-    # Take the longest run of dot-atom bytes before the `@`; of a run with `..`, which a dot-atom cannot contain, take
-    # the part after the last `..`.
+    # Find the longest run of dot-atom bytes before the `@`. A dot-atom cannot contain `..`, so it begins after the last
+    # `..` of the run.
     first = searched + len(text[searched:at].rstrip(_DOT_ATOM_BYTES))
     dots = text.rfind(b"..", first, at)
     first = first if dots < 0 else dots + 2

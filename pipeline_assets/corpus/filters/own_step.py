@@ -49,7 +49,7 @@ class PythonStep(RecipeSection):
     pins: Mapping[str, str] = pydantic.Field(default_factory=dict)
 
     def __hash__(self) -> int:
-        return hash(self.code)  # `pins` has no hash
+        return hash(self.code)  # the mapping `pins` cannot be hashed
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -96,8 +96,8 @@ def _parse(code: str, file: str) -> ast.Module:
     try:
         return ast.parse(code, file)
     except (SyntaxError, ValueError, RecursionError) as error:
-        place = f"{file}:{getattr(error, 'lineno', None) or 1}"
-        raise UsageError(f"not valid Python ({getattr(error, 'msg', error)})", place, "correct that line") from None
+        location = f"{file}:{getattr(error, 'lineno', None) or 1}"
+        raise UsageError(f"not valid Python ({getattr(error, 'msg', error)})", location, "correct that line") from None
 
 
 def _pins(code: str, file: str) -> dict[str, str]:
@@ -115,7 +115,7 @@ def _pins(code: str, file: str) -> dict[str, str]:
         for root in {module.partition(".")[0] for module in modules} - sys.stdlib_module_names:
             needed += _packages_with(root, f"{file}:{getattr(node, 'lineno', 1)}")
     while needed:
-        package = _installed(needed.pop())
+        package = _find_distribution(needed.pop())
         name = "" if package is None else package.metadata["Name"].lower().replace("_", "-")
         if package is not None and name not in pins:
             pins[name] = package.version
@@ -124,19 +124,19 @@ def _pins(code: str, file: str) -> dict[str, str]:
     return dict(sorted(pins.items()))
 
 
-def _packages_with(module: str, place: str) -> list[str]:
+def _packages_with(module: str, location: str) -> list[str]:
     """Return the packages that contain a module; UsageError if it is not installed."""
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):  # such as a relative import
         spec = None
-    places = [] if spec is None else [*(spec.submodule_search_locations or ()), str(spec.origin)]
-    packages = [module] if _installed(module) is not None else _packages_by_module().get(module, [])
-    if not packages or not any(_INSTALLED & {*Path(origin).parts} for origin in places):
+    locations = [] if spec is None else [*(spec.submodule_search_locations or ()), str(spec.origin)]
+    packages = [module] if _find_distribution(module) is not None else _packages_by_module().get(module, [])
+    if not packages or not any(_INSTALLED & {*Path(origin).parts} for origin in locations):
         what = f"{module or 'a relative import'} is not an installed package"
-        raise UsageError(what, place, "install it, or put its code into this file")
+        raise UsageError(what, location, "install it, or put its code into this file")
     return packages
 
 
-def _installed(package: str) -> metadata.Distribution | None:
+def _find_distribution(package: str) -> metadata.Distribution | None:
     return next(iter(metadata.distributions(name=package)), None)

@@ -30,8 +30,8 @@ class Automaton(NamedTuple):
 
     Attributes:
         next_state: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
-        prefix_bits: Table of the first four bytes of phrases, shape (1024,). Bit n of entry 256 × place + byte is set
-            if a phrase whose number is n modulo 64 may have this byte at this place (0 to 3), or ends before it.
+        prefix_bits: Table of the first four bytes of phrases, shape (1024,). Bit n of entry 256 × index + byte is set
+            if a phrase whose number is n modulo 64 may have this byte at this index (0 to 3), or ends before it.
         first_match: Index in `matches` of the first phrase that ends in each state, shape (states + 1,).
         matches: Numbers of the phrases that end in each state, state after state.
         characters: Number of characters of each phrase.
@@ -124,13 +124,13 @@ def _prefix_bits(graph: _PhraseGraph) -> NDArray[np.uint64]:
     table = np.zeros((_PREFIX_BYTES, 256), np.uint64)
     for number, nodes in enumerate(graph.roots):
         bit = np.uint64(1 << number % 64)
-        for place in range(_PREFIX_BYTES):
+        for index in range(_PREFIX_BYTES):
             if any(map(graph.is_end, nodes)):  # the phrase is over: any byte may follow
-                table[place:] |= bit
+                table[index:] |= bit
                 break
             steps: dict[int, set[_Node]] = {}
             graph.add_steps(nodes, steps)
-            table[place, list(steps)] |= bit
+            table[index, list(steps)] |= bit
             nodes = [node for after in steps.values() for node in after]
     return table.reshape(-1)
 
@@ -138,7 +138,7 @@ def _prefix_bits(graph: _PhraseGraph) -> NDArray[np.uint64]:
 @always_inline
 def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]) -> bool:
     """Check whether a phrase may begin with the four bytes at `at`."""
-    # The AND keeps the bits of phrases that may have each of the four bytes at its place. Phrases share bits, so a bit
+    # The AND keeps the bits of phrases that may have each of the four bytes at its index. Phrases share bits, so a bit
     # may remain where no phrase begins; the automaton decides.
     first, second = prefix_bits[to_index(text[to_index(at)])], prefix_bits[256 + text[to_index(at + 1)]]
     third, fourth = prefix_bits[512 + text[to_index(at + 2)]], prefix_bits[768 + text[to_index(at + 3)]]
@@ -171,7 +171,7 @@ def _is_in_scope(
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
-    """Check whether the phrase before `after` in `text[start:end]` is in its scope."""
+    """Check the scope of the phrase that ends at `after` in `text[start:end]`."""
     scope = automaton.scopes[phrase]
     if scope == Scope.ANYWHERE:
         return True

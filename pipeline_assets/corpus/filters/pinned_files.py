@@ -21,7 +21,7 @@ class PinnedFile(RecipeSection):
 
     Attributes:
         path: Path, absolute or relative to the data root; not part of `content`, because it changes no byte.
-        sha256: Hash of the file; without it, the error of the build names it.
+        sha256: Hash of the file. If it is missing, the build fails with an error that contains the hash.
     """
 
     path: str = pydantic.Field("", exclude=True)
@@ -54,9 +54,9 @@ class FilterFiles:
         return {_FILTER_FILES: {path: _status(root / path, sha256) for path, sha256 in self.hashes.items()}}
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe a file whose content is not the pinned one.
+        """Describe the first file whose content is not the pinned one; None if none is.
 
-        A missing file is not needed. A file is hashed only if its size or time differs from the manifest.
+        Missing files are skipped. A file is hashed only if its size or time differs from the manifest.
         """
         recorded = manifest.provenance.get(_FILTER_FILES, {}).values()
         for path, sha256 in self.hashes.items():

@@ -44,13 +44,13 @@ class WindowRecipe(RecipeSection):
 
 
 class _Limits(RecipeSection):
-    """Section of optional limits, which has no effect without any."""
+    """Section of optional limits, at least one of which must be set."""
 
-    OTHER_KEYS: ClassVar[frozenset[str]] = frozenset()  # keys that are no limit
+    OTHER_KEYS: ClassVar[frozenset[str]] = frozenset()  # keys that are not limits
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _refuse_no_limit(cls, content: object) -> object:
+    def _require_limit(cls, content: object) -> object:
         if isinstance(content, Mapping) and content.keys() <= cls.OTHER_KEYS:
             limit = next(name for name in cls.model_fields if name not in cls.OTHER_KEYS)
             raise ValueError(f"has no limit and so no effect; set one, such as `{limit}`, or remove the section")
@@ -58,7 +58,7 @@ class _Limits(RecipeSection):
 
 
 class LengthRecipe(_Limits):
-    """Limits on a document's length; those of Gopher are 50 and 100,000 words."""
+    """Limits on a document's length; Gopher's limits are 50 and 100,000 words."""
 
     min_characters: Natural | None = None
     max_characters: Natural | None = None
@@ -180,7 +180,7 @@ class C4Recipe(RecipeSection):
 
 
 class BlocklistRecipe(_Limits):
-    """Lists of entries that drop a document, by name: see `blocklist`.
+    """Lists, by name, of entries that drop a document; see `blocklist`.
 
     Attributes:
         domains: Hosts, with all their subdomains.
@@ -291,9 +291,9 @@ class WikipediaFilterRecipe(RecipeSection):
 class FilterRecipe(RecipeSection):
     """Filters of one source, in the order in which they apply; None omits a filter.
 
-    Filters measure the text of a document as `wikipedia` leaves it, and from `c4` on as `c4` leaves it. `rules` are
-    comparisons that the columns in a document's meta must pass, such as `score >= 3`, see `Meta.columns`. `python` gets
-    each document after all other filters.
+    Filters after `wikipedia` measure the text that `wikipedia` returns; filters after `c4`, the text that `c4` returns.
+    `rules` are comparisons that the columns in a document's meta must pass, such as `score >= 3`, see `Meta.columns`.
+    `python` gets the documents that all other filters keep.
     """
 
     LATER_KEYS = frozenset({"windows", "language", "python", "blocklist", "fineweb_quality", "score"})

@@ -33,7 +33,7 @@ from pipeline_assets.corpus.filters.characters import to_index, to_int64
 from pipeline_assets.corpus.filters.words import TextCount, WordSpans
 
 # Hashes and indices are uint64 throughout, because numba turns int64 and uint64 together into float64.
-_NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
+_ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _HALF, _SHIFT = np.uint64(32), np.uint64(29)
 _EIGHT = cast(int, np.uint64(8))
@@ -177,7 +177,7 @@ def _is_same(
     while at < last:
         difference |= eight_bytes[start + at] ^ eight_bytes[other + at]
         at += _EIGHT
-    return bool(difference == _NONE)
+    return bool(difference == _ZERO)
 
 
 @compiled_inner
@@ -194,7 +194,7 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
         # An item is not a copy if fewer than all of its words occur at least twice.
         if before[stop] - before[start] < stop - start:
             continue
-        key = _NONE
+        key = _ZERO
         for word in range(start, stop):  # hash the numbers of the words, in order
             key = (key ^ np.uint64(grams[word])) * _GOLDEN
         keys[item] = key

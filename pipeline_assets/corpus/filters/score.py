@@ -16,7 +16,7 @@ class ScoreFilter(Filter):
     """Filter by the probability of one label."""
 
     def __init__(self, recipe: ScoreRecipe) -> None:
-        labels, self._vectors = load_classifier(Path(recipe.model.path))
+        labels, self._classifier = load_classifier(Path(recipe.model.path))
         if recipe.label not in labels:
             known = ", ".join(labels[:5])
             raise UsageError(f"the classifier has no label {recipe.label}", recipe.model.path, f"choose one of {known}")
@@ -26,7 +26,7 @@ class ScoreFilter(Filter):
     def apply(self, candidates: Sequence[Candidate]) -> None:
         """Add the score to each document, and drop those below the minimum."""
         batch = text_batch([candidate.text for candidate in candidates])
-        scores = label_probabilities(*batch, self._vectors)[:, self._label].tolist()
+        scores = label_probabilities(*batch, self._classifier)[:, self._label].tolist()
         for candidate, score in zip(candidates, scores, strict=True):
             if self._column in candidate.meta:
                 what, fix = f"the source has a column `{self._column}`", "choose another name for the score's column"

@@ -27,7 +27,7 @@ _FIXED = ("source", "domain", "doc_id", "license_tag", "created_at")
 _FIXED_META = ("source_file", "source_row", "license_evidence")  # by which `trace` finds the source row
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")  # differs between processes
-_SHOWN = 200  # characters of a message
+_MESSAGE_CHARACTERS = 200  # maximum length of a message
 _CLONE_NEWUSER, _CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x10000000, 0x40000000, 1
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/")
@@ -42,10 +42,10 @@ class Answer(msgspec.Struct, frozen=True):
     """Outcome of a document, or of loading the step.
 
     Attributes:
-        reason: Reason code of a dropped or rejected document, or why the step is refused.
-        detail: Detail of a reject, or how to correct a refused step.
+        reason: Reason code of a dropped or rejected document, or text of the reason to refuse the step.
+        detail: Detail of a reject, or a text that explains how to correct the step.
         line: Changed document.
-        changes: Its changed fields.
+        changes: Changed fields of the document.
     """
 
     outcome: Literal["kept", "changed", "dropped", "rejected", "refused"]
@@ -69,7 +69,7 @@ class _Step:
         self._function: Callable[[Document], object] = vars(module)[function]
 
     def answer(self, line: bytes, is_repeated: bool) -> Answer:
-        """Run the function on an encoded document; if `is_repeated`, twice."""
+        """Run the function on an encoded document, twice if `is_repeated`."""
         first = self._run(line)
         if is_repeated and (second := self._run(line)) != first:
             results = " then ".join(f"{answer.outcome} {answer.reason}".strip() for answer in (first, second))
@@ -98,7 +98,7 @@ def _check_result(document: Document, result: object) -> Answer:
         return Answer("dropped", result or DROPPED)
     if not isinstance(result, Document) or not isinstance(result.meta, Meta):
         fix = "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
-        return Answer("refused", f"returned {one_line(ValueError(repr(result)), _SHOWN)}", fix)
+        return Answer("refused", f"returned {one_line(ValueError(repr(result)), _MESSAGE_CHARACTERS)}", fix)
     changed = [name for name in _FIXED if getattr(result, name) != getattr(document, name)]
     changed += [f"meta.{name}" for name in _FIXED_META if getattr(result.meta, name) != getattr(document.meta, name)]
     if changed:
@@ -115,11 +115,11 @@ def _describe(error: BaseException, file: str) -> str:
     """Describe an exception by line, type and message, the same in every process."""
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     place = f"{file}:{lines[-1]}: " if lines else ""
-    return f"{place}{type(error).__name__}: {_ADDRESS.sub('0x…', one_line(error, _SHOWN))}"
+    return f"{place}{type(error).__name__}: {_ADDRESS.sub('0x…', one_line(error, _MESSAGE_CHARACTERS))}"
 
 
 def _isolate(parent: int, memory_mib: int) -> None:
-    """Leave the network, end with the parent, limit the memory, add the audit hook."""
+    """Disable the network, end with the parent, limit memory, add the audit hook."""
     with contextlib.suppress(AttributeError, OSError):  # other systems than Linux
         libc = ctypes.CDLL(None)
         if libc.unshare(_CLONE_NEWNET) != 0:

@@ -23,7 +23,7 @@ from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER
 
 _REPEATED, _FIRST = 1000, 100  # one document in a thousand runs twice, and so do the first of each shard
-_LOAD_S, _WALL_SECONDS = 120, 20  # to load the step; for each CPU second that a document may take
+_LOAD_S, _WALL_SECONDS = 120, 20  # time to load a step; wall time per CPU second that a document may take
 _MAX_KILLS = 16  # more in one shard suggest that the step is broken
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 _FIXED = {"PYTHONHASHSEED": "0", "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1", "TZ": "UTC", "OMP_NUM_THREADS": "1"}
@@ -34,7 +34,7 @@ class StepProcess:
     """Process of an own step, restarted after a document that kills it.
 
     Attributes:
-        seconds: Time of all documents, including the start of the process.
+        seconds: Time that all documents took, including starts of the process.
     """
 
     def __init__(self, step: PythonStep) -> None:
@@ -46,8 +46,9 @@ class StepProcess:
     def apply(self, candidate: Candidate, line: bytes, shard: str, row: int) -> bytes | Reject:
         """Run the step on a document, encoded in `line`; return the line of the result.
 
-        A dropped document fails. A document is rejected if it raises an exception, kills the process twice, or takes
-        too long. InputError is raised if the step cannot be loaded, is not deterministic, or has an invalid result.
+        `candidate` fails if the step drops it. It is rejected if it raises an exception, kills the process twice, or
+        takes too long. InputError is raised if the step cannot be loaded, is not deterministic, or returns an invalid
+        result.
         """
         started = time.perf_counter()
         message = bytes([self._documents < _FIRST or self._documents % _REPEATED == 0]) + line
@@ -56,7 +57,7 @@ class StepProcess:
         self.seconds += time.perf_counter() - started
         self._kills += self._connection is None
         if self._kills > _MAX_KILLS:
-            what = f"more than {_MAX_KILLS} documents kill or stop its process"
+            what = f"more than {_MAX_KILLS} documents kill or stop the step's process"
             raise RetryableError(what, self._step.file, "correct it, or raise `memory_mib`")
         match answer.outcome:
             case "refused":
@@ -94,12 +95,12 @@ class StepProcess:
         return Answer("rejected", TOO_SLOW, f"more than {self._step.seconds} s")
 
     def _start(self) -> Connection:
-        step, (self._connection, theirs) = self._step, Pipe()
+        step, (self._connection, child_end) = self._step, Pipe()
         step.check_pins()
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | _FIXED
-        with theirs:
-            limits = map(str, (theirs.fileno(), os.getpid(), step.seconds, step.memory_mib))
-            command, pipes = [*_COMMAND, *limits, step.file, step.function], [theirs.fileno()]
+        with child_end:
+            limits = map(str, (child_end.fileno(), os.getpid(), step.seconds, step.memory_mib))
+            command, pipes = [*_COMMAND, *limits, step.file, step.function], [child_end.fileno()]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=2, env=environment, pass_fds=pipes
             )

@@ -132,8 +132,8 @@ def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
     for number in range(len(limits.numerator)):
         value = float(counts[limits.numerator[number]])
         if limits.denominator[number] >= 0:
-            per = float(counts[limits.denominator[number]])
-            value = value / per if per else 0.0
+            divisor = float(counts[limits.denominator[number]])
+            value = value / divisor if divisor else 0.0
         # The sign makes the difference positive on the side that drops; at the limit it is 0, and the document is kept.
         if (value - limits.limit[number]) * limits.sign[number] > 0:
             return number

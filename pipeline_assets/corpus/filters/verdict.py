@@ -94,8 +94,8 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
 
 def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> None:
     """Apply all filters except `windows`; a dropped document skips later filters."""
-    for step in build_filters(recipe):
-        step.apply([candidate for candidate in candidates if candidate.failure is None])
+    for document_filter in build_filters(recipe):
+        document_filter.apply([candidate for candidate in candidates if candidate.failure is None])
 
 
 def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> FilterVerdict:
@@ -106,9 +106,10 @@ def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Filt
             cannot be compared with the rule's constant.
     """
     candidate = Candidate(text.encode("utf-8"), meta)
-    measurements = [measurement for step in build_filters(recipe) for measurement in step.measure(candidate)]
+    filters = build_filters(recipe)
+    measurements = tuple(result for document_filter in filters for result in document_filter.measure(candidate))
     reason = next((measurement.reason for measurement in measurements if measurement.is_failed), None)
-    return FilterVerdict(reason, tuple(measurements), candidate.text.decode("utf-8"), candidate.changes)
+    return FilterVerdict(reason, measurements, candidate.text.decode("utf-8"), candidate.changes)
 
 
 class DroppedLine(msgspec.Struct, frozen=True):

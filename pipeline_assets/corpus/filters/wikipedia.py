@@ -101,18 +101,18 @@ def mark_markup(text: str) -> tuple[str, Counter[str]]:
 
 
 def remove_emptied_brackets(line: str) -> tuple[str, int]:
-    """Remove emptied brackets, and separators at the ends of others; count repairs."""
+    """Remove emptied brackets and stray separators in brackets; return line and count."""
     repairs = 0
     for _ in range(_DEPTH):
-        line, more = _repair_innermost(line)
-        if not more:
+        line, repaired = _repair_innermost(line)
+        if not repaired:
             break
-        repairs += more
+        repairs += repaired
     return line, repairs
 
 
 def _repair_innermost(line: str) -> tuple[str, int]:
-    """Repair brackets that contain no brackets; return the line and count repairs.
+    """Repair the brackets that contain no brackets; return the line and the count.
 
     Blanks before a removed bracket are removed too, except for one blank between two words.
     """
@@ -187,7 +187,7 @@ def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
 
 
 def _count_running_lines(lines: Sequence[str], title: object, maximum: int) -> int:
-    """Count lines that end a sentence or are long, but not the title, up to `maximum`."""
+    """Count lines, except the title, that end a sentence or are long, up to `maximum`."""
     running = 0
     for number, line in enumerate(lines):
         size = len(line.encode("utf-8"))

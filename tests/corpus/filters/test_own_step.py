@@ -173,7 +173,7 @@ def test_a_step_that_kills_its_process_for_many_documents_stops_the_build(steppe
     code = "import os\n\ndef keep(d):\n    os._exit(1)\n"
 
     assert refusal(lambda: stepped(code, *map(str, range(20)))) == (
-        "my_filter.py: more than 16 documents kill or stop its process; correct it, or raise `memory_mib`"
+        "my_filter.py: more than 16 documents kill or stop the step's process; correct it, or raise `memory_mib`"
     )
 
 
