@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _MAX_CHARACTERS = 65_536
 _MAX_TERMS = 1_000  # nodes of the tree: columns, values, operators, calls
-_MAX_DEPTH = 12  # sqlglot needs up to 24 Python frames a level, of 1,000
-_MAX_LITERAL = 1_000  # characters of a text
+_MAX_DEPTH = 12  # sqlglot needs up to 24 of Python's 1,000 frames per level
+_MAX_LITERAL = 1_000  # characters of a quoted text
 _NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?|\.[0-9]{1,40}")
 _CLOCK = {"NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"}
 _CLOCK_USED = "the condition depends on the clock, so its rows would change from day to day"
@@ -46,7 +46,7 @@ _PATTERNS: dict[str, Callable[[str], str]] = {
     "RegexpILike": "(?i){}".format,
     "RegexpLike": str,
 }
-# SQL dialects group these differently as operands of operators other than AND, OR and NOT.
+# Their precedence differs between SQL dialects, so as operands (except of AND, OR and NOT) they need parentheses.
 _COMPARISONS = {"Between", "EQ", "GT", "GTE", "ILike", "In", "Is", "LT", "LTE", "Like", "NEQ", "Not"}
 _COMPARISONS |= {"RegexpILike", "RegexpLike"}
 _ARITHMETIC = {"Add", "Div", "Mul", "Neg", "Sub"}

@@ -35,7 +35,7 @@ EFFORTS: dict[str, dict[str, Effort]] = {
 
 
 FindPrompt = Callable[[str], str | None]
-"""Returns the prompt with a sha256 in hex digits; None if unknown."""
+"""Function that finds a prompt by its sha256 in hex digits; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class SplitSource(RecipeSection):
             dataset can be planned, but not built.
         path: Folder, absolute or relative to the data root; None for a hub. The path does not change any byte of the
             result.
-        splits: Selected splits, as named by the dataset's card, or else by the files.
+        splits: Names of the selected splits, from the dataset's card, or else from the file names.
         files: File patterns by split (syntax: `hub_configs`), which override the card.
     """
 
@@ -114,7 +114,7 @@ class SeedSet(SplitSource):
     """Published prompts, from which a dataset's withheld prompts are restored.
 
     Attributes:
-        text: Column of prompts: text, or a list of messages whose first one by the user is the prompt.
+        text: Column of prompts: text, or a list of messages whose first user message is the prompt.
     """
 
     text: str
@@ -124,7 +124,7 @@ class DatasetSection(SplitSource):
     """Dataset of a hub at a commit, or a local folder of the same layout.
 
     Attributes:
-        subset: Configuration stored as the subset of the rows; None for the one in the card, or `default` without one.
+        subset: Configuration stored as the subset of the rows; None for the card's, or `default` if the card has none.
         domain: Domain of the rows; None to look the dataset up in `DOMAINS`, which has six known datasets.
         reasoning_effort: Reasoning effort of the answers in a split, by split. It is written into system messages.
         generated_by: Model that generated the conversations, for `corpusmill describe`; None if unknown.
@@ -146,18 +146,18 @@ class DatasetSection(SplitSource):
         return self.domain or known_domain(self.dataset)
 
     def rows_content(self, split: str) -> dict[str, Any]:
-        """Return the values of a split's rows that the section decides."""
+        """Return the section's settings for the rows of a split."""
         known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seeds()]}
         effort = self.reasoning_effort.get(split)
         content = {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}
         return content | {name: value for name, value in known.items() if value not in (None, [])}
 
     def seeds(self) -> list[tuple[SeedSet, str]]:
-        """List the splits of the seed sets, each with its section."""
+        """List (seed set, split) pairs of all seed sets."""
         return [(seeds, split) for seeds in self.prompts for split in seeds.splits]
 
     def revisions(self) -> list[tuple[str, str]]:
-        """List the hub datasets with their commits, those of seed sets included."""
+        """List (dataset, commit) pairs of the hub datasets, including seed sets."""
         sources: list[SplitSource] = [self, *self.prompts]
         return [(source.dataset, source.revision) for source in sources if source.revision is not None]
 

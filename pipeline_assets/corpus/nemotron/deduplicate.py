@@ -74,7 +74,7 @@ def deduplicate_split(
     """Build the kept rows of a split.
 
     `clean` is the result of decontamination, None if it was skipped. `near` is the result of the search for near
-    duplicates, None if it was skipped; of its decisions, those whose `source` is `split` are used. If `drops`, near
+    duplicates, None if it was skipped; its decisions on other sources than `split` are ignored. If `drops`, near
     duplicates are dropped instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
@@ -101,12 +101,12 @@ def deduplicate_split(
 
 
 def _shard_number(shard: str) -> str:
-    """Return the five-digit number of the file of rows that a prompt shard comes from."""
+    """Return the five-digit number of the file of rows that a prompt shard belongs to."""
     return Path(shard).name.removesuffix(SUFFIX).rpartition("-")[2]
 
 
 def _removed_prompts(clean: Artifact | None) -> Iterator[Reject]:
-    """Yield prompts that decontamination dropped or that killed its worker, in order."""
+    """Yield the prompts that decontamination dropped or rejected, in order."""
     if clean is None:
         return
     contaminated = (Reject(row.shard, row.row, row.reason, str(row)) for row in read_contaminated(clean))
@@ -167,7 +167,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
 
 
 def _earlier_decisions(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
-    """Yield what earlier stages decided on each row of a file; None if nothing.
+    """Yield the decision of earlier stages on each row of a file, or None.
 
     The iterator has no end. Prompts that decontamination removed are numbered among the rows that the prompts stage
     kept; decisions on duplicates are numbered among the prompts that decontamination kept.

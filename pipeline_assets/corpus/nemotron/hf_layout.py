@@ -4,7 +4,7 @@
     <split>__tools_catalog.json           tool lists of the split
     README.md                             the dataset's card, if requested
 
-Nothing is copied: the files are links to those of the splits. Rejects and dropped rows are not included.
+Nothing is copied: the files are links to the files of the splits. Rejects and dropped rows are not included.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
 def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
     """Link the files of all splits into one folder; `card` is its README.md, if any."""
     files = [file for split in splits for file in _linked_files(split, staging)]
-    labels = [] if card is None else [write_text(staging, CARD, card)]  # a label: it states stored sizes
+    labels = [] if card is None else [write_text(staging, CARD, card)]  # a label, because it states stored sizes
     counts = {name: sum(split.manifest.identity.counts[name] for split in splits) for name in _SUMS}
     return BuildResult(files, {"splits": len(splits), **counts}, {}, labels=labels)
 

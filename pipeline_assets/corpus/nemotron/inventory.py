@@ -31,7 +31,7 @@ _SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", 
 _ALWAYS = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})
 _MAX_TAGS = 8
 _SIZES = ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"]
-_ROLE_PARTS = ("keys", "calls", "arguments", "types")  # of messages of a role, their calls and arguments
+_ROLE_PARTS = ("keys", "calls", "arguments", "types")  # parts of the tally of a role's messages
 
 
 def coverage_markdown(inventory: Mapping[str, Any]) -> str:
@@ -57,7 +57,7 @@ def coverage_markdown(inventory: Mapping[str, Any]) -> str:
         paths = ", ".join(map(code, inventory["left_out"]))
         notes.append(f"- {split}: {paths} lie beside its {inventory['format']} files, which are read.")
     if inventory["rejected"]:
-        reasons = ", ".join(f"{many:,} {reason}" for reason, many in inventory["rejected"].items())
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in inventory["rejected"].items())
         notes.append(f"- {split}: {reasons}; see its rejects.")
     lines = [
         *("# Metadata coverage", "", "Share of rows that have it, of the rows that were read.", ""),
@@ -74,9 +74,9 @@ def coverage_markdown(inventory: Mapping[str, Any]) -> str:
 
 
 def _most_frequent(values: Mapping[str, int]) -> str:
-    most = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-    listed = ", ".join(f"{code(value)} {many:,}" for value, many in most[:_MAX_TAGS])
-    return listed + (f", and {len(most) - _MAX_TAGS:,} more" if len(most) > _MAX_TAGS else "")
+    counts = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{code(value)} {count:,}" for value, count in counts[:_MAX_TAGS])
+    return listed + (f", and {len(counts) - _MAX_TAGS:,} more" if len(counts) > _MAX_TAGS else "")
 
 
 def _format_percent(fraction: str) -> str:
@@ -148,7 +148,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
 def _inventory(
     files: Sequence[SourceFile], pin: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
-    """Return the content of `inventory.json`; shares are of the readable rows."""
+    """Return the content of `inventory.json`; its shares refer to readable rows."""
     rows = counts.get("rows", 0)
     read = counts.get("in", 0)
     footers = []
@@ -191,7 +191,7 @@ def _inventory(
 
 
 def _columns(columns: Tally, rows: int) -> dict[str, Any]:
-    """Return each column's types with counts, and its share of rows that are not null."""
+    """Return each column's types with counts, and its share of non-null rows."""
     return {
         name: {"types": _sort_names(types), "share": _format_fraction(_count_non_null(types), rows)}
         for name, types in sorted(columns.items())
@@ -208,7 +208,7 @@ def _format_fraction(part: int, whole: int) -> str:
 
 
 def _count_non_null(types: Mapping[str, int]) -> int:
-    return sum(many for kind, many in types.items() if kind != "null")
+    return sum(count for kind, count in types.items() if kind != "null")
 
 
 def _sort_names(tally: Tally) -> Tally:

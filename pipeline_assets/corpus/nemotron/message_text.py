@@ -118,7 +118,7 @@ def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> s
 
 
 def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
-    """Split content at its outermost `<think>` blocks into (is a thought, text) parts.
+    """Split content at its outermost `<think>` blocks into (is_thought, text) parts.
 
     The last part is not a thought, and may be empty. Line ends are removed from both ends of a thought, and from the
     start of the text after a block. If tags do not pair up, return None.

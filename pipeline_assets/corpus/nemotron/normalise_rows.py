@@ -74,7 +74,7 @@ def normalise_rows(
     `rows` has pairs: a position in the file, and the row as JSON values, or the fault that makes it unreadable. The
     caller bounds the bytes of a block, because all its texts are in memory together, and one column holds at most 2
     GiB. If it is known that no value is nested deeper than `MAX_NESTING`, `are_shallow` skips the check of the depth.
-    Rows that `removals` has are dropped.
+    Rows on the removal list `removals` are dropped.
     """
     template = encoder if isinstance(encoder, ChatTemplate) else None
     drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow, template, removals)
@@ -101,7 +101,7 @@ def _read_drafts(
     origin: RowOrigin,
     are_shallow: bool,
     template: ChatTemplate | None,
-    drop: Removals,
+    removals: Removals,
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
     drafts, rejects, dropped = [], [], []
     for number, row in rows:
@@ -111,7 +111,7 @@ def _read_drafts(
         try:
             draft = _read_draft(number, row, settings, origin, are_shallow, template)
             reason = _drop_reason(draft, settings)
-            if reason is None and drop.contains(RowKeys(draft.id, (draft.text.parsed.utf8.decode(),))):
+            if reason is None and removals.contains(RowKeys(draft.id, (draft.text.parsed.utf8.decode(),))):
                 reason = FORGOTTEN, ""
             if reason is None:
                 drafts.append(draft)
@@ -154,7 +154,7 @@ def _read_draft(
     for column in (identifier, *metadata.values()):
         for value in column if isinstance(column, list) else (column,):
             if type(value) is str and not value.isascii():
-                value.encode("utf-8")  # raises UnicodeEncodeError, which `_drafts` turns into a reject
+                value.encode("utf-8")  # raises UnicodeEncodeError, which becomes a reject
     return _Draft(number, identifier, text, tools, metadata)
 
 

@@ -62,9 +62,9 @@ def normalise_shard(
 
     Files of the receipt, in order: kept rows (`SCHEMA`, repeated ids not yet numbered), their ids (`IdsWriter`),
     rejects, lists of tools (a line `[id, canonical JSON]` each, sorted by id), dropped rows in the format of rejects.
-    Counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `origin.file` is ignored, because a shard may
-    have several files, and `origin.find_prompt`, because `prompts` is the file of `write_seed_prompts`. One row in a
-    thousand, chosen by id, is compared with tiktoken; a difference raises `OracleMismatchError`.
+    Counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `origin.file` and `origin.find_prompt` are
+    replaced: a shard may have several files, and `prompts` is the file of `write_seed_prompts`. One row in a thousand,
+    chosen by id, is compared with tiktoken; a difference raises `OracleMismatchError`.
     """
     encoder: Encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
     if template is not None:
@@ -84,8 +84,8 @@ def normalise_shard(
         IdsWriter(folder.path(ids_name)) as ids,
     ):
         for file, rows, are_shallow in _blocks(shard):
-            own = replace(origin, file=file, find_prompt=find_prompt)
-            block = normalise_rows(rows, settings, own, encoder, are_shallow, removals)
+            block_origin = replace(origin, file=file, find_prompt=find_prompt)
+            block = normalise_rows(rows, settings, block_origin, encoder, are_shallow, removals)
             rows.clear()
             gc.collect(0)  # the source rows are freed, so few objects are scanned
             if isinstance(encoder, HarmonyEncoder):  # texts of chat templates are all checked
@@ -110,7 +110,7 @@ def normalise_shard(
 
 
 def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return counts, with unread message keys but the 64 most frequent summed."""
+    """Sum the counts of unread message keys except the 64 most frequent ones."""
     rest = f"{UNREAD}/{OTHERS}"
     names = sorted(
         (name for name in counts if name.startswith(f"{UNREAD}/") and name != rest),
@@ -125,20 +125,20 @@ def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]
     """Yield blocks: name of the file, (position, row) pairs, whether all are shallow."""
     parquet = parquet_conversions(shard.pieces)
     for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
-        form = parquet.get(file)
+        conversion = parquet.get(file)
         block: list[tuple[int, Row | Fault]] = []
         characters = 0
         for row in rows:
             if len(block) == _BLOCK_ROWS or characters >= _BLOCK_CHARACTERS:
-                yield file, block, form is None or form.is_shallow
+                yield file, block, conversion is None or conversion.is_shallow
                 block, characters = [], 0
             if isinstance(row, SourceRow):
-                columns = row.columns if form is None else form.as_json_lines(row.columns)
+                columns = row.columns if conversion is None else conversion.as_json_lines(row.columns)
                 block.append((row.position, columns))
                 characters += _estimate_characters(columns)
             else:
                 block.append((row.row, Fault(row.reason, row.detail)))
-        yield file, block, form is None or form.is_shallow
+        yield file, block, conversion is None or conversion.is_shallow
 
 
 def _estimate_characters(columns: Mapping[str, object]) -> int:

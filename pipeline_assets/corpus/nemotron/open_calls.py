@@ -10,7 +10,7 @@ from pipeline_assets.corpus.harmony.prompt import FUNCTIONS
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value, to_text
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog
 
-# Calls per unnamed reply: real rows have far fewer, and a bad row of one megabyte would take minutes.
+# Maximum calls to scan per unnamed reply: real rows have far fewer, and a bad row of 1 MB would take minutes.
 _MAX_SCANNED = 256
 _CallKey = tuple[Literal["id", "name"], str]
 MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: no open call has the name of the reply
@@ -28,7 +28,7 @@ class OpenCalls:
         self._calls: list[tuple[str | None, str]] = []
         # Ascending indexes of open calls in `_calls`: all (key None), by id, and by name. A row may have thousands.
         self._waiting: defaultdict[_CallKey | None, list[int]] = defaultdict(list)
-        self._last_of_id: dict[str, str] = {}
+        self._tool_by_id: dict[str, str] = {}
         self._latest = 0  # index of the first call in the latest message with calls
         self._claims: Counter[_CallKey] = Counter()  # number of later replies that name a call
         self.log = CallLog()
@@ -75,8 +75,8 @@ class OpenCalls:
             index = self._next_open(("id", call_id))
             if index is not None:
                 return self._close(index, content), "id"
-            if call_id in self._last_of_id:  # a second reply to a call
-                return self._last_of_id[call_id], "id"
+            if call_id in self._tool_by_id:  # a second reply to a call
+                return self._tool_by_id[call_id], "id"
         if name is not None:
             index = self._next_open(("name", name))
             return (name, "nothing") if index is None else (self._close(index, content), "name")
@@ -88,7 +88,7 @@ class OpenCalls:
     def _claimed_key(self, call_id: JsonValue, name: JsonValue) -> _CallKey | None:
         """Return the key that a reply names: a known id, else a tool's name, else None."""
         known = to_text(call_id)
-        if known is not None and known in self._last_of_id:
+        if known is not None and known in self._tool_by_id:
             return "id", known
         return ("name", name) if isinstance(name, str) and name else None
 
@@ -101,7 +101,7 @@ class OpenCalls:
         for index in self._waiting[None][start : start + _MAX_SCANNED] if self._claims else ():
             call_id, name = self._calls[index]
             same_name = self._waiting["name", name]
-            # Spare: of the tool's open calls since `_latest`, later replies that name the tool leave at least one.
+            # Spare: the tool has more open calls since `_latest` than later replies that name it.
             is_spare = self._claims["name", name] < len(same_name) - bisect_left(same_name, self._latest)
             if is_spare and (call_id is None or self._claims["id", call_id] <= 0):
                 return index
@@ -121,7 +121,7 @@ class OpenCalls:
         for key in self._keys(index):
             self._waiting[key].append(index)
         if call_id is not None:
-            self._last_of_id[call_id] = name
+            self._tool_by_id[call_id] = name
 
     def _close(self, index: int, content: str) -> str:
         self.log.add_reply(index, content)

@@ -46,7 +46,7 @@ class ParquetConversion:
             for field in schema
             if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_objects(field.type))
         )
-        # Each level has a `<`; a map is a list of pairs.
+        # Each level of a type's name has a `<`, counted twice, because a map is a list of pairs.
         deepest = max((2 * str(field.type).count("<") for field in schema), default=0)
         return cls(not all(_is_json(field.type) for field in schema), with_objects, deepest <= MAX_NESTING)
 

@@ -1,7 +1,7 @@
 """Quotas of pools: a maximum number of rows, in equal shares of strata.
 
 A pool selects the rows with the lowest ranks of each stratum, and strata take turns; see `scoring.row_choice`. So a
-quota selects all rows of a stratum up to one rank, and a worker needs these limits alone.
+quota selects all rows of a stratum up to one rank, and a worker needs only these limits.
 """
 
 from collections import Counter
@@ -25,10 +25,10 @@ Limits = Mapping[str, Mapping[str, int]]
 def find_limits(
     spilled: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags: str
 ) -> tuple[Limits, dict[str, Any]]:
-    """Return the limits of pools with a quota, and their rows by stratum.
+    """Return the limits of pools with a quota, and counts of their rows by stratum.
 
-    `spilled` has the files of candidates by split, and `flags` names their column with the pools of each row. Memory:
-    some tens of bytes per row and pool.
+    `spilled` maps splits to files of candidates, and `flags` names the column with the pools of each row. Memory: some
+    tens of bytes per row and pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):
@@ -42,18 +42,18 @@ def find_limits(
             ranks.append(selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()))
             names += strata(table, quota)
         rank, candidates = np.concatenate(ranks), Counter(names)
-        order = {name: place for place, name in enumerate(sorted(candidates))}
-        groups = np.array([order[name] for name in names], np.int32)
+        numbers = {name: group for group, name in enumerate(sorted(candidates))}
+        groups = np.array([numbers[name] for name in names], np.int32)
         selected = take_turns(rank, groups, quota.max_rows)
-        rows = {name: rank[selected & (groups == place)] for name, place in order.items()}
-        limits[pool] = {name: int(own.max()) for name, own in rows.items() if len(own)}
-        shares = {name: {"candidates": candidates[name], "rows": len(own)} for name, own in rows.items()}
+        chosen = {name: rank[selected & (groups == group)] for name, group in numbers.items()}
+        limits[pool] = {name: int(chosen_ranks.max()) for name, chosen_ranks in chosen.items() if len(chosen_ranks)}
+        shares = {name: {"candidates": candidates[name], "rows": len(chosen[name])} for name in chosen}
         described[pool] = {"candidates": len(rank), "rows": int(selected.sum()), "strata": shares}
     return limits, described
 
 
 def is_selected(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: Limits) -> NDArray[np.bool_]:
-    """Return a mask of the candidates that a pool's quota selects, by default all."""
+    """Return a mask of the candidates that a pool's quota selects, if it has one."""
     if (quota := recipe.quota(pool)) is None:
         return np.ones(len(table), bool)
     ranks = selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()).tolist()

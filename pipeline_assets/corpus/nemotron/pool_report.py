@@ -34,12 +34,12 @@ from pipeline_assets.spine.stage import Task, Window, run_task
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 
 CORRECTNESS = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)", "1", "null")
-_UP_TO = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
+_UPPER_BOUNDS = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
 
 
 def correctness_range(share: float | None) -> str:
     """Return the range of `CORRECTNESS` that a share of right attempts falls into."""
-    return "null" if share is None else CORRECTNESS[bisect_left(_UP_TO, share)]
+    return "null" if share is None else CORRECTNESS[bisect_left(_UPPER_BOUNDS, share)]
 
 
 def length_range(tokens: int | None) -> str:
@@ -175,18 +175,18 @@ def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView)
     """Count the rows of a bucket in each pool, as a tally shaped like `PoolsSummary`."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
-    once: Counter[str] = Counter()
+    distinct: Counter[str] = Counter()
     pools: dict[str, dict[str, Any]] = {}
     for pool, path in files.items():
         rows = read_columns(path, _COLUMNS)
         ids: list[str] = rows["id"].to_pylist()
-        once.update(_sum_sizes(rows.filter(bool_column(np.array([row_id not in seen for row_id in ids])))))
+        distinct.update(_sum_sizes(rows.filter(bool_column(np.array([row_id not in seen for row_id in ids])))))
         pools[pool], members[pool] = {**_sum_sizes(rows), **_distributions(rows)}, set(ids)
         seen |= members[pool]
     for pool, own in members.items():
-        shared = {other: len(own & theirs) for other, theirs in members.items() if other != pool}
+        shared = {other: len(own & ids) for other, ids in members.items() if other != pool}
         pools[pool]["shared"] = {other: count for other, count in shared.items() if count}
-    return Receipt([], {"documents": once["rows"], "tokens": once["tokens"]}, {**once, "pools": pools})
+    return Receipt([], {"documents": distinct["rows"], "tokens": distinct["tokens"]}, {**distinct, "pools": pools})
 
 
 def _sum_sizes(rows: pa.Table) -> dict[str, int]:
@@ -206,7 +206,7 @@ def _distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
 
 
 def _sort_names(tally: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort the names of a tally by `_ORDER`, because receipts lose their order."""
+    """Sort the names of a tally by `_ORDER`, because receipts do not keep an order."""
 
     def ordered(pool: Mapping[str, Any]) -> dict[str, Any]:
         parts = {part: {name: pool[part][name] for name in sorted(pool[part], key=key)} for part, key in _ORDER.items()}

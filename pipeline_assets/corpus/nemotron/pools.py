@@ -1,7 +1,7 @@
 """Candidate pools: rows of a dataset that are worth scoring, by purpose.
 
     candidates_<purpose>/<split>-00000-of-0000N.parquet   rows of a pool, `schema.SCHEMA`
-    README.md                                             card with a config for each pool, which no digest covers
+    README.md                                             card with a config for each pool; not part of the digest
 
 A row with an accepted licence is in every pool whose conditions it meets, with all its columns. A hash of its id
 selects its file within the split, and rows of a file are sorted by id, so that removing a row changes one file per
@@ -119,12 +119,12 @@ def pooled_split(path: str) -> str:
 
 
 def _bucket_count(rows: Artifact) -> int:
-    """Choose how many buckets a split has: a power of two, which rarely changes."""
+    """Choose a split's number of buckets: a power of two, so that it rarely changes."""
     footers = (pq.read_metadata(rows.path(path)) for path in data_files(rows))
-    plain: int = sum(
+    uncompressed: int = sum(
         footer.row_group(group).total_byte_size for footer in footers for group in range(footer.num_row_groups)
     )
-    return 1 << (plain // _BUCKET_BYTES).bit_length()  # the first power of two above plain // _BUCKET_BYTES
+    return 1 << (uncompressed // _BUCKET_BYTES).bit_length()  # the first power of two above the quotient
 
 
 def _empty_reason(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
@@ -200,8 +200,8 @@ def _pool_membership(
 ) -> NDArray[np.bool_]:
     """Return a mask of the pools of each row, shape (rows, pools).
 
-    Adds to the receipt's `counts`: rows, documents, tokens, and rows by reason to drop them, by condition that they
-    meet, and by column with a value.
+    To `counts` are added: rows, documents, tokens; rows by the reason to drop them, by each condition that they meet,
+    and by each column in which they have a value.
     """
     holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
     targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]
@@ -274,16 +274,16 @@ def write_pools(
     """Write the rows of a bucket to a file for each pool that has any, sorted by id.
 
     `paths` are work files of the split with a row group per bucket; `pools` are in the order of the flags in `_CHOSEN`.
-    The counts correct those of `spill_rows` by the rows that quotas drop from all pools.
+    The counts correct the counts of `spill_rows` for rows that quotas drop from all pools.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
     # U+0000 and U+0001 are one byte each in UTF-8: the joined flags are a matrix of bools, shape (rows, pools).
-    octets = "".join(table[_CHOSEN].to_pylist()).encode()
-    chosen = np.frombuffer(octets, bool).reshape(len(order), len(pools))[order]
+    flags = "".join(table[_CHOSEN].to_pylist()).encode()
+    chosen = np.frombuffer(flags, bool).reshape(len(order), len(pools))[order]
     table = table.drop_columns([_CHOSEN]).take(to_arrow(order))
     selected = np.stack([is_selected(table, split, pool, recipe, limits) for pool in pools], axis=1)
-    lost = np.asarray(chosen.any(axis=1) & ~(chosen & selected).any(axis=1))
+    over_quota = np.asarray(chosen.any(axis=1) & ~(chosen & selected).any(axis=1))
     chosen = chosen & selected
     files: list[OutputFile] = []
     for number, pool in enumerate(pools):
@@ -293,7 +293,8 @@ def write_pools(
             with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PARQUET_OPTIONS) as output:
                 output.write(table.take(to_arrow(rows)))
             files.append(output.output(name))
-    count, tokens = int(lost.sum()), sum(filter(None, table["stats_tokens"].filter(bool_column(lost)).to_pylist()))
+    lost_tokens = table["stats_tokens"].filter(bool_column(over_quota)).to_pylist()
+    count, tokens = int(over_quota.sum()), sum(filter(None, lost_tokens))
     dropped = {"documents": -count, "tokens": -tokens, dropped_key("over_quota"): count}
     return Receipt(files, dropped if count else {})
 

@@ -82,8 +82,8 @@ class PoolQuota(RecipeSection):
 
     Attributes:
         max_rows: Maximum number of rows, over all splits of the dataset.
-        stratify: Columns, such as `meta_domain` or `meta_solved_bin`, whose combinations of values get equal shares;
-            shares that one cannot fill are distributed to the others. Without columns, rows are selected evenly.
+        stratify: Columns, such as `meta_domain`, that divide rows into strata, one for each combination of values.
+            Strata get equal shares; others fill what a small stratum leaves. Without columns, all rows are one stratum.
     """
 
     max_rows: int = pydantic.Field(ge=1)

@@ -44,8 +44,8 @@ _UNKNOWN = -1.0
 _BATCH_ROWS = 1024
 _QUALITY_COLUMNS = ["quality_valid_harmony", "quality_completion_nonempty", "quality_valid_tool_schema"]
 _QUALITY_COLUMNS += ["stats_completion_tokens", "stats_tool_calls", "template"]
-_TIE_COLUMNS = ["id", "source_file", "source_row", "loss_rule"]
-_TIE_COLUMNS += ["meta_domain", "meta_license", "meta_correctness", "meta_formal_statement"]
+_DOCUMENT_COLUMNS = ["id", "source_file", "source_row", "loss_rule"]
+_DOCUMENT_COLUMNS += ["meta_domain", "meta_license", "meta_correctness", "meta_formal_statement"]
 Row = dict[str, Any]
 
 
@@ -104,22 +104,22 @@ def gather_prompts(
     """Build a split's prompts; a text that is in `earlier` prompts is a duplicate."""
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
-    evaluated = list(run_stage("judge", functools.partial(hash_texts, rules=rules), shards, staging, settings))
-    before = [
+    hashed = list(run_stage("judge", functools.partial(hash_texts, rules=rules), shards, staging, settings))
+    earlier_texts = [
         prompts.path(file.path)
         for prompts in earlier
         for file in prompts.manifest.identity.files
         if file.path.startswith(f"{TEXTS}/")
     ]
-    own = [staging.path(receipt.files[0].path) for receipt in evaluated]
-    repeats = write_repeats([*before, *own], staging)[len(before) :]
-    passing = [receipt.counts["passing"] for receipt in evaluated]
+    own_texts = [staging.path(receipt.files[0].path) for receipt in hashed]
+    repeats = write_repeats([*earlier_texts, *own_texts], staging)[len(earlier_texts) :]
+    passing = [receipt.counts["passing"] for receipt in hashed]
     shards = [
         replace(shard, passing=count, repeats=path) for shard, count, path in zip(shards, passing, repeats, strict=True)
     ]
     work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
     written = list(run_stage("prompts", work, shards, staging, settings))
-    texts = [receipt.files[0].link_as(f"{TEXTS}/{Path(receipt.files[0].path).name}", staging) for receipt in evaluated]
+    texts = [receipt.files[0].link_as(f"{TEXTS}/{Path(receipt.files[0].path).name}", staging) for receipt in hashed]
     dropped = concatenate_lines(staging, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(written)
     files = [*(receipt.files[0] for receipt in written), *texts, dropped]
@@ -144,16 +144,16 @@ def write_prompts(
     """Write the Documents of a shard, then its dropped rows, as two files."""
     name, dropped_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0)
-    times, shard_row = read_occurrences(shard.repeats, shard.passing), 0
+    occurrences, shard_row = read_occurrences(shard.repeats, shard.passing), 0
     with (
         JsonlZstWriter(folder.path(name), zstd_level) as documents,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
     ):
-        for batch in _batches(shard.file, ["text", *_QUALITY_COLUMNS, *_TIE_COLUMNS]):
+        for batch in _batches(shard.file, ["text", *_QUALITY_COLUMNS, *_DOCUMENT_COLUMNS]):
             kept: list[Document] = []
             for row in batch:
                 reason = drop_reason(row, rules)
-                if reason is None and next(times):
+                if reason is None and next(occurrences):
                     reason = "duplicate_text", "a row before it has the same text"
                 if reason is None:
                     kept.append(_document(row, rules.split))

@@ -44,9 +44,9 @@ def encoding_faults(
 ) -> Iterator[tuple[int, str]]:
     """Yield (row in the batch, problem) for each disagreement between tokens and text.
 
-    Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts; `span_faults` checks
-    the bodies that count in the loss: those of `loss`, or those that the row names (`AssistantTurns`). `rows` are the
-    numbers of sampled rows, since tiktoken is several times slower than the rest; rows that are not valid Harmony are
+    Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts. `span_faults` checks
+    the bodies that count in the loss by `loss`, or by the row's own rule if it is of `AssistantTurns`. `rows` are the
+    numbers of sampled rows, because tiktoken is several times slower than the rest. Rows that are not valid Harmony are
     skipped.
     """
     sample = batch.take(to_arrow(np.array(rows, np.int64))).to_pylist()
@@ -88,7 +88,7 @@ def span_faults(
     expected = _loss_messages_by_header(headers, loss)
     counting = encode.loss_messages(parsed, loss)
     if counting != expected:
-        yield f"messages {counting} count, by their headers {expected} should"
+        yield f"messages {counting} count in the loss, expected {expected} by their headers"
     for number, span in zip(counting, encode.loss_spans(parsed, loss), strict=True):
         first, stop = encoded.bodies[number].tolist()
         if (first, stop) != (opened[number] + 1, closed[number]):
@@ -98,14 +98,14 @@ def span_faults(
 
 
 def _loss_messages_by_header(headers: Sequence[str], loss: encode.LossMode) -> list[int]:
-    spoken = [number for number, header in enumerate(headers) if _IS_ASSISTANT.match(header)]
+    assistant = [number for number, header in enumerate(headers) if _IS_ASSISTANT.match(header)]
     if isinstance(loss, encode.AssistantTurns):
-        return [number for number in spoken if number in loss.messages]
+        return [number for number in assistant if number in loss.messages]
     if isinstance(loss, encode.AssistantLast):
-        return [number for number in spoken[-1:] if " to=" not in headers[number]]
+        return [number for number in assistant[-1:] if " to=" not in headers[number]]
     return [
         number
-        for number in spoken
+        for number in assistant
         if (loss.calls or " to=" not in headers[number])
         and (loss.analysis or "<|channel|>analysis" not in headers[number])
     ]
@@ -118,7 +118,7 @@ def _parse_error(text: str, template: str | None, loss_rule: str | None) -> str 
         return str(refusal)
 
 
-# Coverage that the inventory counts, with the column that is not null in normalised rows that have it.
+# For each item of the inventory's coverage, the column that is not null in normalised rows with this item.
 COVERAGE_COLUMNS = {
     "licence": "meta_license",
     "correctness": "meta_correctness",

@@ -82,10 +82,10 @@ class _Attempts(NamedTuple):
 def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     """Return the correctness columns of a row; null without valid conditions.
 
-    They describe the condition with the highest accuracy; only `meta_correctness_high` describes the best `high_…`
-    condition, and `meta_solved_bin` all conditions. A condition is ignored if its count is 0, if its pass exceeds its
-    count, or if neither count and pass nor the accuracy are valid numbers. If only the accuracy is valid, `meta_pass_k`
-    and `meta_correct_count` are null. Numbers may be text. Shares are rounded to four digits like the stored accuracy.
+    The columns describe the condition with the highest accuracy; only `meta_correctness_high` describes the best
+    `high_…` condition, and `meta_solved_bin` all conditions. A condition is ignored if its `count` is 0, if its `pass`
+    exceeds its `count`, or if neither these two nor `accuracy` are valid numbers. If only `accuracy` is valid,
+    `meta_pass_k` and `meta_correct_count` are null. Numbers may be text. Shares are rounded to four digits.
     """
     valid = {}
     for condition in CONDITIONS:
@@ -157,7 +157,7 @@ _STORED_COLUMNS = frozenset(
 def row_metadata(row: Row, text: RowText, domain: Domain, split: str, settings: RowsRecipe) -> dict[str, object]:
     """Return the columns `meta_…` of a row; a missing value is null.
 
-    A source value of an unexpected type is stored as canonical JSON. The column `metadata` is stored so too, in
+    A source value of an unexpected type is stored as canonical JSON, and so is the source column `metadata`, in
     `meta_eval_json`. Source columns without an output column are stored together in `meta_source_json`, without the
     user names and URLs that the settings omit.
     """
@@ -191,28 +191,28 @@ def _tags(row: Row, text: RowText) -> list[str]:
     """Return the sorted tags: the row's own, its sources, its features, failed checks."""
     conversation = text.messages
     sources = (row.get(column) for column in ("data_source", "source"))
-    has = {
+    features = {
         "changed_answer_to_majority": row.get("changed_answer_to_majority") is True,
         "tools": has_value(row.get("tools")),
         "tool_calls": any([message.is_call for message in conversation if message.recipient is not None]),
         "reasoning": "analysis" in [message.channel for message in conversation],
         "multi_turn": [message.role for message in conversation].count(Role.USER) > 1,
     }
-    tags = {*_to_texts(row.get("tags")), *(tag for tag, is_present in has.items() if is_present)}
+    tags = {*_to_texts(row.get("tags")), *(tag for tag, is_present in features.items() if is_present)}
     tags.update(f"check:{name}" for name in text.checks)
     return sorted(tags | {f"source:{source}" for source in sources if isinstance(source, str) and source})
 
 
 def _source_json(row: Row, settings: RowsRecipe) -> str | None:
     hidden = (() if settings.keep_user_names else _NAMES) + (() if settings.keep_urls else _URLS)
-    read = _STORED_COLUMNS - {"messages"} if has_value(row.get("text")) else _STORED_COLUMNS
+    stored = _STORED_COLUMNS - {"messages"} if has_value(row.get("text")) else _STORED_COLUMNS
     uuid = to_text(row.get("uuid"))
     if uuid is not None and not is_row_id(uuid):
-        read -= {"uuid"}
+        stored -= {"uuid"}
     remaining = {
         column: value
         for column, value in row.items()
-        if column not in read and column not in hidden and has_value(value)
+        if column not in stored and column not in hidden and has_value(value)
     }
     return canonical_text(remaining) if remaining else None
 

@@ -50,8 +50,8 @@ class ChatTemplateSection(RecipeSection):
 
     Attributes:
         path: Local folder, absolute or relative to the data root; the path changes no byte.
-        date: Day that a template writes as the current one, `YYYY-MM-DD`.
-        variables: Other values that a template reads, such as `enable_thinking`.
+        date: Date that the template writes as the current date, `YYYY-MM-DD`.
+        variables: Other values that the template reads, such as `enable_thinking`.
     """
 
     LATER_KEYS = frozenset({"variables"})
@@ -138,7 +138,7 @@ class RowsRecipe(RecipeSection):
         return name
 
     def content_without_tokenizer(self) -> dict[str, Any]:
-        """Return the section's content without the tokenizer, which manifests store apart.
+        """Return the section's content without the tokenizer, which has its own entry.
 
         A chat template's folder is replaced by a dot, because its path changes no byte.
         """
@@ -171,7 +171,7 @@ class RowsRecipe(RecipeSection):
 
 def rows_recipe(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> RowsRecipe:
     """Return a split's rules from `recipe` and `tokenizer` of its target or manifest."""
-    own = {} if tokenizer is None else {"tokenizer": tokenizer}  # a chat template has another
+    own = {} if tokenizer is None else {"tokenizer": tokenizer}  # a chat template has its own tokenizer
     rows, effort = RowsRecipe.from_content({**recipe["rows"], **own}), recipe["reasoning_effort"]
     if rows.system is None or effort is None:
         return rows

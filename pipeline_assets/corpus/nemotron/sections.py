@@ -41,7 +41,7 @@ class DeduplicateRecipe(RecipeSection):
         min_completion_tokens: A row with fewer completion tokens is dropped.
         scope: Rows that are compared: of one split, of one dataset, or of the whole recipe.
         near: Similarity of near duplicates; None to skip the search.
-        near_duplicates: Tag or drop near duplicates, except the most correct row of a group (the first of equals).
+        near_duplicates: Tag or drop near duplicates, except the first of the most correct rows of a group.
     """
 
     min_completion_tokens: int = pydantic.Field(8, ge=0)

@@ -1,7 +1,7 @@
 """Splits of a dataset and their files.
 
 Splits have the names of the hub. Files, columns and row counts are not listed in code but read at the pinned revision,
-so a recipe can add a dataset by a line.
+so a line in a recipe is enough to add a dataset.
 
 1. If the card's YAML has `configs`, they name the files of each split (hub documentation, "Manual Configuration"). If a
 config names only a folder, `data_dir`, rule 2 finds the splits of its files. A split that several configs have is named
@@ -9,7 +9,7 @@ after the config: `<config>` if the config has one split, else `<config>_<split>
 2. Otherwise the file's name contains its split: `high.part_00.jsonl` and `high_part00.parquet` are `high_part00`,
 `train-00000-of-00005.parquet` is `train`.
 3. If a split has files of both formats, the JSON lines are read and the Parquet is ignored. The lines were published
-first, and they keep details that a Parquet schema, one for all rows, cannot: absent keys, and objects of any shape.
+first, and they keep details that Parquet, with one schema for all rows, loses: absent keys, and objects of any shape.
 
 A split's name becomes the name of a folder or file: `a.b` and `a b` both become `a_b`. If two splits get the same name,
 nothing is read.
@@ -59,7 +59,7 @@ class SplitFiles:
     """Files of one split, sorted.
 
     Attributes:
-        found_by: How the split's files were found.
+        found_by: Source of the split's list of files.
         left_out: Other files whose names contain the split, such as those in another format, which are not read.
         config: Config of the card; None if the card names none, or only `default`.
     """
@@ -155,18 +155,18 @@ def _group_by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
 
 
 def _card_splits(configs: Sequence[Config], paths: Sequence[str], where: str) -> dict[str, SplitFiles]:
-    """Return the splits of all configs of a card, by the names of rule 1."""
+    """Return the splits of all configs of a card, named by rule 1."""
     same_name: dict[str, list[str]] = {}
     for path in filter(detect_format, paths):
         same_name.setdefault(split_from_name(path), []).append(path)
     config_files = [(config, _config_files(config, paths, where)) for config in configs]
-    times = Counter(split for _, files in config_files for split in files)
+    config_counts = Counter(split for _, files in config_files for split in files)
     splits: dict[str, SplitFiles] = {}
     whole_names: dict[str, str] = {}
     for config, by_split in config_files:
         for split, files in by_split.items():
             unique_name = config.name if len(by_split) == 1 else f"{config.name}_{split}"
-            name = _split_name(split if times[split] == 1 else unique_name)
+            name = _split_name(split if config_counts[split] == 1 else unique_name)
             whole_name = f"{split!r} of config {config.name!r}"
             if name in splits:
                 raise _name_clash(f"the card's splits {whole_names[name]} and {whole_name}", name, where)

@@ -16,7 +16,7 @@ class CallLog:
 
     Attributes:
         calls: Name and arguments of each call.
-        events: Index of a call, with its reply, or None for the call itself.
+        events: For a call, its index and None; for a reply, the index of its call and its text.
     """
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class CallLog:
 
         Equal calls name the same tool with the same arguments, in any order of keys; other calls may come between them.
         """
-        times = Counter(name for name, _ in self.calls)
-        if max(times.values(), default=0) <= _EQUAL_REPLIES:
+        calls_by_tool = Counter(name for name, _ in self.calls)
+        if max(calls_by_tool.values(), default=0) <= _EQUAL_REPLIES:
             return 0
         keys = [(name, _canonical(arguments)) for name, arguments in self.calls]
         replies: defaultdict[tuple[str, str], list[str]] = defaultdict(list)

@@ -23,7 +23,7 @@ _ESCAPE = re.compile(r"\\(?:([bf]|u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]))|.)",
 
 
 def restore_latex(message: Message, counts: Counter[str]) -> Message:
-    r"""Restore words such as `\boxed`, except in arguments; count them."""
+    r"""Restore and count LaTeX words such as `\boxed` in a message that is not a call."""
     content, count = _LATEX.subn(lambda match: match.group().translate(_ESCAPES), message.content)
     if message.is_call or not count:
         return message
@@ -43,10 +43,10 @@ def count_control_characters(parsed: ParsedText) -> int:
     results from LaTeX's `\boxed` and `\begin` in JSON with a single backslash.
     """
     raw = len(parsed.utf8) - len(parsed.utf8.translate(None, _CONTROLS))
-    return raw + sum(_escaped(message.content) for message in parsed.conversation if _JSON.match(message.content))
+    return raw + sum(_count_escapes(message.content) for message in parsed.conversation if _JSON.match(message.content))
 
 
-def _escaped(content: str) -> int:
+def _count_escapes(content: str) -> int:
     """Count escapes of control characters in JSON; 0 for other content, such as LaTeX."""
     count = sum(match.group(1) is not None for match in _ESCAPE.finditer(content)) if "\\" in content else 0
     if not count:

@@ -1,4 +1,4 @@
-"""Declared tools of a row with checks of calls against them.
+"""Tools that a row declares, against which its calls are checked.
 
 Arguments are checked by jsonschema-rs, draft 2020-12. A catalogue stores each list of tools once, by its id.
 
@@ -89,7 +89,7 @@ class _SchemaRewriter:
         self._numbers: dict[str, str] = {}
         self._definitions: dict[str, JsonValue] = {}
         self._weights: dict[str, int] = {}
-        whole: dict[str, JsonValue] = {"allOf": [self._schema(root)]}
+        whole: dict[str, JsonValue] = {"allOf": [self._rewrite(root)]}
         self.rewritten: dict[str, JsonValue] = {**whole, "$defs": self._definitions}
         self.weight = self._weight(whole)
         if self.weight > MAX_WEIGHT:
@@ -102,14 +102,14 @@ class _SchemaRewriter:
             case dict():
                 named = part.get("patternProperties")
                 patterns = ("pattern" in part) + (len(named) if isinstance(named, dict) else 0)
-                behind = self._referenced_weight(part.get("$ref"))
-                return 1 + behind + _PATTERN_WEIGHT * patterns + sum(map(self._weight, part.values()))
+                referenced = self._referenced_weight(part.get("$ref"))
+                return 1 + referenced + _PATTERN_WEIGHT * patterns + sum(map(self._weight, part.values()))
         return 1
 
     def _referenced_weight(self, reference: JsonValue) -> int:
         number = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
         if number in self._definitions and number not in self._weights:
-            self._weights[number] = 1  # of a recursive reference, met while this weight is computed
+            self._weights[number] = 1  # weight of recursive references, which occur while the weight is computed
             self._weights[number] = self._weight(self._definitions[number])
         return self._weights.get(number, 0)
 
@@ -118,7 +118,7 @@ class _SchemaRewriter:
         if self._budget < 0:
             raise _TooComplex
 
-    def _schema(self, schema: JsonValue) -> JsonValue:
+    def _rewrite(self, schema: JsonValue) -> JsonValue:
         self._spend(1)
         if not isinstance(schema, dict):
             return schema if isinstance(schema, bool) else True
@@ -129,27 +129,27 @@ class _SchemaRewriter:
             if schema.get(exclusive) is True and side in read:
                 read[exclusive] = read[side]
         if isinstance(schema.get("items"), list):
-            read["prefixItems"] = self._schemas(schema["items"]) or [True]
+            read["prefixItems"] = self._rewrite_list(schema["items"]) or [True]
         if "const" in schema:
             read["const"] = schema["const"]
         nullable: list[JsonValue] = [{"type": "null"}, read]
         return {"anyOf": nullable} if schema.get("nullable") is True else read
 
     def _items(self, schema: JsonValue) -> JsonValue:
-        return None if isinstance(schema, list) else self._schema(schema)
+        return None if isinstance(schema, list) else self._rewrite(schema)
 
-    def _schemas(self, schemas: JsonValue) -> JsonValue:
-        return [self._schema(schema) for schema in schemas] if isinstance(schemas, list) and schemas else None
+    def _rewrite_list(self, schemas: JsonValue) -> JsonValue:
+        return [self._rewrite(schema) for schema in schemas] if isinstance(schemas, list) and schemas else None
 
     def _properties(self, schemas: JsonValue) -> JsonValue:
-        return {name: self._schema(schema) for name, schema in schemas.items()} if isinstance(schemas, dict) else None
+        return {name: self._rewrite(schema) for name, schema in schemas.items()} if isinstance(schemas, dict) else None
 
     def _pattern_properties(self, schemas: JsonValue) -> JsonValue:
         """Rewrite schemas by pattern; an unreadable pattern accepts every name and value."""
         if not isinstance(schemas, dict):
             return None
         # The pattern "" matches every name, so that no name is an additional property.
-        read = {self._pattern(pattern) or "": self._schema(schema) for pattern, schema in schemas.items()}
+        read = {self._pattern(pattern) or "": self._rewrite(schema) for pattern, schema in schemas.items()}
         return read if read.keys() == schemas.keys() else read | {"": True}
 
     def _pattern(self, pattern: JsonValue) -> str | None:
@@ -172,7 +172,7 @@ class _SchemaRewriter:
             target = target[key]
         if reference not in self._numbers:
             number = self._numbers[reference] = str(len(self._numbers))
-            self._definitions[number] = self._schema(target)
+            self._definitions[number] = self._rewrite(target)
         return f"#/$defs/{self._numbers[reference]}"
 
 
@@ -210,9 +210,9 @@ _READERS: Mapping[str, _ReadKeyword] = {
     "uniqueItems": _keep_if(lambda value: isinstance(value, bool)),
     "multipleOf": _keep_if(lambda value: _is_number(value) and value > 0),
     **dict.fromkeys(("properties", "dependentSchemas"), _SchemaRewriter._properties),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SchemaRewriter._schemas),
-    **dict.fromkeys(("not", "if", "then", "else", "contains"), _SchemaRewriter._schema),
-    **dict.fromkeys(("additionalProperties", "propertyNames"), _SchemaRewriter._schema),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SchemaRewriter._rewrite_list),
+    **dict.fromkeys(("not", "if", "then", "else", "contains"), _SchemaRewriter._rewrite),
+    **dict.fromkeys(("additionalProperties", "propertyNames"), _SchemaRewriter._rewrite),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _keep_if(_is_number)),
     **dict.fromkeys(
         (f"{side}{what}" for side in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")),
@@ -233,7 +233,7 @@ class DeclaredTools:
         tools_id: Hex sha256 of `canonical`, the key of the list in the catalogue.
         canonical: The list as JSON with sorted keys; the tools keep their order.
         namespace: Tools for the developer message; the keys of schemas keep the row's order.
-        parameters: JSON Schema of a tool's arguments, by the tool's name; of tools with the same name, the last one's.
+        parameters: JSON Schema of a tool's arguments, by the tool's name; the last of several tools with a name counts.
         schemas: Schemas compiled so far, by the tool's name.
     """
 
