@@ -183,8 +183,8 @@ def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView)
         distinct.update(_sum_sizes(rows.filter(bool_column(np.array([row_id not in seen for row_id in ids])))))
         pools[pool], members[pool] = {**_sum_sizes(rows), **_distributions(rows)}, set(ids)
         seen |= members[pool]
-    for pool, own in members.items():
-        shared = {other: len(own & ids) for other, ids in members.items() if other != pool}
+    for pool, pool_ids in members.items():
+        shared = {other: len(pool_ids & other_ids) for other, other_ids in members.items() if other != pool}
         pools[pool]["shared"] = {other: count for other, count in shared.items() if count}
     return Receipt([], {"documents": distinct["rows"], "tokens": distinct["tokens"]}, {**distinct, "pools": pools})
 

@@ -161,10 +161,10 @@ def row_metadata(row: Row, text: RowText, domain: Domain, split: str, settings: 
     `meta_eval_json`. Source columns without an output column are stored together in `meta_source_json`, without the
     user names and URLs that the settings omit.
     """
-    texts = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
+    copied = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
     return {
         **row_correctness(row),
-        **{f"meta_{column}": to_text(row.get(column)) for column in texts},
+        **{f"meta_{column}": to_text(row.get(column)) for column in copied},
         "meta_difficulty_bin": difficulty_bin(row, split),
         "meta_domain": domain,
         "meta_tags": _tags(row, text),

@@ -83,7 +83,7 @@ class RowsRecipe(RecipeSection):
         system: System message before each rendered conversation, or null. A row's tools are in the developer message.
             Chat templates have their own.
         reasoning_key: Message key of reasoning; None reads each of `REASONING_KEYS`.
-        restore_latex: Restore LaTeX words in messages that JSON read with a control character, see `restore_latex`.
+        restore_latex: Restore LaTeX words whose first letters JSON read as a control character, see `text_flags`.
         drop_invalid_harmony: Drop a row whose own text is not valid Harmony; else keep and flag it.
         drop_empty_completion: Drop a row that does not end with assistant text that counts in the loss; else keep and
             flag it.
@@ -171,8 +171,8 @@ class RowsRecipe(RecipeSection):
 
 def rows_recipe(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> RowsRecipe:
     """Return a split's rules from `recipe` and `tokenizer` of its target or manifest."""
-    own = {} if tokenizer is None else {"tokenizer": tokenizer}  # a chat template has its own tokenizer
-    rows, effort = RowsRecipe.from_content({**recipe["rows"], **own}), recipe["reasoning_effort"]
+    stored = {} if tokenizer is None else {"tokenizer": tokenizer}  # a chat template has its own tokenizer
+    rows, effort = RowsRecipe.from_content({**recipe["rows"], **stored}), recipe["reasoning_effort"]
     if rows.system is None or effort is None:
         return rows
     return rows.model_copy(update={"system": rows.system.model_copy(update={"reasoning_effort": effort})})

@@ -1,4 +1,4 @@
-"""Recipe sections of the Nemotron stages and checks across sections."""
+"""Recipe sections of the Nemotron stages, with checks across sections."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -94,4 +94,5 @@ def test_a_message_taken_for_the_assistants_is_found() -> None:
     user = next(number for number, one in enumerate(messages) if one.message.role is Role.USER)
     messages[user] = messages[user]._replace(message=Message(Role.ASSISTANT, messages[user].message.content))
 
-    assert "should" in next(span_faults(replace(parsed, messages=tuple(messages)), tokens, LOSSES[0], encoder()))
+    fault = next(span_faults(replace(parsed, messages=tuple(messages)), tokens, LOSSES[0], encoder()))
+    assert fault == "messages [1, 2, 3, 5] count in the loss, expected [2, 3, 5] by their headers"
