@@ -81,7 +81,7 @@ settings: dict[str, str | None] = {
 def _portable_errors() -> Iterator[None]:
     """Convert a container's errors to InputError or RuntimeError.
 
-    To the caller, an error class of Modal or of the system means that the call itself failed.
+    The caller takes an error of Modal or of the operating system for a failure of the call itself.
     """
     try:
         yield

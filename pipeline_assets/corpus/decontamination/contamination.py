@@ -61,8 +61,8 @@ def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe
     contaminated = list[Contamination]()
     for number in np.unique(np.searchsorted(bounds, matches.words, side="right") - 1).tolist():
         first, stop = bounds[number : number + 2].tolist()
-        own = slice(*np.searchsorted(matches.words, (first, stop)).tolist())
-        in_document = NgramMatches(matches.words[own] - first, matches.ngrams[own])
+        span = slice(*np.searchsorted(matches.words, (first, stop)).tolist())
+        in_document = NgramMatches(matches.words[span] - first, matches.ngrams[span])
         if contamination := _contamination(number, slice_words(words, first, stop), in_document, index, cut):
             contaminated.append(contamination)
     return contaminated

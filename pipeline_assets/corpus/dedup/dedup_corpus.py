@@ -142,10 +142,10 @@ def write_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
 
 
 def _edge_rows(edges: pa.Table, seen: Sequence[SeenStore]) -> pa.Table:
-    shared, own, other = (to_numpy(edges[name]) for name in ("shared", "shingles", "other_shingles"))
+    shared, size, other = (to_numpy(edges[name]) for name in ("shared", "shingles", "other_shingles"))
     ids = (edges["doc_id"], edges["other_doc_id"], store_names(to_numpy(edges["earlier"]), seen))
     unchanged = (edges[name] for name in ("later", "earlier", "shared", "shingles", "other_shingles"))
-    similarity, containment = to_arrow(shared / (own + other - shared)), to_arrow(shared / own)
+    similarity, containment = to_arrow(shared / (size + other - shared)), to_arrow(shared / size)
     return pa.table([*ids, *unchanged, similarity, containment], schema=EDGE_SCHEMA)
 
 

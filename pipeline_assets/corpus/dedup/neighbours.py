@@ -133,11 +133,11 @@ def _near_pairs(
 ) -> Iterator[NDArray[np.uint64]]:
     """Yield near pairs, shape (2, pairs): priorities of later and earlier documents."""
     for source in np.intersect1d(queries.sources, base.sources).tolist():
-        own, earlier = (part.orders[part.sources == source] for part in (queries, base))
+        orders, earlier = (part.orders[part.sources == source] for part in (queries, base))
         bits = queries.bits[queries.sources == source]
         index = _SketchIndex(base.bits[base.sources == source], recipe, device)
-        for start in range(0, len(own), _QUERIES):
-            later = own[start : start + _QUERIES]
+        for start in range(0, len(orders), _QUERIES):
+            later = orders[start : start + _QUERIES]
             query, neighbour = index.near(bits[start : start + _QUERIES])
             is_before = earlier[neighbour] < later[query]
             query, neighbour = query[is_before], neighbour[is_before]

@@ -53,7 +53,7 @@ class NearDuplicates:
 
 
 def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
-    """Find the documents to drop for their edges, and write them as runs."""
+    """Find the documents to drop because of edges, and write them as runs."""
     dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
     runs, with_copies = [], []
     for number, table in enumerate(near_duplicates(map(dedup.read_run, edges), dropped)):
@@ -171,14 +171,14 @@ def decide_shard(
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
         for run in ids:
             table = read_run(run)
-            own = document_numbers(to_numpy(table["order"]))
+            numbers = document_numbers(to_numpy(table["order"]))
             decisions: dict[int, _DropDecision] = {}
             if similar is not None:
-                decisions |= _near_drop_decisions(_select_documents(similar, own), seen)
+                decisions |= _near_drop_decisions(_select_documents(similar, numbers), seen)
             if copied is not None:
-                decisions |= _copy_drop_decisions(_select_documents(copied, own), with_copies, seen)
+                decisions |= _copy_drop_decisions(_select_documents(copied, numbers), with_copies, seen)
             lines = []
-            for number, doc_id in zip(own.tolist(), table["doc_id"].to_pylist(), strict=True):
+            for number, doc_id in zip(numbers.tolist(), table["doc_id"].to_pylist(), strict=True):
                 row, decision = number - shard.first_number, decisions.get(number)
                 outcome: Outcome = "kept" if decision is None else decision.outcome
                 evidence = () if decision is None else decision[2:]
@@ -204,7 +204,7 @@ def _select_documents(table: pa.Table, documents: NDArray[np.uint64]) -> pa.Tabl
 def _copy_drop_decisions(
     copies: pa.Table, with_copies: Path | None, seen: Sequence[SeenStore]
 ) -> dict[int, _DropDecision]:
-    """Return, by number, the decisions to drop exact copies."""
+    """Return the decisions to drop exact copies, by document number."""
     firsts = document_numbers(to_numpy(copies["first"]))
     original_decisions: dict[int, _DropDecision] = {}
     if with_copies is not None:
@@ -213,16 +213,16 @@ def _copy_drop_decisions(
     rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
     decisions = {}
     for first_number, number, first_id, seen_in in rows:
-        own = _DropDecision(first_number, "exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
-        decisions[number] = original_decisions.get(first_number, own)._replace(copy_of=first_id)
+        exact = _DropDecision(first_number, "exact_duplicate", first_id, 1.0, 1.0, None, seen_in)
+        decisions[number] = original_decisions.get(first_number, exact)._replace(copy_of=first_id)
     return decisions
 
 
 def _near_drop_decisions(table: pa.Table, seen: Sequence[SeenStore]) -> dict[int, _DropDecision]:
-    """Return, by number, the decisions to drop near duplicates."""
-    shared, own, other = (to_numpy(table[name]) for name in ("shared", "shingles", "other_shingles"))
+    """Return the decisions to drop near duplicates, by document number."""
+    shared, size, other = (to_numpy(table[name]) for name in ("shared", "shingles", "other_shingles"))
     firsts = to_numpy(table["first"])
-    measured = (document_numbers(firsts), shared / (own + other - shared), shared / own)
+    measured = (document_numbers(firsts), shared / (size + other - shared), shared / size)
     columns = (table["number"], table["first_id"], store_names(firsts, seen))
     rows = zip(*(column.to_pylist() for column in columns), *(values.tolist() for values in measured), strict=True)
     return {

@@ -117,7 +117,7 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int =
             keys = _read_keys(folder, run)
             for number, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
                 samples[number].append(keys[start:stop:every].copy())
-        inner = [_find_bounds(np.sort(np.concatenate(own)), -(-max_rows // every)) for own in samples]
+        inner = [_find_bounds(np.sort(np.concatenate(keys)), -(-max_rows // every)) for keys in samples]
         bounds = sorted({*bounds, *itertools.chain.from_iterable(inner)})
         positions = _find_positions(folder, runs, bounds)
     return _write_index(folder, runs, bounds, positions)
@@ -131,7 +131,7 @@ def _find_bounds(samples: NDArray[np.uint64], range_samples: int) -> list[int]:
 
 
 def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
-    """Return the range between each two bounds, or None for each if there are no runs.
+    """Return the ranges between adjacent bounds; a list of None if `runs` is empty.
 
     The last bound exceeds all keys.
     """

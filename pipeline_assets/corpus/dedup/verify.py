@@ -52,13 +52,13 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     members = ((shard, own_members(shard, compared)) for shard in dedup.shards)
     to_write = (Task.bind(write_sets, shard.unnumbered, bits, words, _SETS) for shard, bits in members)
     written = dedup.run_tasks("shingle", to_write)
-    own = [
+    corpus_files = [
         ShingleSetFiles(shard.first_number, *(dedup.staging.path(file.path) for file in receipt.files))
         for shard, receipt in zip(dedup.shards, written, strict=True)
         if receipt.files
     ]
     seen = (files for store in dedup.seen for files in store.sets)
-    sets = index_sets([*seen, *own], dedup.staging.path(_ALL_SETS))
+    sets = index_sets([*seen, *corpus_files], dedup.staging.path(_ALL_SETS))
     sets_bytes = dedup.worker_bytes // _SETS_DIVISOR
     common = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
     task_rows = -(-sum(run.rows for run in pairs) // min_tasks(dedup.settings))
@@ -111,13 +111,13 @@ def index_sets(files: Sequence[ShingleSetFiles], path: Path) -> Path:
 
     Its first line lists the files of the sets, each with the number of its first document.
     """
-    firsts = [int(np.fromfile(own.index_file, _INDEX, 1)["number"][0]) + own.offset for own in files]
-    header = json.dumps([(str(own.sets), first) for own, first in zip(files, firsts, strict=True)]).encode()
+    firsts = [int(np.fromfile(shard.index_file, _INDEX, 1)["number"][0]) + shard.offset for shard in files]
+    header = json.dumps([(str(shard.sets), first) for shard, first in zip(files, firsts, strict=True)]).encode()
     with DurableFile(path) as file:
         file.write(header + b" " * (-(len(header) + 1) % 8) + b"\n")  # aligns the entries, to search them in place
-        for own in files:
-            entries = np.fromfile(own.index_file, _INDEX)
-            entries["number"] += np.uint64(own.offset)
+        for shard in files:
+            entries = np.fromfile(shard.index_file, _INDEX)
+            entries["number"] += np.uint64(shard.offset)
             file.write(entries.view(np.uint8).data)
     return path
 
@@ -258,9 +258,9 @@ def _count_shared(
         other, other_end = offsets[second[pair]], offsets[second[pair] + 1]
         common = 0
         while at < end and other < other_end:
-            own, its = hashes[at], hashes[other]
-            common += own == its
+            left, right = hashes[at], hashes[other]
+            common += left == right
             # Advance past the smaller hash, or past both if they are equal, without a branch to predict.
-            at += own <= its
-            other += its <= own
+            at += left <= right
+            other += right <= left
         shared[pair] = common

@@ -88,9 +88,9 @@ def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
     starts, stops, first_words = (np.empty(len(texts) + extra, np.int64) for extra in (0, 0, 1))
     batch = NormalizedBatch(np.empty(capacity, np.uint8), starts, stops, np.empty(0, np.uint64), first_words)
     word_starts = np.empty(len(text) // 2 + len(texts) + 2, np.int64)
-    number = _normalize(text, lengths, lowercase_tables(), word_starts, batch)
-    hashes = np.empty(number, np.uint64)
-    _hash_words(unaligned_u64_view(batch.text), word_starts[: number + 1], hashes)
+    word_count = _normalize(text, lengths, lowercase_tables(), word_starts, batch)
+    hashes = np.empty(word_count, np.uint64)
+    _hash_words(unaligned_u64_view(batch.text), word_starts[: word_count + 1], hashes)
     return batch._replace(word_hashes=hashes)
 
 
@@ -111,18 +111,18 @@ def _normalize(
     """
     byte_table, code_point_table = tables
     normalized, starts, stops, _, first_words = batch
-    number = out = position = 0  # words so far, byte in the new text, byte in the old text
+    word_count = out = position = 0  # words so far, byte in the new text, byte in the old text
     for document in range(len(lengths)):
         end = position + lengths[document]
-        starts[document], first_words[document] = out, number
+        starts[document], first_words[document] = out, word_count
         was_word = 0
         while position < end:
             character = to_int64(byte_table[text[position]])
             if character:  # one byte
                 normalized[out] = character
                 is_word = to_int64(character != BLANK)
-                word_starts[number] = out
-                number += is_word & ~was_word  # both are 0 or 1: a word begins where a 0 is followed by a 1
+                word_starts[word_count] = out
+                word_count += is_word & ~was_word  # both are 0 or 1: a word begins where a 0 is followed by a 1
                 out += is_word | was_word  # keep characters of words, and the first blank after each word
                 was_word = is_word
                 position += 1
@@ -131,8 +131,8 @@ def _normalize(
             position += width
             low = to_int64(code_point_table[code_point]) if code_point < _CODE_POINTS else BLANK
             is_word = to_int64(low != BLANK)
-            word_starts[number] = out
-            number += is_word & ~was_word
+            word_starts[word_count] = out
+            word_count += is_word & ~was_word
             normalized[out] = low  # the assignment keeps the lowest eight bits: the first byte
             while low > 0xFF:  # shift the next byte down until none is left
                 low >>= 8
@@ -144,9 +144,9 @@ def _normalize(
             normalized[out] = BLANK
             out += 1
         stops[document] = max(out - 1, starts[document])  # without the last blank; empty if there are no words
-    first_words[len(lengths)] = number
-    word_starts[number] = out
-    return number
+    first_words[len(lengths)] = word_count
+    word_starts[word_count] = out
+    return word_count
 
 
 @compiled_inner

@@ -1,8 +1,8 @@
 """Filter by lists of domains, URLs and words.
 
-A list has one entry per line; lines that begin with `#` are comments. A domain matches its host and all subdomains. A
-URL matches one that is equal without scheme, user, fragment, port 80 or 443, and slashes at the end of the path; hosts
-are compared in lower case and in IDNA. Words match case-folded, see `hashed_words`.
+A list has one entry per line; lines that begin with `#` are comments. A domain matches its host and all subdomains.
+URLs are compared without scheme, user, fragment, port 80 or 443, and slashes at the end of the path, with hosts in
+lower case and in IDNA. Words are compared case-folded, see `hashed_words`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -82,10 +82,10 @@ def count_repetition(
     number = to_int64(counts[TextCount.WORDS])
     _number_words(eight_bytes, words, scratch, number)
     remaining, _, _ = _keep_repeated(number, scratch)
-    before, scratch.grams[number] = 0, -1  # no word is at the end
+    repeated, scratch.grams[number] = 0, -1  # no word is at the end
     for word in range(number + 1):
-        scratch.repeated_before[word] = before
-        before += scratch.grams[word] >= 0
+        scratch.repeated_before[word] = repeated
+        repeated += scratch.grams[word] >= 0
     lines = _count_copies(words.lines, counts[TextCount.LINES], words, scratch)
     counts[TextCount.DUPLICATE_LINES], counts[TextCount.DUPLICATE_LINE_CHARACTERS] = lines
     paragraphs = _count_copies(words.paragraphs, counts[TextCount.PARAGRAPHS], words, scratch)

@@ -1,7 +1,7 @@
 """Conversations as chat messages for templates of `transformers` and TRL.
 
-Analysis is the `thinking` of the message that follows it, and calls are `tool_calls` with arguments as JSON text. The
-instructions of a developer message are a system message.
+Analysis becomes the `thinking` of the message that follows it, calls become `tool_calls` with arguments as JSON text,
+and the instructions of a developer message become a system message.
 """
 
 from collections.abc import Iterable

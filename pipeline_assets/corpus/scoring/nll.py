@@ -188,8 +188,9 @@ def score_rows(
             parts = [None]
         tokens = model.batch_tokens(lengths[batch].tolist())
         for row, part in zip(batch, parts, strict=True):
-            own = () if part is None else (part,)
-            results[row] = RowNll(None if part is None else float(part.sum()), number, len(batch), tokens, *own)
+            token_values = () if part is None else (part,)
+            nll_sum = None if part is None else float(part.sum())
+            results[row] = RowNll(nll_sum, number, len(batch), tokens, *token_values)
         number += 1
     return ScoringResult([result for result in results if result is not None], halved)
 

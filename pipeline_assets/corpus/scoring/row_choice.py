@@ -83,9 +83,8 @@ def is_near_boundary(
     """Return a mask of the rows whose NLL is within an error bar of a band's boundary.
 
     The band is the rule's range of percentiles. A boundary is halfway between the outermost NLL in the band and the
-    nearest NLL outside. A side of the band without a row beyond it has no boundary.
-    `nll` has the mean NLL of all rows of a split, `percentile` their percentiles, both with the shape (rows,), NaN
-    without a score. `error_bar` is in nats per token.
+    nearest NLL outside; a side of the band without rows beyond it has none. `nll` and `percentile` have the values of
+    all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
     """
     low, high = rule.band
     is_near = np.zeros(len(nll), bool)
