@@ -1,9 +1,9 @@
 """Small sealed data roots of all kinds, archived for later versions to read.
 
-`tests/golden/roots/DATE/SYSTEM.tar.xz` is a root that the program of that date sealed. `tests/test_earlier_roots.py`
-reads all archives, and fails if the program writes a manifest schema, a kind or a stage version that no archive has. To
-add the roots of the systems concerned, run the command below, and add their lines to that test. An archive is never
-replaced or removed, since no later program can seal it again.
+`tests/golden/roots/DATE/SYSTEM.tar.xz` is a root that the program of that date sealed (`DATE.2`: later that day).
+`tests/test_earlier_roots.py` reads all archives, and fails if the program writes a manifest schema, a kind or a stage
+version that no archive has. To add the roots of the systems concerned, run the command below, and add their lines to
+that test. An archive is never replaced or removed, since no later program can seal it again.
 
     PYTHONPATH=.:tests/builders:tests/harness .venv/bin/python tests/builders/sealed_roots.py DATE [SYSTEM …]
 """

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.harmony.message import JsonValue
 from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, HfTokenizer, load_model_tokenizer
 from pipeline_assets.spine.errors import InputError, one_line
 
-CONFIG = "tokenizer_config.json"
+CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 TEMPLATE, OLD_TEMPLATE, MORE_TEMPLATES = "chat_template.jinja", "chat_template.json", "additional_chat_templates/"
 _SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s]{1,64}\|>")
@@ -28,7 +28,7 @@ _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s]{1,64}\|>")
 def is_template_file(name: str) -> bool:
     """Check whether a model's file belongs to its chat template."""
     is_more = name.startswith(MORE_TEMPLATES) and name.endswith(".jinja")
-    return is_more or name in (TOKENIZER_FILE, CONFIG, TEMPLATE, OLD_TEMPLATE)
+    return is_more or name in (TOKENIZER_FILE, CONFIG, SPECIAL, TEMPLATE, OLD_TEMPLATE)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ def load_template(files: ChatFiles) -> ChatTemplate:
     folder, name = files.folder, files.name
     date = None if files.date is None else datetime.date.fromisoformat(files.date)
     tokenizer, config = load_model_tokenizer(folder, is_harmony=False), _read_json(folder / CONFIG)
-    tokens = ((name, config.get(name)) for name in _SPECIAL)
+    own = {} if "added_tokens_decoder" in config else _read_json(folder / SPECIAL)  # as in transformers
+    tokens = ((name, own.get(name, config.get(name))) for name in _SPECIAL)
     special = {name: token["content"] if isinstance(token, dict) else token for name, token in tokens if token}
     sources = _read_sources(folder, config)
     if "default" not in sources:

@@ -184,6 +184,22 @@ def test_variables_of_a_recipe_reach_the_template(tmp_path: Path) -> None:
     assert text.parsed.text == "calm4True<|im_start|>2 + 2?<|im_start|>4"
 
 
+def test_special_tokens_are_read_where_transformers_reads_them(tmp_path: Path) -> None:
+    turns = "{{ bos_token }}{{ unk_token }}{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
+    folder = save_chat_model(tmp_path / "m", "chatml", unk_token="<unknown>")
+    (folder / "chat_template.jinja").write_text(turns)
+    (folder / "special_tokens_map.json").write_text('{"bos_token": {"content": "<|im_end|>"}}')
+    row = chat(ASK, {"role": "assistant", "content": "4"})
+
+    template = load_template(ChatFiles(folder, "legacy", DAY))
+    text = rendered(row, template).parsed.text
+    assert text == oracle(folder, row, template)[0] == "<|im_end|><unknown><|im_start|>2 + 2?<|im_start|>4"
+
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"added_tokens_decoder": {}}))
+    assert rendered(row, load_template(ChatFiles(folder, "new", DAY))).parsed.text.startswith("<|im_start|><unknown>")
+
+
 VARIABLES = {
     "messages": ("x", "`variables` cannot set messages, which each row sets"),
     "limit": (1.5, "rows.template.variables.limit"),

@@ -418,6 +418,7 @@ def test_a_chat_template_is_pinned_without_weights_even_of_a_model_with_its_own_
     assert entries == [
         "additional_chat_templates/rag.jinja",
         "chat_template.jinja",
+        "special_tokens_map.json",
         "tokenizer.json",
         "tokenizer_config.json",
     ]
