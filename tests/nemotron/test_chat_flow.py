@@ -195,7 +195,7 @@ def test_rows_of_a_template_on_a_hub_are_planned_built_scored_chosen_and_publish
     assert len(list((data / "nemotron/whole/training_subsets").rglob("subset_every/**/*.parquet"))) == 1
 
     split = data / "nemotron/whole/normalized_shards/talks/train"
-    traced = corpusmill("trace", split, "--row", "0", env=env)
-    question = next(one["content"] for one in made_row(0)["messages"] if one["role"] == "user")
+    traced = corpusmill("trace", split, "--row", "3", env=env)
+    question = next(one["content"] for one in made_row(3)["messages"] if one["role"] == "user")
     [asked] = [line for line in traced.stdout.splitlines() if line.startswith("asked ")]
-    assert asked.split()[1:4] == question.split()[:3]
+    assert asked.split()[1:] == question.split()
