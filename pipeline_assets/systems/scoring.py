@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -120,7 +119,7 @@ def _score(job: Job) -> BuildResult:
         if run.remote_launcher is None:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.staging))
             locks = job.staging.path(f"{WORK}/gpus")
-            scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks, _has_harmony_rows(files))
+            scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks, has_harmony_rows(files.values()))
             run_stage = run_locally(scorer, run.settings)
             return score_split(job.staging, files, selection, name, folder, recipe, run_stage)
         work = _split_work(job.target, run, files, selection)
@@ -142,15 +141,11 @@ def estimate_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
 
 def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
     recipe, model = ScoringRecipe.from_content(target.recipe["scoring"]), target.upstream[1]
-    model_pin.raise_if_unsupported(model, run, recipe, _has_harmony_rows(files))
+    model_pin.raise_if_unsupported(model, run, recipe, has_harmony_rows(files.values()))
     pools, weights = (_pinned_hub_files(upstream, run) for upstream in target.upstream)
     split = str(target.partition or target.recipe["split"])
     digest = open_artifact(run.root / model.folder).manifest.digest
     return ScoreWork(split, recipe, pools, weights, digest, selection.size, selection.text_bytes(files))
-
-
-def _has_harmony_rows(files: Mapping[str, Path]) -> bool:
-    return all(has_harmony_rows(path) for path in itertools.islice(files.values(), 1))
 
 
 def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
@@ -231,7 +226,7 @@ def _choose(job: Job) -> BuildResult:
     encoder: Tokenizer = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary)
     with contextlib.ExitStack() as opened:
         splits = opened.enter_context(scored_splits(job.target.upstream, job.run, job.staging))
-        if not all(_has_harmony_rows(split.pool_files) for split in splits):
+        if not all(has_harmony_rows(split.pool_files.values()) for split in splits):
             model = job.target.upstream[0].upstream[1]
             folder = opened.enter_context(model_pin.tokenizer_folder(model, job.run))
             encoder = load_model_tokenizer(folder, is_harmony=False)

@@ -1,7 +1,7 @@
 """Selection of the pool rows that are scored."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,8 +48,10 @@ class Selection:
         return round(total)
 
 
-def has_harmony_rows(path: Path) -> bool:
-    """Check from its first row whether a file has Harmony texts."""
+def has_harmony_rows(files: Iterable[Path]) -> bool:
+    """Check from the first row of the first file whether rows are Harmony texts."""
+    if (path := next(iter(files), None)) is None:
+        return True
     with open_parquet(path) as file:
         names = [name for name in file.schema_arrow.names if name == "template"]
         first = next(file.iter_batches(1, columns=names), None) if names else None

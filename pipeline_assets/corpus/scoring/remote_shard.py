@@ -111,9 +111,8 @@ def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
         job = ScoreJob(request["name"], request["pool_file"], pool, tuple(request["rows"]), request["batch_rows"])
         name, weights = _link_model(request["model"], files)
         try:
-            return score_shard(
-                job, WHOLE_SHARD, folder, Scorer(request["model"], recipe, weights, is_harmony=has_harmony_rows(pool))
-            )
+            scorer = Scorer(request["model"], recipe, weights, is_harmony=has_harmony_rows([pool]))
+            return score_shard(job, WHOLE_SHARD, folder, scorer)
         except InputError as error:
             error.replace_text(str(weights), name)
             raise
