@@ -18,14 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline_assets.corpus.harmony.encode import (
-    AssistantTurns,
-    HarmonyTokens,
-    LossMode,
-    encode_harmony,
-    loss_messages,
-    row_loss_mode,
-)
+from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import Message, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, parse_harmony
 from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizer
@@ -47,7 +40,7 @@ class ChatReason(StrEnum):
 
 
 @dataclass(frozen=True)
-class MarkedSpans(AssistantTurns):
+class MarkedSpans(encode.AssistantTurns):
     """Loss mode of a text of a chat template, whose rule has all places."""
 
     name: ClassVar = "marked_spans"
@@ -80,7 +73,7 @@ def format_rule(parsed: ParsedText, counting: Sequence[int]) -> str:
 
 def parse_row(
     text: str, template: str | None, loss_mode: str | None, loss_rule: str | None
-) -> tuple[ParsedText, LossMode]:
+) -> tuple[ParsedText, encode.LossMode]:
     """Parse a row's text, of Harmony or of a chat template, and its loss mode.
 
     Raises:
@@ -89,8 +82,8 @@ def parse_row(
     """
     if is_chat(template):
         return _parse_rule(text, loss_rule or "")
-    mode, parsed = row_loss_mode(loss_mode, loss_rule), parse_harmony(text)
-    loss_messages(parsed, mode)  # raises if the mode does not fit the text
+    mode, parsed = encode.row_loss_mode(loss_mode, loss_rule), parse_harmony(text)
+    encode.loss_messages(parsed, mode)  # raises if the mode does not fit the text
     return parsed, mode
 
 
@@ -99,7 +92,7 @@ def parse_text(text: str, template: str | None, loss_rule: str | None) -> Parsed
     return _parse_rule(text, loss_rule or "")[0] if is_chat(template) else parse_harmony(text)
 
 
-def _parse_rule(text: str, rule: str) -> tuple[ParsedText, LossMode]:
+def _parse_rule(text: str, rule: str) -> tuple[ParsedText, encode.LossMode]:
     version, *marks = rule.split(" ")
     if version != RULE or not marks:
         raise ValueError(f"loss_rule is {rule!r:.80}, expected {RULE} and messages")
@@ -119,7 +112,9 @@ def _parse_rule(text: str, rule: str) -> tuple[ParsedText, LossMode]:
     return ParsedText(text, tuple(messages), None, text.encode()), MarkedSpans(tuple(counting), rule)
 
 
-def encode_row(parsed: ParsedText, template: str | None, mode: LossMode, tokenizer: Tokenizer) -> HarmonyTokens:
+def encode_row(
+    parsed: ParsedText, template: str | None, mode: encode.LossMode, tokenizer: Tokenizer
+) -> encode.HarmonyTokens:
     """Encode a text; of a chat template's, only the bodies that count are located.
 
     Raises:
@@ -127,7 +122,7 @@ def encode_row(parsed: ParsedText, template: str | None, mode: LossMode, tokeniz
         Refusal: The text cannot be encoded, or a body that counts does not consist of whole tokens.
     """
     if not is_chat(template):
-        return encode_harmony([parsed], tokenizer)[0]
+        return encode.encode_harmony([parsed], tokenizer)[0]
     expected = str(template).rpartition(" ")[2]
     actual = f"tokenizer.json {tokenizer.sha256}" if isinstance(tokenizer, HfTokenizer) else "o200k_harmony"
     if not isinstance(tokenizer, HfTokenizer) or tokenizer.sha256 != expected:
@@ -135,12 +130,12 @@ def encode_row(parsed: ParsedText, template: str | None, mode: LossMode, tokeniz
             f"rows of this template need the tokenizer.json {expected}, but the scoring model's tokenizer is {actual}"
         )
         raise InputError(what, template, "score them with a model that has the template's tokenizer")
-    return locate_bodies(parsed, loss_messages(parsed, mode), tokenizer)[1]
+    return locate_bodies(parsed, encode.loss_messages(parsed, mode), tokenizer)[1]
 
 
 def locate_bodies(
     parsed: ParsedText, counting: Sequence[int], tokenizer: HfTokenizer, moves_blanks: bool = False
-) -> tuple[ParsedText, HarmonyTokens]:
+) -> tuple[ParsedText, encode.HarmonyTokens]:
     """Encode a text of a chat template; locate the bodies that count in its tokens.
 
     Other bodies have approximate tokens. If `moves_blanks`, a body that counts may lose blanks at its start that share
@@ -169,4 +164,4 @@ def locate_bodies(
                 raise Refusal(ChatReason.MASK_UNPROVED, "tokens do not end where the body does", start, number)
     if tokenizer.decode(ids) != text:
         raise Refusal(ChatReason.MASK_UNPROVED, "the text changes when it is encoded and decoded")
-    return replace(parsed, messages=tuple(messages)), HarmonyTokens(ids, bodies)
+    return replace(parsed, messages=tuple(messages)), encode.HarmonyTokens(ids, bodies)

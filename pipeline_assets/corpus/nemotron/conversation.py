@@ -7,14 +7,7 @@ from typing import NamedTuple
 from pipeline_assets.corpus.chat_templates.marked_text import MarkedSpans, format_rule
 from pipeline_assets.corpus.chat_templates.render import render_chat
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate
-from pipeline_assets.corpus.harmony.encode import (
-    AssistantTurns,
-    HarmonyTokens,
-    LossMode,
-    loss_messages,
-    render_harmony,
-    rendered_numbers,
-)
+from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import Ending, JsonValue, Message, Reason, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import DeveloperContent, prompt_messages
@@ -217,7 +210,7 @@ class RowText(NamedTuple):
         tokens: Tokens of a text of a chat template; None for Harmony, whose texts are encoded together.
     """
 
-    loss: LossMode
+    loss: encode.LossMode
     parsed: ParsedText
     messages: list[Message]
     template: str | None
@@ -226,7 +219,7 @@ class RowText(NamedTuple):
     refusal: Refusal | None = None
     stalled_calls: int = 0
     checks: Sequence[str] = ()
-    tokens: HarmonyTokens | None = None
+    tokens: encode.HarmonyTokens | None = None
 
 
 def row_text(
@@ -261,15 +254,15 @@ def row_text(
         counts, roles, log = reader.counts, reader.roles, reader.calls.log
         if settings.restore_latex:
             messages = [restore_latex(message, counts) for message in messages]
-        kept = rendered_numbers(messages, settings.analysis)
+        kept = encode.rendered_numbers(messages, settings.analysis)
         owners, declared = reader.owners, declared or {}
     turns, tokens, loss = read_train_turns(row, roles, counts), None, settings.loss_mode
 
-    def find_loss(parsed: ParsedText, numbers: Sequence[int]) -> LossMode:
+    def find_loss(parsed: ParsedText, numbers: Sequence[int]) -> encode.LossMode:
         if not turns:
             return settings.loss_mode
-        counting = loss_messages(parsed, settings.loss_mode)
-        return AssistantTurns(tuple(number for number in counting if turns[owners[kept[numbers[number]]]]))
+        counting = encode.loss_messages(parsed, settings.loss_mode)
+        return encode.AssistantTurns(tuple(number for number in counting if turns[owners[kept[numbers[number]]]]))
 
     if chat is not None:
         declared_tools = None if came_as_text else read_tools(row)
@@ -278,7 +271,7 @@ def row_text(
         template, loss = chat.column, MarkedSpans(tuple(counting), format_rule(parsed, counting))
     else:
         if not came_as_text:
-            parsed = render_harmony(messages, analysis=settings.analysis, ending=Ending.TRAINING)
+            parsed = encode.render_harmony(messages, analysis=settings.analysis, ending=Ending.TRAINING)
         loss = find_loss(parsed, range(len(kept)))
     counts.update(analysis_given=_count_analysis(messages), analysis_rendered=_count_analysis(parsed.conversation))
     stalled, checks = log.count_stalled(), find_checks(parsed, log, declared)
