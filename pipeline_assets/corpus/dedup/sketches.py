@@ -166,10 +166,10 @@ def sketch_shards(dedup: DedupRun) -> list[Receipt]:
     ]
 
 
-def _renumber(sketched: Receipt, first_number: int, folder: StagingView) -> Receipt:
+def _renumber(receipt: Receipt, first_number: int, folder: StagingView) -> Receipt:
     """Write a shard's sketches again, with another number for its first document."""
-    step, files = first_number - sketched.notes[_FIRST], []
-    for file in sketched.files:
+    step, files = first_number - receipt.notes[_FIRST], []
+    for file in receipt.files:
         if file.path.startswith(f"{ID_HASHES}/"):
             files.append(file)
             continue
@@ -178,7 +178,7 @@ def _renumber(sketched: Receipt, first_number: int, folder: StagingView) -> Rece
         column = table.schema.names.index("order")
         table = table.set_column(column, "order", to_arrow(orders.astype(np.uint64)))
         files.append(write_run(folder, f"{file.path}.renumbered", table))
-    return replace(sketched, files=files)
+    return replace(receipt, files=files)
 
 
 def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:

@@ -258,9 +258,9 @@ def _count_shared(
         other, other_end = offsets[second[pair]], offsets[second[pair] + 1]
         common = 0
         while at < end and other < other_end:
-            left, right = hashes[at], hashes[other]
-            common += left == right
+            first_hash, second_hash = hashes[at], hashes[other]
+            common += first_hash == second_hash
             # Advance past the smaller hash, or past both if they are equal, without a branch to predict.
-            at += left <= right
-            other += right <= left
+            at += first_hash <= second_hash
+            other += second_hash <= first_hash
         shared[pair] = common

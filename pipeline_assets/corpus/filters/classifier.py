@@ -138,7 +138,7 @@ def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], mod
     hidden, ngrams = np.empty(model.inputs.shape[1]), np.zeros(_MAX_WORDS, np.uint64)
     for number in range(len(probabilities)):
         at, end, is_end, added, words = offsets[number], offsets[number + 1], False, 0, 0
-        hidden[:] = 0  # sum of the vectors of words and n-grams, of which there are `added`
+        hidden[:] = 0  # sum of the vectors of `added` words and n-grams
         while not is_end:
             # Read a word up to the next blank: `key` is its hash in `model.words`, `state` its fastText hash.
             start, key, state, is_label = at, hashed_words.NEW_HASH, _FNV_START, False

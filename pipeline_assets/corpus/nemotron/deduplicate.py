@@ -119,7 +119,7 @@ def _write_by_shard(
 ) -> dict[str, Path]:
     """Write rows to a work file per shard; return the files by shard number.
 
-    `rows` has (shard number, row) pairs, sorted by number. `names` has all shard numbers, in order, as values.
+    `rows` has (shard number, row) pairs, sorted by number. The values of `names` are all shard numbers, in order.
     """
     waiting = itertools.groupby(rows, key=lambda row: row[0])
     group, paths = next(waiting, None), {}

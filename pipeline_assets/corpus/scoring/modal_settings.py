@@ -122,7 +122,7 @@ class ModalSettings(pydantic.BaseModel):
     def start_error(self, split: str, tokens: int, shards: int, rows: int, spent: float = 0.0) -> UsageError | None:
         """Return the error that prevents the start of a split; None if it may start.
 
-        The cost may exceed no cost limit, and no shard may take so long that an interruption loses too much work.
+        It may not start if its cost exceeds a limit, or if an interrupted shard would lose too much work.
         `tokens`, `shards` and `rows` exclude those already scored. `spent` is the cost of the command's earlier splits.
         """
         seconds = tokens / self.tokens_per_s
