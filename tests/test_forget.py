@@ -1,16 +1,22 @@
-"""Twenty forgotten rows of each system are in no later artifact."""
+"""Twenty forgotten rows of each system are in no later artifact or published set."""
 
+import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from command_results import Corpusmill
 from healing_build import recipe_of as healing_recipe
 from healing_build import write_pages
+from history_hub import HistoryHub
 from marked_rows import build, decoder, forget_ids, marker, rows, text_of, typed, words_and_ids
 from nemotron_build import row as conversation
 from parallel_build import of_folder
+from plain_hub import copy_revisions
 from plain_search import find_words
 from stage_a_build import local_source, recipe_of
 
@@ -131,3 +137,67 @@ def test_twenty_forgotten_documents_leave_no_trace_of_a_healing_set(
             return recipe.model_copy(update={"name": name})
 
         proof(make, lambda **more: Run(root, RunSettings(), files, **more), root, capsys)
+
+
+@pytest.mark.slow
+def test_twenty_forgotten_conversations_are_in_no_reachable_commit_of_a_hub(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], corpusmill: Corpusmill
+) -> None:
+    root, name = tmp_path / "data", "loopback/talks"
+    (tmp_path / "hub").mkdir()
+    with HistoryHub(tmp_path / "hub", writable=True) as hub:
+        env = {**hub.client_environment(), "CORPUSMILL_HUB_TRIES": "2"}
+
+        def publish(recipe: Recipe) -> dict[str, Any]:
+            [folder] = [root / target.folder for target in recipe.targets() if target.kind.name == "nemotron/hf_layout"]
+            sent = corpusmill("nemotron", "publish", name, folder, "--allow-unknown-licences", "--data", root, env=env)
+            assert sent.returncode == 0, sent.stderr
+            manifest: dict[str, Any] = json.loads((hub.folder / "datasets" / name / "manifest.json").read_text())
+            return manifest
+
+        def found(*more: str) -> set[str]:
+            shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+            copy_revisions(hub.endpoint, name, hub.token, tmp_path / "copy", more)
+            assert [*(tmp_path / "copy").rglob("*.parquet")]
+            return {word for found in find_words(tmp_path / "copy", words, decoder(root)).values() for word in found}
+
+        first = nemotron(tmp_path / "in", "first")
+        build(first, Run(root, RunSettings(), keep_work=True))
+        known = words_and_ids(first, root)
+        lost = Random(21).sample(sorted(known), 20)
+        words = [known[row_id] for row_id in lost] + lost
+        old = publish(first)
+        assert found() == {*words}
+        hub.set_ref(name, "refs/tags/v1", hub.commits()[name])
+        earlier = sorted(hub.history(name).reachable())
+
+        forget_ids(capsys, root, lost)
+        build(first, Run(root, RunSettings(), keep_work=True, replace=True))
+        hub.requests.clear()
+        new = publish(first)
+        unpublish = ("forget", "--published", name, "--data", root)
+        searched = corpusmill(*unpublish, env=env)
+        removed = corpusmill(*unpublish, "--apply", env=env)
+
+        was = {file["path"]: file["sha256"] for file in old["storage"]}
+        changed = {file["sha256"] for file in new["storage"] if was.get(file["path"]) != file["sha256"]}
+        sent = {
+            path.removeprefix("/upload/") for path in (request.path for request in hub.requests) if "/upload/" in path
+        }
+        assert sent <= changed and len(sent) <= 20
+        assert new["provenance"] == {"replaces": identity_digest(old)}
+        assert searched.returncode == 1 and "to remove the rows from the history, add --apply" in searched.stdout
+        assert (removed.returncode, removed.stderr) == (0, ""), removed.stdout
+        assert "removed: 20 entries" in removed.stdout and "0 remaining files" in removed.stdout
+        assert hub.history(name).refs["refs/tags/v1"] == hub.commits()[name]
+        assert found(*earlier) == set()
+
+        second = nemotron(tmp_path / "in", "second")
+        build(second, Run(root, RunSettings(), keep_work=True, previous_folder=first.folder))
+        publish(second)
+        assert found(*earlier) == set()
+
+
+def identity_digest(manifest: dict[str, Any]) -> str:
+    identity = json.dumps(manifest["identity"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}"

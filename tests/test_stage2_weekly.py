@@ -3,10 +3,15 @@
 import json
 import shutil
 from pathlib import Path
+from random import Random
 
 import dagster as dg
+import numpy as np
 import pytest
+import sentencepiece
 import yaml
+import zstandard
+from marked_rows import forget_ids
 from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
@@ -113,3 +118,50 @@ def test_older_versions_lose_their_artifacts_and_keep_their_recipes(
         assert target.is_up_to_date(tmp_path)
     delete_old_artifacts("small", tmp_path, SYSTEMS, 1)
     assert (tmp_path / new.target("stage2/inventory").folder).exists()
+
+
+@pytest.mark.slow
+def test_the_next_weekly_version_does_not_bring_forgotten_documents_back(
+    tmp_path: Path, instance: dg.DagsterInstance, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weeks = Weeks(tmp_path, instance)
+    assert weeks.run(MONDAYS[0]).success
+    old, sources = tmp_path / "stage2/small_20261102", ("web", "pages")
+    known = {source: documents(old / "raw_corpus" / source) for source in sources}
+    lost = [name for source in sources for name in Random(9).sample([*known[source]][1:40], 10)]
+    texts = [found[name] for found in known.values() for name in lost if name in found]
+    assert sum(sentence(text) in decoded(old) for text in texts) == len(texts) == 20
+
+    forget_ids(capsys, tmp_path, lost)
+    weeks.add_row(WEB, "en/part-0.jsonl")
+    assert weeks.run(MONDAYS[1]).success
+
+    assert weeks.versions() == ["small_20261102", "small_20261109"]
+    new = tmp_path / "stage2/small_20261109"
+    for source in sources:
+        left = documents(new / "raw_corpus" / source)
+        assert not {*lost} & left.keys() and not {*texts} & {*left.values()}
+    assert not [text for text in texts if sentence(text) in decoded(new)]
+
+
+def documents(folder: Path) -> dict[str, str]:
+    """Return the texts of a corpus by id, read without code of the product."""
+    found = {}
+    for path in sorted(folder.glob("shards/*.zst")):
+        with open(path, "rb") as file:
+            data = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read()
+        found.update((line["doc_id"], line["text"]) for line in map(json.loads, data.splitlines()))
+    return found
+
+
+def decoded(folder: Path) -> str:
+    """Return all tokens of a version as text, without spaces."""
+    [model] = folder.rglob("*.model")
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    arrays = [np.load(path) for path in sorted(folder.rglob("*.npy"))]
+    ids = [one for array in arrays if array.dtype.kind in "iu" for one in array.reshape(-1).tolist()]
+    return "".join(processor.decode([one for one in ids if one < processor.vocab_size()]).split())
+
+
+def sentence(text: str) -> str:
+    return "".join(text.split())[:60]

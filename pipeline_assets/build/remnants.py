@@ -12,7 +12,7 @@ from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.hub_cache import cached_folders, lock_folder
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.source_folder import folder_path
-from pipeline_assets.corpus.removals import FORGOTTEN
+from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import AREAS
@@ -67,6 +67,8 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
     for digest, folder in cached_folders(root / CACHE_FOLDER):
         if digest in cached and any(folder.iterdir()):
             yield Remnant(folder, "a cached hub file, which a build fetches again", is_cached=True)
+    for folder in sorted((root / REMOVALS).glob("published/*.downloads")):
+        yield Remnant(folder, "downloads of a search of a published set")
     if (root / "rebuilds").exists():
         yield Remnant(root / "rebuilds", "copies that `rebuild` made")
     if (root / "dagster").exists():

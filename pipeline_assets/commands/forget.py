@@ -1,6 +1,9 @@
 """The command `forget`, which puts rows on the removal list of a data root."""
 
 import datetime
+import functools
+import itertools
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,10 +12,11 @@ import typer
 
 from pipeline_assets.build.recipe import recipe_names_by_folder
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.removals import add_entries
+from pipeline_assets.corpus.removals import REMOVALS, add_entries, entry_dates, read_list
 from pipeline_assets.corpus.urls import split_url
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.lock import locked
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -29,8 +33,9 @@ def forget(
     text: Annotated[list[Path] | None, typer.Option(exists=True, dir_okay=False, help="File with a text.")] = None,
     reason: Annotated[str | None, typer.Option(help="Reason, stored in clear: no personal data.")] = None,
     clean: Annotated[bool, typer.Option("--clean", help="List what still contains forgotten rows.")] = False,
-    keep_history: Annotated[bool, typer.Option("--keep-history", help="Let --clean keep artifacts.")] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Extend the list, or remove what --clean lists.")] = False,
+    published: Annotated[str | None, typer.Option(help="Repo to search for forgotten rows, in all commits.")] = None,
+    keep_history: Annotated[bool, typer.Option("--keep-history", help="Keep all artifacts, or commits.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Extend the list, or remove the listed remains.")] = False,
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> None:
@@ -43,6 +48,11 @@ def forget(
     from pipeline_assets.build.rows.row_stores import RowStores
 
     root = terminal.existing_root(data)
+    if published is not None:
+        if clean or ids or source or url or text:
+            raise UsageError("excludes --clean and all options of rows", "--published", "add the rows first")
+        _unpublish(published, root, apply, keep_history, as_json)
+        return
     lineage = Lineage(root)
     if lineage.unreadable:
         raise next(iter(lineage.unreadable.values()))
@@ -79,7 +89,7 @@ def forget(
         lines += [f"in use: {folder}; run the same command later" for folder in busy]
         lines.append("removed" if apply else "to remove them, add --apply")
         lines += [f"not removed: {entry.folder}: {entry.reason}" for entry in found if entry.is_manual]
-        lines.append("not searched: clones, exports, backups and published sets outside this data root")
+        lines.append("not searched: clones, exports, backups and published sets (--published) outside this data root")
         terminal.answer(as_json, {"remnants": found, "in_use": busy}, lines)
         return
     counts = [count for comparison in affected.values() for count in comparison.rows.values()]
@@ -92,6 +102,43 @@ def forget(
     lines += [f"next: {command}" for command in commands]
     content |= {"artifacts": [*affected], "commands": commands}
     terminal.answer(as_json, content, lines)
+
+
+def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
+    """Search a repo, with `applies` remove rows from its history; print the result."""
+    from pipeline_assets.build.run import open_hub
+    from pipeline_assets.corpus.publishing import hub_repo
+    from pipeline_assets.corpus.publishing.repo_search import RepoSearch
+    from pipeline_assets.corpus.publishing.unpublish import unpublish
+    from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+
+    terminal.log_to_stderr()
+    removals = read_list(root)
+    if not removals.entries:
+        raise UsageError("the removal list is empty", root, "put rows on it with `corpusmill forget`")
+    repo = hub_repo.HubRepo.open(name, open_hub(root, os.environ), hub_repo.hf_token(os.environ))
+    record = root / REMOVALS / "published" / f"{name.replace('/', '--')}.json"
+    search = RepoSearch(removals, load_encoder(VOCABULARY_SHA256).decode, record.with_suffix(".downloads"))
+    now, options = functools.partial(datetime.datetime.now, datetime.UTC), {"applies": applies}
+    with repo.limit_requests(), locked(record):
+        repo.check_token()
+        removal = unpublish(repo, search, record, entry_dates(root), now, **options, keeps_history=keeps_history)
+    commits = len({*itertools.chain(*removal.commits.values())})
+    lines = [f"{removal.repo}: {terminal.pluralize(commits, 'commit')} of {', '.join(removal.commits)}"]
+    if removal.certificate:
+        lines.append(f"removed: {len(removal.removed):,} entries, {len(removal.objects):,} large files")
+    lines += _count_lines(sorted({*itertools.chain(*removal.remaining.values())}), "remaining file")
+    lines += _count_lines(removal.unread, "file that cannot be searched")
+    if removal.remaining and removal.has_forgotten_head:
+        lines.append("a branch still ends with forgotten rows; rebuild, and run `corpusmill nemotron publish` first")
+    elif removal.remaining and not applies:
+        lines.append("nothing was changed; to remove the rows from the history, add --apply")
+    lines.append(f"cannot be reached: {', '.join(removal.unreachable)}")
+    if removal.certificate:
+        lines.append(f"requested {removal.requested}, proved {removal.proved}: {record.with_name(removal.certificate)}")
+    terminal.answer(as_json, removal, lines)
+    if removal.remaining:
+        raise typer.Exit(1)
 
 
 def _count_lines(names: Sequence[str], noun: str) -> Iterator[str]:

@@ -72,6 +72,10 @@ class Removals:
         """Check whether an entry matches a row."""
         return any(keyed_hash(self.secret, *value) in self.entries for value in _values(row, self._selectors))
 
+    def matches(self, row: RowKeys) -> set[str]:
+        """Return the hashes of all entries that match a row."""
+        return {keyed_hash(self.secret, *value) for value in _values(row, self._selectors)} & self.entries.keys()
+
     def count_at(self, position: str | None) -> int:
         """Return the number of entries up to a position; 0 if the list never had it."""
         return self.positions.index(position) if position in self.positions else 0
@@ -136,6 +140,11 @@ def _read_list(path: Path, inode: int, size: int, modified_ns: int) -> Removals:
         positions.append(hashed.hexdigest())
     entries = {entry.hash: entry.selector for entry in stored}
     return Removals(_read_secret(path), entries, positions=tuple(positions))
+
+
+def entry_dates(root: Path) -> dict[str, str]:
+    """Return the date of each entry by its hash."""
+    return {entry.hash: entry.added for entry in _LIST.read(list_path(root))}
 
 
 def _read_secret(path: Path) -> bytes:

@@ -9,17 +9,21 @@ import errno
 import os
 import re
 import secrets
+import signal
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Annotated, Self
 from urllib.parse import parse_qs, quote, urlencode
+
+import typer
 
 from pipeline_assets.demo.loopback_files import is_folder
 from pipeline_assets.demo.loopback_http import Answer, Handler, HubError, HubRequest, Origin, OriginServer, json_answer
-from pipeline_assets.demo.loopback_repos import Repo, RepoFile, RepoReader
+from pipeline_assets.demo.loopback_repos import EPOCH, Repo, RepoFile, RepoReader
 from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.visible import in_one_line
 
 HUB_FOLDER = "hub"  # in a data root; served as a hub on loopback
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
@@ -151,6 +155,17 @@ class LoopbackHub:
             case "POST", ["paths-info", revision]:
                 _check_content(request, repo, revision)
                 return _paths_info(request, repo)
+            case "GET", ["refs"]:
+                main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repo.commit}
+                return json_answer({"branches": [main], "converts": [], "tags": [], "pullRequests": []})
+            case "GET", ["commits", revision]:
+                _check_revision(repo, revision)
+                commit = {"id": repo.commit, "title": "", "message": "", "date": EPOCH, "authors": []}
+                return json_answer([commit])
+            case "GET", ["lfs-files"] if writes is not None:
+                return writes.large_files(request, repo)
+            case "POST", ["lfs-files", "batch"] if writes is not None:
+                return writes.delete_large_files(request)
             case "PUT", ["settings"] if writes is not None:
                 return writes.change_settings(request, repo)
             case "POST", ["preupload", "main"] if writes is not None:
@@ -257,3 +272,32 @@ def _paths_info(request: HubRequest, repo: Repo) -> Answer:
     form = parse_qs(request.body.decode(errors="replace"))
     items = [repo.tree_item(path.strip("/")) for path in form.get("paths", [])]
     return json_answer([item for item in items if item is not None])
+
+
+def serve(
+    folder: Annotated[Path, typer.Argument(help="Folder of datasets/<owner>/<name>/… and models/…")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 0,
+    writable: Annotated[bool, typer.Option("--writable", help="Allow creating and changing datasets.")] = False,
+    fault: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Serve a folder as a hub on loopback.
+
+    Example: corpusmill hub serve ./hub --port 8123
+    """
+    if fault:
+        raise UsageError("hub serve has no faults", "--fault", "use tests/harness/faulty_hub.py, which has them")
+    is_over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: is_over.set())
+    with LoopbackHub(folder, port, writable=writable) as hub:
+        commits = hub.commits()
+        if not commits and not writable:
+            fix = "choose a folder that contains datasets/<owner>/<name>/… or models/<owner>/<name>/…"
+            raise UsageError("the folder contains no dataset or model", folder, fix)
+        print(f"hub: {hub.endpoint}")
+        for repo, commit in commits.items():
+            print(in_one_line(repo), commit)
+        settings = f"HF_HUB_DISABLE_XET=1 HF_TOKEN={hub.token} " if writable else ""
+        use = f"HF_ENDPOINT={hub.endpoint} HF_HUB_DISABLE_TELEMETRY=1 {settings}<command>"
+        print(f"use: {use}; Ctrl-C ends it", flush=True)
+        is_over.wait()

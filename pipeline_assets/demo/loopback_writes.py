@@ -19,10 +19,11 @@ from typing import Any
 
 from pipeline_assets.demo.loopback_files import is_folder, open_file, open_folder, stat_file
 from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, HubError, HubRequest, json_answer
-from pipeline_assets.demo.loopback_repos import ATTRIBUTES, LFS_SUFFIXES, Repo, is_lfs
+from pipeline_assets.demo.loopback_repos import ATTRIBUTES, EPOCH, LFS_SUFFIXES, Repo, is_lfs
 
 USER = "loopback"
 OBJECTS = ".objects"
+_PUSHED = ".pushed"  # in a repo's folder: an empty file for each large file that was pushed to the repo
 # The real hub's rules for each part of owner/name.
 REPO_NAME = re.compile(r"(?!.*(--|\.\.|[.-]$|\.git$|\.ipynb$))[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", re.IGNORECASE)
 _MAX_PART_BYTES = 200  # per path component; file systems allow 255, and a temporary name is longer
@@ -121,7 +122,9 @@ class HubWrites:
         self._check_writer(request)
         objects = []
         for entry in json.loads(request.body)["objects"]:
-            oid, actions = entry["oid"], {}
+            oid, actions = _check_sha256(entry["oid"]), {}
+            with self._repo_folder(repo, _PUSHED) as pushed:
+                open_file(oid, pushed, os.O_WRONLY | os.O_CREAT).close()
             if self._stored_bytes(oid) is None:
                 upload = f"{storage}/upload/{oid}?signature={self._signature(oid).decode()}"
                 verify = f"{endpoint}/datasets/{repo.name}.git/info/lfs/verify"
@@ -137,6 +140,23 @@ class HubWrites:
             raise HubError(400, "", "The content has another sha256")
         os.replace(request.upload.file, sha256, src_dir_fd=request.upload.folder, dst_dir_fd=request.upload.folder)
         return Answer(200)
+
+    def large_files(self, request: HubRequest, repo: Repo) -> Answer:
+        """List the large files that were pushed to a repo, whether or not it has them now."""
+        self._check_writer(request)
+        with self._repo_folder(repo, _PUSHED) as pushed:
+            sizes = {oid: self._stored_bytes(oid) for oid in sorted(os.listdir(pushed))}
+        entries = [{"fileOid": oid, "oid": oid, "size": size} for oid, size in sizes.items() if size is not None]
+        return json_answer([{"filename": entry["oid"], "pushedAt": EPOCH, **entry} for entry in entries])
+
+    def delete_large_files(self, request: HubRequest) -> Answer:
+        """Delete large files for good."""
+        self._check_writer(request)
+        with open_folder(self._folder, OBJECTS) as objects:
+            for oid in map(_check_sha256, json.loads(request.body)["deletions"]["sha"]):
+                if stat_file(oid, objects):
+                    os.unlink(oid, dir_fd=objects)
+        return json_answer({"success": True})
 
     def verify_upload(self, request: HubRequest) -> Answer:
         """Check that a large file is stored with the expected size."""

@@ -22,6 +22,7 @@ def test_clean_lists_and_only_with_apply_removes_what_has_forgotten_rows(
         path.mkdir()
         (path / ".plan.json").write_text(json.dumps({"kind": kind, "inputs": []}))
     (root / "rebuilds").mkdir()
+    (root / "removals/published/me--pools.downloads").mkdir(parents=True)
     (root / "hub_cache/maker--pages/bytes/sha256-00").mkdir(parents=True)
     (tmp_path / "text").write_text(f"notes {text_of(5)}")
     typed(capsys, root, text=[tmp_path / "text"], reason="r", apply=True)
@@ -31,7 +32,8 @@ def test_clean_lists_and_only_with_apply_removes_what_has_forgotten_rows(
         return [str(Path(one["folder"]).relative_to(root)) for one in found if not one["is_manual"]]
 
     normalized = "stage_a/mixed/normalized"
-    others = [f"{normalized}/.notes.building.7", f"{normalized}/.notes.kept", "rebuilds"]
+    downloads = "removals/published/me--pools.downloads"
+    others = [f"{normalized}/.notes.building.7", f"{normalized}/.notes.kept", downloads, "rebuilds"]
     assert remnants() == [f"{normalized}/notes", *others]
     assert remnants(keep_history=True, apply=True) == others
     assert (folder / "notes").exists() and not leftover.exists() and unrelated.exists()

@@ -56,7 +56,7 @@ class Place:
         return [path.removeprefix("/upload/") for path in arrived]
 
 
-def open_place(folder: Path, *, gated: bool = False) -> Iterator[Place]:
+def open_place(folder: Path, *, gated: bool = False, hub_type: type[FaultyHub] = FaultyHub) -> Iterator[Place]:
     source = folder / "datasets" / SOURCE
     source.mkdir(parents=True)
     metadata = {"license": "other", "license_name": "made-terms"}
@@ -64,7 +64,7 @@ def open_place(folder: Path, *, gated: bool = False) -> Iterator[Place]:
     (source / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n# Chats\n")
     if gated:
         (source / ".gated").touch()
-    with FaultyHub(folder, writable=True, token=TOKEN) as hub:
+    with hub_type(folder, writable=True, token=TOKEN) as hub:
         yield Place(hub, repo_commit(source), folder.with_name("cache"))
 
 

@@ -4,14 +4,13 @@ Temporary failures are retried. Each commit names its parent, so that a retry af
 commit.
 """
 
-import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline_assets.corpus.readers.hub_errors import RETRIED_STATUS
 from pipeline_assets.corpus.readers.hub_files import HubFiles, check_name
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import httpx2
     from huggingface_hub import HfApi
 
+T = TypeVar("T")
 TOKEN = "HF_TOKEN"
 _INVALID = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # Names that huggingface_hub rejects.
 _NAME_CHARACTERS = 96
@@ -126,18 +126,18 @@ class HubRepo:
         """Create an empty repo, unless the repo exists."""
         from huggingface_hub.errors import HfHubHTTPError
 
-        def create() -> None:
+        def create(api: "HfApi") -> None:
             try:
-                self._api().create_repo(self.name, repo_type="dataset", private=private)
+                api.create_repo(self.name, repo_type="dataset", private=private)
             except HfHubHTTPError as error:
                 if error.response.status_code != 409:  # It exists: the response of an earlier attempt was lost.
                     raise
 
-        self._write_with_retries(create)
+        self.call_library(create)
 
     def require_agreement(self, mode: str) -> None:
         """Require readers to agree to terms; in mode `manual`, the owner approves too."""
-        self._write_with_retries(lambda: self._api().update_repo_settings(self.name, repo_type="dataset", gated=mode))  # type: ignore[arg-type]
+        self.call_library(lambda api: api.update_repo_settings(self.name, repo_type="dataset", gated=mode))  # type: ignore[arg-type]
 
     def files(self, commit: str) -> dict[str, HubFile]:
         return {file.path: file for file in self.hub.list_files(self.name, commit)}
@@ -151,17 +151,17 @@ class HubRepo:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError
 
-        api, additions = self._api(), [CommitOperationAdd(item.path, item.source) for item in items]
+        additions = [CommitOperationAdd(item.path, item.source) for item in items]
         for item, addition in zip(items, additions, strict=True):
             if addition.upload_info.sha256.hex() != item.sha256:
                 where = item.source if isinstance(item.source, Path) else item.path
                 raise InputError("the file differs from its manifest", where, "run `corpusmill verify`")
         unique = {addition.upload_info.sha256: addition for addition in additions}
         for batch in ([*unique.values()], additions):  # equal content is sent once
-            self._write_with_retries(functools.partial(api.preupload_lfs_files, self.name, batch, repo_type="dataset"))
+            self.call_library(lambda api, sent=batch: api.preupload_lfs_files(self.name, sent, repo_type="dataset"))  # type: ignore[misc]
         operations: list[Any] = [*additions, *(CommitOperationDelete(path, is_folder=False) for path in deletions)]
 
-        def create() -> None:
+        def create(api: "HfApi") -> None:
             if self.hub.resolve(self.name) != parent:  # This commit, after a lost response, or another one.
                 return
             try:
@@ -172,17 +172,17 @@ class HubRepo:
                 if error.response.status_code != 412:  # Another commit moved the head.
                     raise
 
-        self._write_with_retries(create)
+        self.call_library(create)
 
-    def _write_with_retries(self, call: Callable[[], object]) -> None:
-        """Make a call that writes to the hub, with limits and retries; convert its errors."""
+    def call_library(self, call: Callable[["HfApi"], T]) -> T:
+        """Make a call that may write to the hub, with limits and retries; convert its errors."""
         from huggingface_hub.errors import HfHubHTTPError
 
-        def unwrap() -> None:
+        def unwrap() -> T:
             try:
                 with convert_parse_errors():
                     try:
-                        call()
+                        return call(self._api())
                     except RuntimeError as error:  # The client wraps errors of large files.
                         if isinstance(error, RecursionError) or error.__cause__ is None:
                             raise MalformedResponse(str(error)) from None
@@ -197,7 +197,7 @@ class HubRepo:
                 raise
 
         with self.limit_requests():
-            self.hub.call_with_retries(self.name, "main", unwrap, writes=True)
+            return self.hub.call_with_retries(self.name, "main", unwrap, writes=True)
 
     def _raise_if_storage_refused(self, refusal: "httpx2.Response") -> None:
         """Raise RetryableError if storage outside the hub's API refused an upload."""

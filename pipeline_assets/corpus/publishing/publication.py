@@ -1,7 +1,7 @@
 """Content of the dataset repo that publishes a sealed Nemotron artifact.
 
-The repo has the artifact's files, its manifest without provenance (which names machines and folders), a new card, and
-its Croissant metadata.
+The repo has the artifact's files, its manifest, a new card, and its Croissant metadata. Of the manifest's provenance,
+which names machines and folders, only the digest of the replaced artifact is published.
 Each candidate pool and training subset is a config; other rows are the config `default`. The card repeats the terms
 that readers of the source datasets must agree to.
 """
@@ -125,7 +125,8 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
     items = {file.path: UploadFile(file.path, artifact.folder / file.path, file.bytes, file.sha256) for file in stored}
     card_keys = [(key, value) for source in sources for key, value in (source.metadata or {}).items()]
     agreement = {key: value for key, value in card_keys if str(key).startswith(_GATE)}
-    manifest, digest = replace(artifact.manifest, provenance={}, storage=stored), artifact.manifest.digest
+    link = {key: value for key, value in artifact.manifest.provenance.items() if key == "replaces"}
+    manifest, digest = replace(artifact.manifest, provenance=link, storage=stored), artifact.manifest.digest
     card = CardContent(
         title=repo.name.rpartition("/")[2],
         repository=repo.name,

@@ -1,0 +1,178 @@
+"""Search of a dataset repo, in every reachable commit, for forgotten rows.
+
+Each content is downloaded once, searched, and deleted. The list has keyed hashes, so a row is found by a whole value:
+its id, its text, one side of it, or its URL. Values are the strings of Parquet files and JSON, lines and words of other
+text, and the decoded rows of token files. URLs are compared in rows only, since cards link to hosts. Short values are
+compared with ids only in columns of ids, since `7` is also a count.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.codecs import detect_codec
+from pipeline_assets.corpus.formats.compression import decompress, whole_lines
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.publishing.hub_repo import HubRepo
+from pipeline_assets.corpus.readers.hub_listing import HubFile
+from pipeline_assets.corpus.removals import Removals, RowKeys
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError
+
+_WORD = re.compile(rb"[^\s\"'`,;()<>\[\]{}|]+")
+_MAX_JSON_BYTES = 64 << 20  # per line, and per file that is not lines
+_MAX_URL, _MIN_ID = 4096, 8  # characters
+_IDS = ("id", "doc_id", "uid")
+_BATCH_ROWS = 256
+_TOKENS, _ROWS = "tokens.npy", "rows.parquet"
+
+
+@dataclass
+class RepoContent:
+    """Search result of a repo. A place is `REF@COMMIT:PATH`.
+
+    Attributes:
+        commits: Commits that each ref reaches, the newest first.
+        objects: sha256 of the large files (LFS) in the trees of these commits, by ref.
+        found: Places of each entry of the list, by the entry's hash.
+        unread: Places of files that are not text, or are damaged.
+    """
+
+    commits: Mapping[str, list[str]]
+    objects: Mapping[str, set[str]]
+    found: dict[str, list[str]] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RepoSearch:
+    """Search for the entries of a removal list; `decode` decodes Harmony tokens."""
+
+    removals: Removals
+    decode: Callable[[NDArray[np.int32]], str]
+    cache: Path  # for downloads; removed before and after a search
+
+    def search(self, repo: HubRepo, commits: Mapping[str, list[str]]) -> RepoContent:
+        """Search all files of commits, except large files that are gone from storage."""
+        fresh = replace(repo, hub=replace(repo.hub, cache=self.cache))
+        durable.remove(self.cache)
+        content = RepoContent(commits, list_objects(fresh, commits))
+        stored = repo.call_library(
+            lambda api: {None, *(file.file_oid for file in api.list_lfs_files(repo.name, repo_type="dataset"))}
+        )
+        known: dict[str, Collection[str] | None] = {}
+        for ref, commit in ((ref, commit) for ref, reached in commits.items() for commit in reached):
+            files = fresh.files(commit)
+            for path, file in files.items():
+                rows = files.get(path.removesuffix(_TOKENS) + _ROWS) if path.endswith(_TOKENS) else None
+                key = f"{file.digest} {rows and rows.digest}"
+                if key not in known:
+                    is_deleted = file.lfs_sha256 not in stored and _is_deleted(fresh, commit, file)
+                    known[key] = () if is_deleted else self._search_file(fresh, commit, file, rows)
+                place = f"{ref}@{commit}:{path}"
+                if (entries := known[key]) is None:
+                    content.unread.append(place)
+                for entry in entries or ():
+                    content.found.setdefault(entry, []).append(place)
+        durable.remove(self.cache)
+        return content
+
+    def _search_file(self, repo: HubRepo, commit: str, file: HubFile, rows: HubFile | None) -> Collection[str] | None:
+        """Return the entries that a file contains; None if it cannot be read."""
+        paths = [repo.hub.fetch(repo.name, commit, part).local for part in (file, rows) if part is not None]
+        values = read_values(paths[0]) if rows is None else self._decoded_rows(*paths)
+        found = set[str]()
+        try:
+            for row in values:
+                found |= self.removals.matches(row)
+            return found
+        except (pa.ArrowException, InputError, ValueError, LookupError, TypeError):
+            return found or None
+        finally:
+            for path in paths:
+                path.unlink()
+
+    def _decoded_rows(self, tokens: Path, rows: Path) -> Iterator[RowKeys]:
+        """Yield the text of each row; raise ValueError for tokens of another tokenizer."""
+        ids = np.load(tokens, mmap_mode="r")
+        with open_parquet(rows) as table:
+            for batch in table.iter_batches(columns=["first_token", "tokens"]):
+                for first, count in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    text = self.decode(ids[first : first + count])
+                    if not text.startswith("<|start|>"):
+                        raise ValueError("not Harmony")
+                    yield RowKeys("", (text,))
+
+
+def list_objects(repo: HubRepo, commits: Mapping[str, list[str]]) -> dict[str, set[str]]:
+    """Return the sha256 of the large files (LFS) in the trees of commits, by ref."""
+    return {
+        ref: {digest for commit in reached for file in repo.files(commit).values() if (digest := file.lfs_sha256)}
+        for ref, reached in commits.items()
+    }
+
+
+def read_values(path: Path) -> Iterator[RowKeys]:
+    """Yield the values of a file; raise ValueError if it is not text."""
+    with open(path, "rb", buffering=0) as file:
+        head = file.read(1 << 10)
+        if head.startswith(b"PAR1"):
+            with open_parquet(path) as table:
+                for batch in table.iter_batches(_BATCH_ROWS):
+                    yield from _row_keys(batch.to_pylist(), is_row=True)
+            return
+        if head.startswith(b"\x93NUMPY") and b"'|b1'" in head:
+            return  # a loss mask
+        codec = detect_codec(head)
+        if codec is None and b"\0" in head:
+            raise ValueError("not text")
+        if head[:1] in (b"{", b"[") and path.stat().st_size <= _MAX_JSON_BYTES:
+            yield from _json_keys(path.read_bytes(), is_row=False)
+        file.seek(0)
+        for block in whole_lines(decompress(file, codec, path, "", 1), path, "", _MAX_JSON_BYTES):
+            for line in block.splitlines():
+                yield from _json_keys(line, is_row=True)
+                parts = [part.decode(errors="replace") for part in (line, *_WORD.findall(line))]
+                yield from _row_keys(parts, is_row=False)
+
+
+def _json_keys(data: bytes, *, is_row: bool) -> Iterator[RowKeys]:
+    with contextlib.suppress(ValueError, RecursionError):
+        yield from _row_keys(json.loads(data), is_row=is_row)
+
+
+def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
+    """Yield all strings of nested lists and mappings, keys included."""
+    waiting = [("", value)]
+    while waiting:
+        match waiting.pop():
+            case name, str(text):
+                is_id, is_url = name in _IDS or len(text) >= _MIN_ID, is_row and len(text) <= _MAX_URL
+                yield RowKeys(text if is_id else "", (text,), text if is_url else "")
+            case _, dict(mapping):
+                waiting += [*mapping.items(), *(("", key) for key in mapping)]
+            case name, list(items):
+                waiting += [(name, item) for item in items]
+
+
+def _is_deleted(repo: HubRepo, commit: str, file: HubFile) -> bool:
+    """Check whether the storage has no longer the content of a file."""
+    client = repo.hub.client()
+    url = f"{client.address}/datasets/{repo.name}/resolve/{commit}/{quote(file.path)}"
+
+    def fetch() -> bool:
+        with client.stream(url, url, Range="bytes=0-0") as response:
+            is_deleted = response.status_code in (403, 404, 410)
+            if not is_deleted:
+                client.raise_for_status(response)
+            return is_deleted
+
+    return repo.hub.call_with_retries(repo.name, commit, fetch)

@@ -1,0 +1,192 @@
+"""Removal of forgotten rows from the history of a dataset repo.
+
+First publish the rebuilt artifact, so that no branch ends with such a row. Then each branch is squashed to one commit,
+each tag is set on the new head of `main`, and large files that only earlier commits had are deleted for good. Refs of
+pull requests and conversions are searched and listed, never changed. The record is written before the first change, so
+the same command continues after a crash without the loss of a tag. It becomes the certificate.
+"""
+
+import datetime
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline_assets.corpus.publishing.hub_repo import HubRepo
+from pipeline_assets.corpus.publishing.repo_search import RepoContent, RepoSearch, list_objects
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import RetryableError, UsageError
+from pipeline_assets.spine.metadata_file import MetadataFile
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+_OWN = ("refs/heads/", "refs/tags/")
+_EARLIER = "earlier"  # in place of a ref, for commits that answer although no ref reaches them
+_UNREACHABLE = ("clones and downloaded copies", "forks and duplicated repositories", "caches of readers and mirrors")
+
+
+class Removal(msgspec.Struct):
+    """Record and certificate of a removal, which has no ids or texts.
+
+    Attributes:
+        requested: Earliest date of the removed entries on the list.
+        certificate: Name of the certificate's file; empty if nothing was to be changed.
+        commits: Commits that each ref reached before.
+        removed: Places of each removed entry, by its hash. A place is `REF@COMMIT:PATH`.
+        objects: sha256 of the large files that were deleted.
+        remaining: Places of entries that are still reachable.
+        unread: Places of files that could not be searched.
+        unreachable: Copies that no command can reach, and refs that belong to others.
+    """
+
+    repo: str
+    started: str
+    requested: str = ""
+    proved: str = ""
+    certificate: str = ""
+    keeps_history: bool = False
+    commits: dict[str, list[str]] = {}
+    removed: dict[str, list[str]] = {}
+    objects: list[str] = []
+    remaining: dict[str, list[str]] = {}
+    unread: list[str] = []
+    unreachable: list[str] = []
+
+    @property
+    def has_forgotten_head(self) -> bool:
+        """True if a branch ends with a forgotten row, so that a squash would keep it."""
+        heads = tuple(f"{ref}@{reached[0]}:" for ref, reached in self.commits.items() if ref.startswith(_OWN[0]))
+        return any(place.startswith(heads) for places in self.remaining.values() for place in places)
+
+
+_RECORD = MetadataFile("record of a removal", 1 << 30, "restore it from a backup", Removal)
+
+
+def unpublish(
+    repo: HubRepo,
+    search: RepoSearch,
+    record: Path,
+    dates: Mapping[str, str],
+    now: Callable[[], datetime.datetime],
+    *,
+    applies: bool,
+    keeps_history: bool,
+) -> Removal:
+    """Search a repo for forgotten rows; with `applies` remove them from its history.
+
+    `dates` has the date of each entry by its hash. The certificate is stored next to `record`, the path of the record.
+    """
+    started, content = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
+    removal = _RECORD.read(record) if record.exists() else Removal(repo.url, started)
+    own = any(place.startswith(_OWN) for places in content.found.values() for place in places)
+    _merge(removal, content)
+    is_changed = applies and not keeps_history and (own or record.exists()) and not removal.has_forgotten_head
+    if is_changed:
+        durable.write_durably(record, msgspec.json.encode(removal))
+        _squash_branches(repo, content)
+        _move_tags(repo, [ref.removeprefix(_OWN[1]) for ref in removal.commits if ref.startswith(_OWN[1])])
+        _delete_objects(repo, removal)
+        commits = reachable_commits(repo)
+        content = search.search(repo, commits | _answering_commits(repo, removal, commits))
+    removal.requested = min((dates[entry] for entry in removal.removed), default="")
+    removal.removed = {entry: places for entry, places in removal.removed.items() if entry not in content.found}
+    removal.objects = removal.objects if is_changed else []
+    removal.remaining, removal.unread, removal.keeps_history = content.found, content.unread, keeps_history
+    removal.unreachable = [*_UNREACHABLE, *(ref for ref in content.commits if not ref.startswith(_OWN))]
+    removal.proved = now().isoformat(timespec="seconds")
+    if is_changed or (applies and keeps_history):
+        removal.certificate = f"{record.stem}.{removal.proved.replace(':', '')}.json"
+        durable.write_durably(record.with_name(removal.certificate), msgspec.json.format(msgspec.json.encode(removal)))
+    if is_changed:
+        durable.remove(record)
+    return removal
+
+
+def _merge(removal: Removal, content: RepoContent) -> None:
+    """Add what a repo contains now to a record, whose earlier commits may be gone."""
+    for ref, reached in content.commits.items():
+        removal.commits[ref] = list(dict.fromkeys([*reached, *removal.commits.get(ref, ())]))
+    for entry, places in content.found.items():
+        removal.removed[entry] = list(dict.fromkeys([*removal.removed.get(entry, ()), *places]))
+    own = (objects for ref, objects in content.objects.items() if ref.startswith(_OWN))
+    removal.objects = sorted({*removal.objects}.union(*own))
+    removal.remaining, removal.unread = content.found, content.unread
+
+
+def reachable_commits(repo: HubRepo) -> dict[str, list[str]]:
+    """List the commits that each branch, tag, conversion and pull request reaches."""
+
+    def fetch(api: "HfApi") -> dict[str, list[str]]:
+        refs = api.list_repo_refs(repo.name, repo_type="dataset", include_pull_requests=True)
+        listed = [*refs.branches, *refs.tags, *refs.converts, *(refs.pull_requests or ())]
+        return {ref.ref: _history(api, repo, ref.target_commit) for ref in listed}
+
+    return repo.call_library(fetch)
+
+
+def _history(api: "HfApi", repo: HubRepo, commit: str) -> list[str]:
+    return [entry.commit_id for entry in api.list_repo_commits(repo.name, repo_type="dataset", revision=commit)]
+
+
+def _squash_branches(repo: HubRepo, content: RepoContent) -> None:
+    for ref, reached in content.commits.items():
+        branch = ref.removeprefix(_OWN[0])
+
+        def squash(api: "HfApi", branch: str = branch, head: str = reached[0]) -> None:
+            history = _history(api, repo, repo.hub.resolve(repo.name, branch))
+            if len(history) > 1 and history[0] != head:
+                raise RetryableError(f"another commit moved {branch}", repo.name, "run the same command again")
+            if len(history) > 1:
+                message = "Remove earlier versions"
+                api.super_squash_history(repo.name, branch=branch, commit_message=message, repo_type="dataset")
+
+        if branch != ref:
+            repo.call_library(squash)
+
+
+def _move_tags(repo: HubRepo, names: list[str]) -> None:
+    head = repo.hub.resolve(repo.name)
+    for name in names:
+
+        def move(api: "HfApi", name: str = name) -> None:
+            tags = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo.name, repo_type="dataset").tags}
+            if name in tags and tags[name] != head:
+                api.delete_tag(repo.name, tag=name, repo_type="dataset")
+            if tags.get(name) != head:
+                api.create_tag(repo.name, tag=name, revision=head, repo_type="dataset", exist_ok=True)
+
+        repo.call_library(move)
+
+
+def _delete_objects(repo: HubRepo, removal: Removal) -> None:
+    """Delete large files that no branch or tag has, except those of other refs alone."""
+    commits, kept, deleted = reachable_commits(repo), set[str](), {*removal.objects}
+    for ref, objects in list_objects(repo, commits).items():
+        kept |= objects if ref.startswith(_OWN) else objects - deleted
+    started = datetime.datetime.fromisoformat(removal.started)
+
+    def delete(api: "HfApi") -> None:
+        stored = [file for file in api.list_lfs_files(repo.name, repo_type="dataset") if file.file_oid not in kept]
+        # Later uploads may belong to a publication that has not committed them yet.
+        doomed = [file for file in stored if file.file_oid in deleted or file.pushed_at < started]
+        if reachable_commits(repo) != commits:
+            raise RetryableError("another process changed the repository", repo.name, "run the same command again")
+        deleted.update(file.file_oid for file in doomed)
+        # Without a rewrite, which would change refs of other people; no commit of ours has these files any more.
+        api.permanently_delete_lfs_files(repo.name, doomed, rewrite_history=False, repo_type="dataset")
+
+    repo.call_library(delete)
+    removal.objects = sorted(deleted - kept)
+
+
+def _answering_commits(repo: HubRepo, removal: Removal, now: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return earlier commits of branches and tags that the hub still answers, if any."""
+    before = {commit for ref, reached in removal.commits.items() if ref.startswith(_OWN) for commit in reached}
+    answering = []
+    for commit in sorted(before.difference(*now.values())):
+        with suppress(UsageError):
+            answering.append(repo.hub.resolve(repo.name, commit))
+    return {_EARLIER: answering} if answering else {}

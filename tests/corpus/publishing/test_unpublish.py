@@ -1,0 +1,313 @@
+"""Removal of forgotten rows from the history of a published repo."""
+
+import datetime
+import itertools
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pyarrow.parquet as pq
+import pytest
+from faulty_hub import ALWAYS, Fault, FaultKind
+from history_hub import HistoryHub
+from hub_pools import NAME, SOURCE, TOKEN, Place, check_whole, open_place, pools, row, rows_of
+from plain_hub import copy_revisions
+from subset_pools import scored, subsets_of, talk
+
+from pipeline_assets.corpus.publishing.publication import prepare_publication
+from pipeline_assets.corpus.publishing.publish import publish
+from pipeline_assets.corpus.publishing.repo_search import RepoSearch
+from pipeline_assets.corpus.publishing.unpublish import Removal, unpublish
+from pipeline_assets.corpus.removals import add_entries, entry_dates, read_list
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.lock import BuilderBusy, locked
+
+pytestmark = pytest.mark.usefixtures("unloaded")
+LOST = ["row-3", "row-7"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    yield from open_place(tmp_path / "hub", hub_type=HistoryHub)
+
+
+def history_hub(place: Place) -> HistoryHub:
+    assert isinstance(place.hub, HistoryHub)
+    return place.hub
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Make a data root with two forgotten rows."""
+    root = tmp_path / "root"
+    root.mkdir()
+    add_entries(root, [("id", row) for row in LOST], "request 7", "2026-11-20")
+    return root
+
+
+def send(artifact: Artifact, place: Place) -> str:
+    commit, _ = publish(prepare_publication(artifact, place.repo()), place.repo())
+    return commit
+
+
+@pytest.fixture
+def versions(place: Place, tmp_path: Path) -> list[str]:
+    """Publish a version with the rows and one without; return their commits."""
+    rows, rules = rows_of(place.revision, 9), {"tool_use": ["stats_tool_calls > 0"], "all": ["stats_tool_calls >= 0"]}
+    old = send(pools(tmp_path / "with", {"low": rows, "high": rows[:3]}, rules=rules), place)
+    history_hub(place).set_ref(NAME, "refs/tags/v1", old)
+    rows = [row for row in rows if row["id"] not in LOST]
+    return [old, send(pools(tmp_path / "without", {"low": rows, "high": rows[:3]}, rules=rules), place)]
+
+
+def remove(place: Place, root: Path, *, applies: bool = True, keeps_history: bool = False) -> Removal:
+    record = root / "removals/published/pools.json"
+    search = RepoSearch(read_list(root), load_encoder(VOCABULARY_SHA256).decode, record.with_suffix(".downloads"))
+    now = lambda: datetime.datetime(2026, 11, 27, 3, tzinfo=datetime.UTC)  # noqa: E731
+    repo = place.repo()
+    with repo.limit_requests(), locked(record):
+        return unpublish(repo, search, record, entry_dates(root), now, applies=applies, keeps_history=keeps_history)
+
+
+def found_by_http(place: Place, folder: Path, *more: str) -> dict[str, set[str]]:
+    """Return the lost ids in the files of all reachable commits, and of `more`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    copy_revisions(place.hub.endpoint, NAME, TOKEN, folder, more)
+    tables = {path: pq.read_table(path)["id"].to_pylist() for path in folder.rglob("*.parquet")}
+    assert len({path.parts[len(folder.parts)] for path in folder.rglob("manifest.json")}) > 0
+    return {str(path.relative_to(folder)): {*ids} & {*LOST} for path, ids in tables.items() if {*ids} & {*LOST}}
+
+
+def test_a_search_alone_changes_nothing_and_names_the_commits(place: Place, root: Path, versions: list[str]) -> None:
+    before = history_hub(place).history(NAME)
+
+    removal = remove(place, root, applies=False)
+
+    assert len(removal.remaining) == 2
+    places = {place for places in removal.remaining.values() for place in places}
+    assert f"refs/tags/v1@{versions[0]}:candidates_tool_use/low-00000-of-00001.parquet" in places
+    assert not any(versions[1] in place for place in places)
+    assert (removal.certificate, history_hub(place).history(NAME)) == ("", before)
+    assert not list((root / "removals/published").glob("*.json"))
+
+
+def test_no_reachable_commit_has_a_forgotten_row_afterwards(
+    place: Place, root: Path, versions: list[str], tmp_path: Path
+) -> None:
+    hub = history_hub(place)
+    hub.set_ref(NAME, "refs/heads/stable", versions[1])
+    hub.set_ref(NAME, "refs/pr/1", versions[0])
+    assert found_by_http(place, tmp_path / "copy")
+    before = hub.history(NAME).ancestors(versions[1])
+
+    removal = remove(place, root)
+
+    history = hub.history(NAME)
+    head = history.refs["refs/heads/main"]
+    assert history.ancestors(head) == [head] and head not in before
+    assert len(history.ancestors(history.refs["refs/heads/stable"])) == 1
+    assert (history.refs["refs/tags/v1"], history.refs["refs/pr/1"]) == (head, versions[0])
+    assert found_by_http(place, tmp_path / "copy", *before) == {}
+    assert (removal.remaining, len(removal.removed), removal.unread) == ({}, 2, [])
+    assert removal.unreachable[-1] == "refs/pr/1"
+    assert (removal.requested, removal.proved) == ("2026-11-20", "2026-11-27T03:00:00+00:00")
+    [certificate] = (root / "removals/published").glob("*.json")
+    assert certificate.name == "pools.2026-11-27T030000+0000.json" == removal.certificate
+    content = json.loads(certificate.read_text())
+    assert {*content["removed"]} == {*read_list(root).entries}
+    assert content["commits"]["refs/tags/v1"] == hub.history(NAME).ancestors(versions[0])
+    assert "row-" not in certificate.read_text()
+    assert remove(place, root).certificate == ""
+
+
+def test_files_that_the_new_version_has_stay(place: Place, root: Path, versions: list[str], tmp_path: Path) -> None:
+    remove(place, root)
+
+    copy_revisions(place.hub.endpoint, NAME, TOKEN, tmp_path / "copy")
+    [folder] = (tmp_path / "copy").iterdir()
+    for stored in check_whole_files(place):
+        assert (folder / stored).read_bytes() == (place.folder / stored).read_bytes()
+
+
+def check_whole_files(place: Place) -> list[str]:
+    check_whole(place.folder)
+    files: list[dict[str, str]] = json.loads((place.folder / "manifest.json").read_text())["storage"]
+    return ["README.md", "croissant.json", "manifest.json", *(file["path"] for file in files)]
+
+
+@pytest.mark.parametrize("ref", ["refs/pr/3", "refs/convert/parquet"])
+def test_refs_of_others_are_searched_and_named_but_not_changed(
+    ref: str, place: Place, root: Path, versions: list[str], tmp_path: Path
+) -> None:
+    line = json.dumps(row(3, None)).encode() + b"\n"
+    commit = history_hub(place).add_commit(NAME, {"default/more.jsonl": line}, parent=versions[1])
+    history_hub(place).set_ref(NAME, ref, commit)
+
+    removal = remove(place, root)
+
+    assert [*removal.remaining.values()] == [[f"{ref}@{commit}:default/more.jsonl"]]
+    assert history_hub(place).history(NAME).refs[ref] == commit
+    assert removal.unreachable[-1] == ref and len(removal.removed) == 1
+
+
+def test_a_branch_that_ends_with_a_forgotten_row_is_not_squashed(place: Place, root: Path, versions: list[str]) -> None:
+    history_hub(place).set_ref(NAME, "refs/heads/old", versions[0])
+    before = history_hub(place).history(NAME)
+
+    removal = remove(place, root)
+
+    assert removal.has_forgotten_head and removal.certificate == ""
+    assert history_hub(place).history(NAME) == before
+
+
+def test_history_is_kept_only_on_request(place: Place, root: Path, versions: list[str], tmp_path: Path) -> None:
+    before = history_hub(place).history(NAME)
+
+    removal = remove(place, root, keeps_history=True)
+
+    assert history_hub(place).history(NAME) == before and found_by_http(place, tmp_path / "copy")
+    assert removal.keeps_history and len(removal.remaining) == 2 and removal.removed == {}
+    assert json.loads((root / "removals/published" / removal.certificate).read_text())["keeps_history"] is True
+
+
+class Killed(BaseException):
+    """End of the process."""
+
+
+def counting_requests(monkeypatch: pytest.MonkeyPatch, answered: bool) -> list[int]:
+    """Kill at a request; the returned list has the number of requests until then.
+
+    Downloads do not count, since they change nothing on the hub, and the next command starts them again.
+    """
+    real, left = httpx2.Client.send, [0]
+
+    def counted(client: httpx2.Client, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if "/resolve/" in request.url.path or "/tree/" in request.url.path:
+            return real(client, request, **options)
+        left[0] -= 1
+        if left[0] == 0 and not answered:
+            raise Killed
+        response = real(client, request, **options)
+        if left[0] == 0:
+            raise Killed
+        return response
+
+    monkeypatch.setattr(httpx2.Client, "send", counted)
+    return left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
+def test_killed_at_any_request_the_same_command_ends_it(
+    place: Place, root: Path, versions: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    shutil.copytree(place.hub.folder, tmp_path / "begun")
+    shutil.copytree(root, tmp_path / "begun_root")
+    left, changed = counting_requests(monkeypatch, answered), 0
+    for kills in itertools.count(1):
+        for folder, begun in ((place.hub.folder, "begun"), (root, "begun_root")):
+            shutil.rmtree(folder)
+            shutil.copytree(tmp_path / begun, folder)
+        left[0] = kills
+        try:
+            removal = remove(place, root)
+        except Killed:
+            is_over = not any((root / "removals/published").glob("pools.json"))
+            changed += not is_over
+            removal = remove(place, root)
+        history = history_hub(place).history(NAME)
+        head = history.refs["refs/heads/main"]
+        assert (history.ancestors(head), history.refs["refs/tags/v1"]) == ([head], head)
+        assert (removal.remaining, len(removal.removed)) == ({}, 2)
+        assert versions[0] in removal.commits["refs/tags/v1"]
+        assert not (root / "removals/published/pools.json").exists()
+        assert not (root / "removals/published/pools.downloads").exists()
+        if left[0] > 0:
+            break
+    assert changed > 8
+
+
+ENDPOINTS = [
+    "*/refs",
+    "*/commits/*",
+    "*/super-squash/main",
+    "*/tag/*",
+    "*/lfs-files",
+    "*/lfs-files/batch",
+    "*/resolve/*",
+]
+
+
+@pytest.mark.parametrize("kind", [FaultKind.BUSY, FaultKind.CUT])
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_temporary_faults_are_tried_again(
+    kind: FaultKind, path: str, place: Place, root: Path, versions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    place.hub.inject(Fault(kind, path))
+
+    removal = remove(place, root)
+
+    history = history_hub(place).history(NAME)
+    assert place.hub.fired and (removal.remaining, len(removal.removed)) == ({}, 2)
+    assert history.refs["refs/tags/v1"] == history.refs["refs/heads/main"]
+
+
+@pytest.mark.parametrize("path", ENDPOINTS[2:6])
+def test_refusals_are_one_line_and_a_later_command_continues(
+    path: str, place: Place, root: Path, versions: list[str]
+) -> None:
+    place.hub.inject(Fault(FaultKind.FORBIDDEN, path, ALWAYS))
+
+    with pytest.raises(InputError, match=r"no write access \(HTTP 403\)") as refused:
+        remove(place, root)
+    place.hub.inject()
+
+    assert "\n" not in str(refused.value)
+    assert remove(place, root).remaining == {}
+
+
+def test_two_at_once_are_refused(place: Place, root: Path, versions: list[str]) -> None:
+    with locked(root / "removals/published/pools.json"), pytest.raises(BuilderBusy):
+        remove(place, root)
+
+
+def test_a_commit_of_another_process_is_not_squashed_unseen(
+    place: Place, root: Path, versions: list[str], first: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = RepoSearch.search, itertools.count()
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        content = real(*arguments, **options)
+        if next(calls) == 0:
+            send(first, place)
+        return content
+
+    monkeypatch.setattr(RepoSearch, "search", overtaken)
+    with pytest.raises(RetryableError, match="another commit moved main"):
+        remove(place, root)
+
+    assert remove(place, root).has_forgotten_head
+
+
+def test_decoded_tokens_and_texts_are_searched(place: Place, tmp_path: Path) -> None:
+    shared = {"dataset": SOURCE, "source_revision": place.revision, "meta_license": "cc-by-4.0"}
+    rows = [talk(f"talk-{number}", f"answer {number}", **shared) for number in range(6)]
+    subsets = subsets_of(tmp_path, [scored(tmp_path / "made", "chats/low", rows, [*map(float, range(6))])],
+                      {"anchor": {"percentile": [0, 100]}}, tokens=True)  # fmt: skip
+    head = send(subsets, place)
+    root = tmp_path / "root"
+    root.mkdir()
+    add_entries(root, [("text", rows[2]["text"])], "r", "2026-11-20")
+
+    removal = remove(place, root, applies=False)
+
+    [places] = removal.remaining.values()
+    files = {place.partition(":")[2] for place in places}
+    assert files == {"subset_anchor/chats/low-00000-of-00001.parquet", "tokens/anchor/tokens.npy"}
+    assert f"refs/heads/main@{head}:tokens/anchor/tokens.npy" in places and removal.unread == []
