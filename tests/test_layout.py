@@ -291,7 +291,7 @@ PRINTING = {
     "pipeline_assets.commands.terminal": 1,  # echo
     "pipeline_assets.commands.trace": 1,  # a record, byte for byte, where no terminal is
     "pipeline_assets.corpus.publishing.load_back": 1,  # JSON for the parent process
-    "pipeline_assets.demo.loopback_hub": 3,  # its address, and visible names
+    "pipeline_assets.demo.hub_command": 3,  # its address, and visible names
     "modal_jobs.nll_scoring": 2,  # words that the user typed
 }
 

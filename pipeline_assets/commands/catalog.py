@@ -33,7 +33,7 @@ COMMANDS = {
     "demo.mixture": {"stage2 smoke": "Build a small version of the shipped mixture, offline."},
     "demo.stage_a": {"smoke": "Run stage A on five small sources, offline."},
     "demo.nemotron": {"nemotron smoke": "Build and publish pools of six small datasets, offline."},
-    "demo.loopback_hub": {"hub serve": "Serve a folder as a hub on loopback."},
+    "demo.hub_command": {"hub serve": "Serve a folder as a hub on loopback."},
     "ui": {"ui": "Open the Dagster UI of a data root; Ctrl-C stops it."},
     "commands.status": {"status": "Show the artifacts in the data root and which ones need work."},
     "commands.doctor": {"doctor": "Examine this machine, data root and settings."},

@@ -96,8 +96,8 @@ def test_scores_of_a_student_without_harmony_equal_the_slow_reference(built: dic
 
     assert scores.keys() == pool.keys()
     for (name, row), nll in zip(tokens.items(), sums, strict=True):
-        assert scores[name]["nll_mean"] == pytest.approx(nll / row.counts.sum(), abs=1e-4)
-        assert scores[name]["completion_token_count"] == pool[name]["stats_completion_tokens"] == row.counts.sum()
+        assert scores[name]["nll_mean"] == pytest.approx(nll / row.in_loss.sum(), abs=1e-4)
+        assert scores[name]["completion_token_count"] == pool[name]["stats_completion_tokens"] == row.in_loss.sum()
 
 
 def test_token_files_hold_the_ids_of_the_text_and_end_answers(built: dict[str, Artifact], folder: Path) -> None:
@@ -110,7 +110,7 @@ def test_token_files_hold_the_ids_of_the_text_and_end_answers(built: dict[str, A
         part = slice(place["first_token"], place["first_token"] + place["tokens"])
         row = rows[place["id"]]
         assert tokenizer.decode(ids[part]) == row["text"]
-        bodies = encoded(row, folder / "model").tokens.counts
+        bodies = encoded(row, folder / "model").tokens.in_loss
         assert mask[part][bodies].all()
         end = int(np.flatnonzero(mask[part])[-1])
         assert tokenizer.decode(ids[part][end : end + 1]) == "<|im_end|>"
