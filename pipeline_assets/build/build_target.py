@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.removals import read_list
+from pipeline_assets.corpus.removal_list import read_list
 from pipeline_assets.spine.adoption import verify_work
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.build_result import BuildFunction, BuildResult

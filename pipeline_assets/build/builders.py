@@ -11,7 +11,8 @@ from pipeline_assets.build.build_target import build_target, seal_manifest
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.target import Build, Kind, Target
-from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, Removals, read_list
+from pipeline_assets.corpus.removal_list import read_list
+from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, Removals
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError

@@ -15,7 +15,8 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, read_decisions
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST
-from pipeline_assets.corpus.removals import Removals, RowKeys, Selector, keyed_hash, normalize_value, read_list
+from pipeline_assets.corpus.removal_list import read_list
+from pipeline_assets.corpus.removals import Removals, RowKeys, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.lineage import Lineage
 

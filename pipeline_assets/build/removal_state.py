@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.corpus.removals import REMOVALS, Removals, list_path
+from pipeline_assets.corpus.removal_list import list_path
+from pipeline_assets.corpus.removals import REMOVALS, Removals
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.metadata_file import MetadataFile

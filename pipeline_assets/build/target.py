@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pipeline_assets.build.removal_state import removal_staleness
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.listing import Forecast, Inputs, Listing, input_figures
-from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, read_list
+from pipeline_assets.corpus.removal_list import read_list
+from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS
 from pipeline_assets.spine.artifact import (
     Artifact,
     CheckResult,

@@ -12,7 +12,8 @@ import typer
 
 from pipeline_assets.build.recipe import recipe_names_by_folder
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.removals import REMOVALS, add_entries, entry_dates, read_list
+from pipeline_assets.corpus.removal_list import add_entries, entry_dates, read_list
+from pipeline_assets.corpus.removals import REMOVALS
 from pipeline_assets.corpus.urls import split_url
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage

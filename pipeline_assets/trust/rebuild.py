@@ -20,7 +20,8 @@ from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.drive import build_without_checks
 from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Kind, Kinds, Target
-from pipeline_assets.corpus.removals import REMOVALS, read_list
+from pipeline_assets.corpus.removal_list import read_list
+from pipeline_assets.corpus.removals import REMOVALS
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest, require_manifest
 from pipeline_assets.spine.errors import InputError, UsageError

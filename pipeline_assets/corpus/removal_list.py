@@ -1,0 +1,94 @@
+"""Removal list of a data root, which is only ever extended.
+
+The list is `removals/list.json`. An entry has no id, URL or text in clear: its hash is keyed with
+`removals/secret.json`, so the list can be published, but not the secret.
+"""
+
+import functools
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, Removals, Selector, keyed_hash, normalize_value
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.metadata_file import MetadataFile
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Entry of the list: date, reason in the user's words, selector, and hex hash."""
+
+    added: str
+    reason: str
+    selector: Selector
+    hash: str
+
+
+_FIX = "restore it from a backup"
+_LIST: MetadataFile[list[Entry]] = MetadataFile("removal list", 1 << 30, _FIX, list[Entry])
+_SECRET: MetadataFile[str] = MetadataFile("key of the removal list", 1024, _FIX, str)
+
+
+def list_path(root: Path) -> Path:
+    return root / REMOVALS / "list.json"
+
+
+def read_list(root: Path) -> Removals:
+    """Read the removal list of a data root; it is empty if the file does not exist."""
+    path = list_path(root)
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return NO_REMOVALS
+    return _read_list(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=8)
+def _read_list(path: Path, inode: int, size: int, modified_ns: int) -> Removals:
+    hashed, stored, positions = hashlib.sha256(), _LIST.read(path), [""]
+    for entry in stored:
+        hashed.update(f"{entry.selector} {entry.hash}\n".encode())
+        positions.append(hashed.hexdigest())
+    entries = {entry.hash: entry.selector for entry in stored}
+    return Removals(_read_secret(path), entries, positions=tuple(positions))
+
+
+def entry_dates(root: Path) -> dict[str, str]:
+    """Return the date of each entry by its hash."""
+    return {entry.hash: entry.added for entry in _LIST.read(list_path(root))}
+
+
+def _read_secret(path: Path) -> bytes:
+    secret = path.with_name("secret.json")
+    try:
+        return bytes.fromhex(_SECRET.read(secret))
+    except (FileNotFoundError, ValueError):
+        raise InputError("the key is missing or damaged, so no entry can match", secret, _FIX) from None
+
+
+def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str, date: str) -> int:
+    """Add entries for ids, texts, URLs and hosts; return how many are new.
+
+    The file is replaced in one step, so a crash adds all entries or none. BuilderBusy is raised while another process
+    adds entries.
+    """
+    path = list_path(root)
+    with locked(path):
+        stored, key_file = _LIST.read(path) if path.exists() else [], path.with_name("secret.json")
+        if not stored and not key_file.exists():
+            durable.write_durably(key_file, msgspec.json.encode(secrets.token_hex(32)))
+            durable.set_mode(key_file, 0o600)
+        secret, known, new = _read_secret(path), {entry.hash for entry in stored}, dict[str, Entry]()
+        for selector, value in values:
+            key = keyed_hash(secret, selector, normalize_value(selector, value))
+            if key not in known:
+                new[key] = Entry(date, reason, selector, key)
+        if new:
+            lines = msgspec.json.format(msgspec.json.encode([*stored, *new.values()]), indent=1)
+            durable.write_durably(path, lines + b"\n")
+        return len(new)
