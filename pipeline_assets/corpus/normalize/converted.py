@@ -35,10 +35,10 @@ from pipeline_assets.spine.stage import Shard, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
 NORMALIZE_STAGE = StageVersion("normalize", 3)
-_FLOOR_ROWS = 5  # a small local source may lose as many
+_FLOOR_ROWS = 5  # rejects that a local source may always have
 WITHOUT_VALUES = "columns_without_values"
 _STAGE = "normalize"
-_FOUND = "found/"  # prefix of the counts that receipts have for fields with values
+_FOUND = "found/"  # prefix of a receipt's counts of fields with values
 _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
 S = TypeVar("S", bound=Shard)
 
@@ -167,7 +167,7 @@ def finish_source(
 ) -> BuildResult:
     """Check a source's rejects and Documents, and write its final shards and counts.
 
-    Documents that `removals` has are dropped.
+    Documents on the list `removals` are dropped.
 
     Raise InputError if the share of unexpected rejects exceeds the limit, more than 1 % of the documents had NUL
     characters, or no document is kept. The last two errors name `where` (by default the build's target); `fix` is the

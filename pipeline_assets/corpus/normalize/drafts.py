@@ -116,8 +116,8 @@ def _draft_sites(posts: Sequence[SourceFile], left_out: LeftOut) -> Iterator[Sec
         if by_host.setdefault(site_host(file.path), file) is not file:
             leave_out(file, f"{by_host[site_host(file.path)].name} belongs to the same site", left_out)
     for host, file in sorted(by_host.items()):
-        place = {"path": str(file.path.parent), "files": [glob.escape(file.path.name)]}
-        yield SectionDraft({"kind": "stackexchange", "source": host, **place, "host": host, "min_answers": 1})
+        location = {"path": str(file.path.parent), "files": [glob.escape(file.path.name)]}
+        yield SectionDraft({"kind": "stackexchange", "source": host, **location, "host": host, "min_answers": 1})
 
 
 def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[SectionDraft]:
@@ -162,11 +162,11 @@ def _draft_local(
             leave_out(file, f"{error.what}; {error.fix}" if is_missing else error.what, left_out)
     if texts:
         by_column.setdefault(next(iter(by_column), "text"), []).extend(texts)
-    for number, (column, own) in enumerate(by_column.items()):
+    for number, (column, column_files) in enumerate(by_column.items()):
         slug = re.sub(r"[^a-z0-9_]+", "-", column.lower()).strip("-")
         content: dict[str, Any] = {"kind": "local", "source": name if number == 0 else f"{name}-{slug}"}
-        content |= {"path": str(folder.path), **_selection(folder, own)}
-        notes = {"files": _file_summary(own)}
+        content |= {"path": str(folder.path), **_selection(folder, column_files)}
+        notes = {"files": _file_summary(column_files)}
         if column in columns:
             content["columns"] = {"text": column}
             notes["columns"] = f"columns of the files: {', '.join(list(columns[column])[:12])}"
@@ -190,9 +190,9 @@ def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> st
 
 
 def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
-    """Return the text column: one with a usual name, or else with most letters.
+    """Return the column with a usual name for texts, or else with the most letters.
 
-    In nested objects, it is a path.
+    A column in a nested object is returned as a path, such as `body.text`.
 
     Raise InputError if the rows are conversations, or contain no text.
     """
@@ -207,8 +207,8 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
     if column is not None:
         return column
     if turns := next((name for row in rows for name, value in row.items() if _is_conversation(value)), None):
-        place = ["--dataset", str(file.path.parent), "--split", split_from_name(file.name)]
-        command = shlex.join(["corpusmill", "nemotron", "normalize", *place])
+        options = ["--dataset", str(file.path.parent), "--split", split_from_name(file.name)]
+        command = shlex.join(["corpusmill", "nemotron", "normalize", *options])
         what = f"conversations in `{turns}`; read them with: {command} --domain chat_if --out-dir data"
         raise InputError(what, file.path, "")
     if not any(letters.values()):
@@ -230,13 +230,13 @@ def _is_conversation(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(turn, dict) and "role" in turn for turn in value)
 
 
-def _selection(folder: SourceFolder, own: Sequence[SourceFile]) -> dict[str, list[str]]:
-    """Return the key `files`, and `exclude` if needed, that select the files `own`.
+def _selection(folder: SourceFolder, selected: Sequence[SourceFile]) -> dict[str, list[str]]:
+    """Return the keys `files` and, if needed, `exclude`, which select `selected`.
 
-    For a whole folder, each pattern is a suffix, unless the suffixes match at least as many other files; then the
-    patterns are the names of the files.
+    For a whole folder, each pattern is a suffix. If the suffixes would match at least as many other files, the patterns
+    are the names of the files instead.
     """
-    names = {file.name for file in own}
+    names = {file.name for file in selected}
     patterns = list(folder.patterns)
     if folder.patterns == (_ANY,):
         bases = [PurePosixPath(name).name for name in names]
@@ -245,13 +245,13 @@ def _selection(folder: SourceFolder, own: Sequence[SourceFile]) -> dict[str, lis
         patterns = [f"**/*{end}" for end in sorted(ends)]
     unwanted = {file.name for file in replace(folder, patterns=tuple(patterns)).files()} - names
     if len(unwanted) >= len(names):
-        return {"files": [glob.escape(file.name) for file in own]}
+        return {"files": [glob.escape(file.name) for file in selected]}
     excluded = [*folder.exclude, *(glob.escape(name) for name in sorted(unwanted))]
     return {"files": patterns} | ({"exclude": excluded} if excluded else {})
 
 
 def _file_summary(files: Sequence[SourceFile]) -> str:
     size = sum(file.bytes for file in files)
-    number, unit = (1e6, "MB") if size >= 1e5 else (1e3, "KB")
-    amount = f"{size / number:,.1f} {unit}" if size >= 1000 else f"{size} bytes"
+    divisor, unit = (1e6, "MB") if size >= 1e5 else (1e3, "KB")
+    amount = f"{size / divisor:,.1f} {unit}" if size >= 1000 else f"{size} bytes"
     return f"{len(files):,} file{'s' * (len(files) != 1)}, {amount}"

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.licence_texts import LICENCE_TEXT_BYTES, licence_of_text
+from pipeline_assets.corpus.licence_texts import LICENCE_TEXT_BYTES, identify_licence
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag, licence_table
 from pipeline_assets.corpus.normalize.converted import (
     WITHOUT_VALUES,
@@ -145,7 +145,7 @@ def _document_licence(file: source_folder.SourceFile) -> LicenceTag:
     evidence = f"file: {file.name}"
     if len(text) > LICENCE_TEXT_BYTES:
         return LicenceTag(UNKNOWN, evidence)
-    return licence_of_text(text.decode("utf-8", errors="replace"), evidence)
+    return identify_licence(text.decode("utf-8", errors="replace"), evidence)
 
 
 def convert_local(
@@ -206,8 +206,8 @@ def normalize_local(
 ) -> Receipt:
     """Convert one shard of local files; the count `rows` is the number of rows read.
 
-    A file in `unreadable` is one reject, with this reason. Others that turn out to be unreadable are in the receipt's
-    notes; the shard must then be converted again.
+    A file in `unreadable` becomes one reject, with this reason. Other unreadable files are listed in the notes of
+    the receipt; the shard must then be converted again.
     """
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     found = dict[str, str]()

@@ -23,7 +23,7 @@ def forget_documents(
 ) -> dict[str, Receipt]:
     """Return receipts of shards without the documents on the list.
 
-    `converted` has the receipts of `ShardWriter` by shard, in manifest order, as the result has.
+    `converted` and the result map shards to receipts of `ShardWriter`, in manifest order.
     """
     kernel = functools.partial(_forget_in_shard, removals=removals, zstd_level=settings.zstd_level)
     files = {name: staging.path(receipt.files[0].path) for name, receipt in converted.items()}
@@ -32,7 +32,7 @@ def forget_documents(
     remaining = dict(zip(files, run_stage("forget", run_task, tasks, staging, limited), strict=True))
     changed = {name: receipt for name, receipt in remaining.items() if receipt.files}
     if settings.kept is not None and changed:
-        settings.kept.discard(changed, stages=("spill",))  # whose files have all rows of a site
+        settings.kept.discard(changed, stages=("spill",))  # its files have all rows of a site, also removed ones
     return {**converted, **{name: _merge(converted[name], receipt) for name, receipt in changed.items()}}
 
 

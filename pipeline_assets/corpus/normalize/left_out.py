@@ -36,7 +36,7 @@ def leave_out(file: SourceFile, reason: str, left_out: LeftOut) -> None:
 
 
 def describe(left_out: LeftOut) -> list[str]:
-    """Return a line for each suffix and reason; `FILE` in a reason is a single file."""
+    """Return a line for each suffix and reason; a single file replaces `FILE` in it."""
     return [
         f"{_summary(names, f'{suffix} files'.strip())} "
         f"({reason.replace('FILE', shlex.quote(names[0]) if len(names) == 1 else 'FILE')})"
@@ -110,8 +110,8 @@ def odd_entries(folder: Path) -> list[str]:
 
 def links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
     """Yield a message on links, and one on files with equal contents."""
-    places = {file.name: (file.path, *file.path.parents[: file.name.count("/")]) for file in files}
-    if links := [name for name, paths in places.items() if any(path.is_symlink() for path in paths)]:
+    paths_by_name = {file.name: (file.path, *file.path.parents[: file.name.count("/")]) for file in files}
+    if links := [name for name, paths in paths_by_name.items() if any(path.is_symlink() for path in paths)]:
         yield f"links are followed: {_summary(links)}"
     by_size, originals, copies = defaultdict[int, list[SourceFile]](list), dict[str, str](), list[str]()
     for file in files:

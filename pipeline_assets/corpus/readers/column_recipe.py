@@ -17,8 +17,8 @@ def column_fix(field: str) -> str:
 class ColumnMap(RecipeSection):
     """Source columns of a Document's fields; None if the source has no such column.
 
-    A name that no column has is used as a path: `metadata.url` is `url` of the object `metadata`. A Document's `meta`
-    has all columns other than text and id, including the original date.
+    A name that is not a column is a path: `metadata.url` is the field `url` of the object `metadata`. A Document's
+    `meta` has all columns other than text and id, including the original date.
     """
 
     text: str = "text"

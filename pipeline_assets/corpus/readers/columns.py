@@ -1,6 +1,6 @@
 """Columns of a source by name or path.
 
-The path `metadata.url` is `url` of the object `metadata`.
+The path `metadata.url` is the field `url` of the object `metadata`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

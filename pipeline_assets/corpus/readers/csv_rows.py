@@ -25,7 +25,7 @@ Row = tuple[int, bytes, dict[str, Any] | Fault]
 def csv_table(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     """Return the column names of a file, and its rows.
 
-    A row is its position, its bytes, and its values by column name or its fault.
+    Each row is a tuple of its position, its bytes, and its values by column name or its fault.
 
     The delimiter is the comma, semicolon, tab or bar that is most frequent in the first line. Blank lines are skipped.
     A column without a name is called `column_N`. InputError is raised for a header that cannot be read.
@@ -43,10 +43,10 @@ def csv_table(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     names = [name.strip() or f"column_{number}" for number, name in enumerate(header, 1)]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"two columns have the name `{repeated}`", file.path, _FIX)
-    return names, ((offset, content, _named(names, fields)) for offset, content, fields in records)
+    return names, ((offset, content, _name_fields(names, fields)) for offset, content, fields in records)
 
 
-def _named(names: list[str], fields: list[str] | Fault) -> dict[str, Any] | Fault:
+def _name_fields(names: list[str], fields: list[str] | Fault) -> dict[str, Any] | Fault:
     if isinstance(fields, Fault):
         return fields
     if len(fields) != len(names):
@@ -57,8 +57,8 @@ def _named(names: list[str], fields: list[str] | Fault) -> dict[str, Any] | Faul
 def _records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int, bytes, list[str] | Fault]]:
     """Yield the position, bytes, and fields or fault of each row that is not blank.
 
-    A row ends with the first line up to which the number of quotes is even. If it cannot be parsed, only its first line
-    is a fault, and its next line begins a row.
+    A row ends with the first line up to which the number of quotes is even. If such a row cannot be parsed, only its
+    first line is a fault, and the line after it begins a row.
     """
     returned = deque[Line]()
     while first := returned.popleft() if returned else next(source, None):
@@ -80,7 +80,7 @@ def _records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int, byte
 
 
 def _fields(content: bytes, delimiter: str) -> list[str] | Fault:
-    """Parse a row; a row of TSV with unbalanced quotes is split at its tabs.
+    """Parse a row; split a TSV line at its tabs if its quotes are invalid.
 
     Many programs write TSV without quoting.
     """
@@ -91,6 +91,6 @@ def _fields(content: bytes, delimiter: str) -> list[str] | Fault:
         return utf8_fault(error)
     except (csv.Error, ValueError) as error:
         reason = str(error) if isinstance(error, csv.Error) else "a quote within an unquoted field"
-        is_line = delimiter == "\t" and "\n" not in text.rstrip("\n")
-        return text.rstrip("\r\n").split("\t") if is_line else Fault("not_csv", reason)
+        is_tsv_line = delimiter == "\t" and "\n" not in text.rstrip("\n")
+        return text.rstrip("\r\n").split("\t") if is_tsv_line else Fault("not_csv", reason)
     return fields

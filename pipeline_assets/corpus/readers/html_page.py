@@ -6,14 +6,14 @@ from typing import Any
 from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 
-_LEFT_OUT = (
+_REMOVED = (
     "script, style, noscript, template, iframe, object, svg, canvas, nav, footer, aside, button, select, textarea, "
     "[role=navigation], [role=contentinfo], [hidden]"
 )
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 _CHARSET_BYTES = 1024  # https://html.spec.whatwg.org: the prescan reads the first 1024 bytes
-_LARGER = {"iso-8859-1": "cp1252", "gb2312": "gb18030", "shift_jis": "cp932", "euc-kr": "cp949"}  # as browsers decode
+_LARGER = {"iso-8859-1": "cp1252", "gb2312": "gb18030", "shift_jis": "cp932", "euc-kr": "cp949"}  # as browsers do
 # Blocks that `body_text` does not know, and blocks of code, whose language it reads from the class of `pre`.
 _BLOCK = re.compile(r"<(/?)(?:address|article|body|center|details|fig\w+|form|header|main|section|summary)\b")
 _CODE = re.compile(r'<pre[^>]*>\s*<code class="(?:[^"]* )?lang(?:uage)?-([\w+#-]+)[^"]*"[^>]*>')
@@ -47,7 +47,7 @@ def page_row(page: str) -> dict[str, Any]:
     from selectolax.lexbor import LexborHTMLParser
 
     tree = LexborHTMLParser(page)
-    for element in tree.css(_LEFT_OUT):
+    for element in tree.css(_REMOVED):
         element.decompose()
     for paragraph in tree.css("td > p:only-child, th > p:only-child"):
         paragraph.unwrap()

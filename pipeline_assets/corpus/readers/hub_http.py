@@ -159,7 +159,7 @@ def with_retries(call: Callable[[], T], request: HubCall) -> T:
             seconds, problem = None, error_text(error)
             fix = "check the network and HF_ENDPOINT, then run the same command again"
             refusal = TransientError(f"{request.dataset} cannot be reached ({problem})", request.address, fix)
-        except (MalformedResponse, httpx2.InvalidURL) as error:  # an URL in a response: the hub's own was checked
+        except (MalformedResponse, httpx2.InvalidURL) as error:  # a URL in a response, as the hub's own was checked
             seconds, problem = None, f"the response cannot be parsed ({error})"
             what = f"the response for revision {request.revision} cannot be parsed ({error})"
             fix = "run the same command later; if the error persists, check the server at HF_ENDPOINT"

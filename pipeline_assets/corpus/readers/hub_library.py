@@ -18,12 +18,12 @@ from pipeline_assets.corpus.readers.hub_http import PROGRESS_S
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
 from pipeline_assets.corpus.readers.hub_session import LimitedClient
 
-_MAX_RETRY_WAIT_S = 60.0  # `huggingface_hub` waits five times per call
-_MIN_CHUNK_BYTES = 1 << 20  # storages of this kind reject parts below 5 MiB
+_MAX_RETRY_WAIT_S = 60.0  # `huggingface_hub` waits up to five times per call
+_MIN_CHUNK_BYTES = 1 << 20  # S3 storages reject parts below 5 MiB
 
 
 class UnansweredError(httpx2.RequestError):
-    """Missing answer to a request, as an error that `huggingface_hub` does not retry."""
+    """Error for a request without a response, which `huggingface_hub` does not retry."""
 
 
 class LibraryClient(LimitedClient):

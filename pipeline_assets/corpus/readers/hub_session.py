@@ -20,7 +20,7 @@ from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
 from pipeline_assets.spine.errors import RetryableError
 
 TIMEOUT_S = 30.0  # between two bytes; with this limit alone, a gigabyte could take a thousand years
-MIN_BYTES = 1 << 18  # per `progress_s`: the share of one of eight fetches on a connection of 0.3 Mbit/s
+MIN_BYTES = 1 << 18  # per `progress_s`: as one of eight fetches on a connection of 0.3 Mbit/s receives
 MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far below a kilobyte
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 _WRITE_BYTES = 1 << 13  # progress is checked after each block: a slow receiver takes minutes for this many
@@ -71,12 +71,12 @@ class LimitedClient(httpx2.Client):
         response.stream = _BoundedStream(response.stream, max_bytes, where)
 
     def _init_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
-        return self._timed(super()._init_transport(*arguments, **options))
+        return self._require_progress(super()._init_transport(*arguments, **options))
 
     def _init_proxy_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
-        return self._timed(super()._init_proxy_transport(*arguments, **options))
+        return self._require_progress(super()._init_proxy_transport(*arguments, **options))
 
-    def _timed(self, transport: httpx2.BaseTransport) -> httpx2.BaseTransport:
+    def _require_progress(self, transport: httpx2.BaseTransport) -> httpx2.BaseTransport:
         assert isinstance(transport, httpx2.HTTPTransport)
         replace_network_backend(transport, _TimedBackend(self._progress_s))
         return transport

@@ -42,7 +42,7 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
 def parse_row(line: bytes, unit: str = "line") -> dict[str, Any] | Fault:
     """Parse a line as a JSON object, or return its fault.
 
-    `unit` names another unit of text in messages. Reasons of faults: `not_json`, `wrong_type`, `invalid_utf8`,
+    `unit` names the text in messages if it is not a line. Reasons of faults: `not_json`, `wrong_type`, `invalid_utf8`,
     `lone_surrogate`, `nested_too_deep`.
     """
     try:

@@ -10,9 +10,9 @@ from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, UTF8_MARK, read
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.spine.errors import InputError
 
-_NEXT = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')
-_STRING_END = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
-_STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
+_NEXT = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')  # up to the next quote, bracket or comma
+_STRING_END = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)  # up to the closing quote, if any
+_STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}  # changes of the depth
 _BLANK = b" \t\r\n"
 
 
@@ -40,9 +40,10 @@ def file_values(file: SourceFile) -> Iterator[tuple[int, bytes]]:
 def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, bytes]]:
     """Yield the position and the bytes of each element of an array, or of each object.
 
-    The position of a value is the byte offset of its line if only blanks, or the array's bracket, precede it there, and
-    otherwise its own offset. Values are found by brackets and commas; they need not be valid JSON. InputError is raised
-    if the file ends within a value, continues after the array, or has a value above 256 MiB.
+    The position of a value is the byte offset of its line if the value begins the line, the offset of the array's
+    bracket if it follows the bracket in the same line, and otherwise its own offset. Values are found by brackets and
+    commas; they need not be valid JSON. Raise InputError if the file ends within a value, continues after the array, or
+    has a value above 256 MiB.
     """
     text, start = bytearray(), 0  # bytes since the last value, and their offset in the file
     bracket: int | None = None  # offset of the array's bracket, before its first element

@@ -12,13 +12,13 @@ _TICKS = re.compile("`{3,}")
 def notebook_row(content: bytes) -> dict[str, Any] | Fault:
     """Return the `text` and `language` of a notebook of format 4, or its fault.
 
-    Code is between fences with the language, which are longer than any run of backticks in it.
+    Code is put between fences that state the language and are longer than any run of backticks in the code.
     """
     notebook = parse_row(content, "file")
     if isinstance(notebook, Fault):
         return notebook
-    found = (find_column(notebook, f"metadata.{path}") for path in ("language_info.name", "kernelspec.language"))
-    language = next((str(column.value) for column in found if column), "")
+    columns = (find_column(notebook, f"metadata.{path}") for path in ("language_info.name", "kernelspec.language"))
+    language = next((str(column.value) for column in columns if column), "")
     texts = []
     try:
         for cell in notebook["cells"]:

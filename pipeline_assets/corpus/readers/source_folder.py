@@ -77,7 +77,7 @@ def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
 
 
 def real_folders(folder: Path) -> Set[Path]:
-    """Return the real paths of a folder and those above, where no link in it may lead."""
+    """Return the real paths of a folder and its parents; links to them would be loops."""
     real = Path(os.path.realpath(folder))
     return {real, *real.parents}
 
@@ -85,7 +85,7 @@ def real_folders(folder: Path) -> Set[Path]:
 def _expand(root: Path, at: PurePosixPath, parts: Sequence[str], above: Set[Path]) -> Iterator[PurePosixPath]:
     """Yield the files and folders in `at` that match the parts of a pattern.
 
-    `above` has the `real_folders` on the way here. `glob` would follow links to them without end.
+    `above` has the real paths of all folders above `at`. Links to them are not followed; `glob` would do so endlessly.
     """
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:

@@ -19,7 +19,7 @@ FORMATS: dict[str, Format] = {
     ".docx": "docx",
     ".pdf": "pdf",
 }
-WITH_COLUMNS = frozenset({"lines", "parquet", "csv"})  # whose rows have columns; all other files hold texts
+WITH_COLUMNS = frozenset({"lines", "parquet", "csv"})  # formats with columns; files of other formats are texts
 COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 
 

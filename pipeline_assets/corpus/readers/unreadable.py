@@ -1,7 +1,7 @@
 """Unreadable files: local files with damaged content or of another format.
 
 Every reader raises InputError for such a file. A changed file, a wrong recipe, a missing permission and a failed disk
-are no faults of the content: they have errors of other classes, or come from an OSError with a number.
+are not faults of the content: they raise errors of other classes, or errors caused by an OSError with an errno.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _SHOWN = 5
 
 @contextlib.contextmanager
 def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) -> Iterator[None]:
-    """Add the error of a block that reads a file to `reasons`; without these, raise."""
+    """Add the error of the code that reads a file to `reasons`, or raise if None."""
     try:
         yield
     except InputError as error:

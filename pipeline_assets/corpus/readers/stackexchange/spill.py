@@ -44,8 +44,8 @@ _POST_TYPES = {
 _OVERHEAD_BYTES = 64  # memory per row in addition to its encoded bytes
 
 SpilledRow = tuple[int, int, Post | Fault]
-_rows = msgspec.msgpack.Decoder(list[SpilledRow])
-_index = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]])
+_row_decoder = msgspec.msgpack.Decoder(list[SpilledRow])
+_index_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]])
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Bucket:
     """Shard of pass 2: the rows in a range of blocks, from all runs."""
 
     name: str
-    runs: tuple[tuple[Path, int], ...]  # with the file's row number of the first row in the run's part
+    runs: tuple[tuple[Path, int], ...]  # each with the number, in the dump, of the first row of the run's part
     first_block: int
     last_block: int
     rows: int
@@ -150,14 +150,14 @@ def read_bucket(bucket: Bucket) -> list[SpilledRow]:
             for block, _, _, size in _read_index(run):
                 if bucket.first_block <= block <= bucket.last_block:
                     file.seek(offset)
-                    rows = _rows.decode(_decode_frame(file.read(size), run))
+                    rows = _row_decoder.decode(_decode_frame(file.read(size), run))
                     bucket_rows += [(key, number + first_row, post) for key, number, post in rows]
                 offset += size
     return sorted(bucket_rows, key=itemgetter(0, 1))
 
 
 def _read_index(run: Path) -> list[tuple[int, int, int, int]]:
-    return _index.decode(_decode_frame(run.with_name(f"{run.name}.index").read_bytes(), run))
+    return _index_decoder.decode(_decode_frame(run.with_name(f"{run.name}.index").read_bytes(), run))
 
 
 def _encode_frame(content: object) -> bytes:

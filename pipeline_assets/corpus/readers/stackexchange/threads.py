@@ -59,7 +59,7 @@ Outcome = Document | Reject | str
 def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE_SHARD) -> Iterator[Outcome]:
     """Yield the outcomes of the rows of a bucket that are in a window.
 
-    A Document is the outcome of a question and its answers; other outcomes are of one row. Order: poison rows, which
+    A Document is the outcome of a question and its answers, any other outcome that of one row. Order: poison rows that
     killed a worker; Documents and dropped posts by question id; other rejects by row. In a Document, the accepted
     answer comes first, then the others by descending score, then by id. `source_row` is the row of the question;
     `answers` in `meta` has the rows of the answers. The window numbers the rows of the bucket in the order of question
@@ -71,8 +71,8 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
     `empty_answer`.
     """
     rows = []
-    for place, row in window.enumerate_rows(read_bucket(bucket), 0):
-        if place in window.poison_rows:
+    for position, row in window.enumerate_rows(read_bucket(bucket), 0):
+        if position in window.poison_rows:
             yield Reject(file, row[1], KILLED_WORKER)
         else:
             rows.append(row)
