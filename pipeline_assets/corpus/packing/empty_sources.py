@@ -28,18 +28,18 @@ _KEEP = "or list it before the sources that repeat its texts, or deduplicate wit
 
 
 def raise_if_source_empty(
-    corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighed: Collection[str]
+    corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighted: Collection[str]
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    `weighed` names the sources with a weight. The message counts the documents of the source that were dropped, first
+    `weighted` names the sources with a weight. The message counts the documents of the source that were dropped, first
     by the corpus `deduplicated`, if given, and then by the source's corpus in `corpora`.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts
         kept = {source: source_counts["out"] for source, source_counts in sorted(counts.get("by_source", {}).items())}
         for source, documents in (kept or {name: counts["documents"]}).items():
-            if documents or source not in weighed:
+            if documents or source not in weighted:
                 continue
             steps = [corpus] if deduplicated is None else [deduplicated, corpus]
             fates = [fate for step in steps for fate in _describe_drops(step, source)]

@@ -84,7 +84,7 @@ class Mixture:
     def __init__(self, sources: Sequence[MixtureSource], seed: int) -> None:
         self.sources = sources
         self._seed = seed
-        self._in_order: dict[int, tuple[int, NDArray[np.int32]]] = {}
+        self._cached_lengths: dict[int, tuple[int, NDArray[np.int32]]] = {}
 
     @property
     def largest_budget(self) -> int:
@@ -93,15 +93,15 @@ class Mixture:
 
     def order(self, source: int, epoch: int) -> NDArray[np.uint32]:
         """Return the numbers of a source's documents, from 0, in an epoch's order."""
-        text = self.sources[source]
-        return hashed_order(len(text.lengths), self._seed, "epoch", text.name, epoch)
+        drawn = self.sources[source]
+        return hashed_order(len(drawn.lengths), self._seed, "epoch", drawn.name, epoch)
 
     def ordered_lengths(self, source: int, epoch: int) -> NDArray[np.int32]:
         """Return a source's document lengths in an epoch's order; caches the last epoch."""
-        if self._in_order.get(source, (None,))[0] != epoch:
-            self._in_order.pop(source, None)  # release 4 bytes per document before the next array is built
-            self._in_order[source] = epoch, gather_values(self.sources[source].lengths, self.order(source, epoch))
-        return self._in_order[source][1]
+        if self._cached_lengths.get(source, (None,))[0] != epoch:
+            self._cached_lengths.pop(source, None)  # release 4 bytes per document before the next array is built
+            self._cached_lengths[source] = epoch, gather_values(self.sources[source].lengths, self.order(source, epoch))
+        return self._cached_lengths[source][1]
 
     def draw(self, budget: int) -> Draws:
         """Draw exactly `budget` tokens; every source must have documents."""

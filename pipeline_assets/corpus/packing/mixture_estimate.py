@@ -15,7 +15,7 @@ class SourceEstimate:
     Attributes:
         tokens: Tokens of its text, drawn once.
         max_epochs: Cap on its epochs.
-        needed: Its share of the requested rows; None if the recipe requests no number of rows.
+        needed: Tokens of its share in the requested rows; None if the recipe requests no number of rows.
     """
 
     source: str
@@ -25,13 +25,13 @@ class SourceEstimate:
 
     @property
     def missing(self) -> int:
-        """Tokens that the source lacks, however often its cap lets it be drawn."""
+        """Tokens that the source lacks even if it is drawn as often as its cap allows."""
         return max(0, (self.needed or 0) - int(Fraction(self.max_epochs) * self.tokens))
 
 
 @dataclass(frozen=True)
 class MixtureEstimate:
-    """Estimates of all sources, and the rows that weights and caps allow with them."""
+    """Estimates of all sources, and the number of rows that weights and caps allow."""
 
     sources: tuple[SourceEstimate, ...]
     possible_rows: int

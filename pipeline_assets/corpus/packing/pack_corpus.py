@@ -76,21 +76,21 @@ def _quotient(part: int, total: int) -> str:
 def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
     """Sort shards by source; omit sources without documents that have no weight.
 
-    UsageError if a weight names a missing source, a source with documents has no weight, or nothing is to be packed.
+    Raise UsageError if a weight names a missing source, a source with documents has no weight, or there are none.
     """
     sources = {shard.source for shard in shards}
-    weighed = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
-    if not weighed:
+    weighted = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
+    if not weighted:
         raise UsageError("no documents to pack", RecipeKey("pack"), "keep some documents, or remove `pack`")
-    for source in sorted(weighed):
+    for source in sorted(weighted):
         if source not in sources:
             nearest = difflib.get_close_matches(source, sources, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"sources: {', '.join(sorted(sources)) or 'none'}"
             raise UsageError(f"source {source} not found", RecipeKey("pack.weights"), hint)
-    if without := sorted({shard.source for shard in shards if shard.rows} - weighed):
+    if without := sorted({shard.source for shard in shards if shard.rows} - weighted):
         what, fix = f"the source {without[0]} has no weight", "set its weight, or pack a corpus without it"
         raise UsageError(what, RecipeKey("pack.weights"), fix)
-    return sorted((shard for shard in shards if shard.source in weighed), key=lambda shard: shard.source)
+    return sorted((shard for shard in shards if shard.source in weighted), key=lambda shard: shard.source)
 
 
 def pack_corpus(
@@ -118,7 +118,7 @@ def pack_corpus(
     """
     ordered = sort_by_source(shards, recipe)
     tokenizer = TokenizerFile(recipe.tokenizer, tokenizer_file, driver)
-    return with_oracle_fallback(tokenizer, lambda by: _pack(staging, ordered, recipe, settings, created_at, by))
+    return with_oracle_fallback(tokenizer, lambda used: _pack(staging, ordered, recipe, settings, created_at, used))
 
 
 def _plan(encoded: Sequence[EncodedShard], recipe: PackRecipe, window: Window, folder: StagingView) -> Receipt:

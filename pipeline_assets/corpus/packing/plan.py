@@ -38,7 +38,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
 
 def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
-    """Number all draws; UsageError if there are more than 2**32."""
+    """Number all draws; raise UsageError if there are more than 2**32."""
     sources: list[DrawnSource] = []
     taken: list[NDArray[np.uint32]] = []
     cut, first_draw, first_taken = None, 0, 0
@@ -150,7 +150,7 @@ def _resolve(
     shards: Sequence[EncodedShard], lengths: NDArray[np.int32], requested: PackRecipe
 ) -> tuple[Mixture, ResolvedPack]:
     """Return the mixture, and the recipe with computed weights and number of rows."""
-    texts: list[MixtureSource] = []
+    sources: list[MixtureSource] = []
     stop = 0
     for name, source_shards in itertools.groupby(shards, lambda shard: shard.source):
         own = list(source_shards)
@@ -158,13 +158,13 @@ def _resolve(
         tokens, rejected = int(lengths[first:stop].sum(dtype=np.int64)), sum(shard.rejected for shard in own)
         cap = requested.max_epochs.cap(name)
         weight = cap * tokens if requested.weights is None else Fraction(requested.weights[name])
-        texts.append(MixtureSource(name, weight, cap, first, lengths[first:stop], tokens, rejected))
+        sources.append(MixtureSource(name, weight, cap, first, lengths[first:stop], tokens, rejected))
     weights = requested.weights
     if weights is None:
-        total = sum(text.weight for text in texts)
-        texts = [replace(text, weight=text.weight / total) for text in texts]
-        weights = {text.name: str(text.weight) for text in texts}
-    mixture, num_seqs = Mixture(texts, requested.seed), requested.num_seqs
+        total = sum(source.weight for source in sources)
+        sources = [replace(source, weight=source.weight / total) for source in sources]
+        weights = {source.name: str(source.weight) for source in sources}
+    mixture, num_seqs = Mixture(sources, requested.seed), requested.num_seqs
     if num_seqs is None:
         available = mixture.largest_budget
         is_sequential = requested.strategy == "sequential"

@@ -35,17 +35,17 @@ SeqLen = Annotated[int, pydantic.AfterValidator(_check_seq_len)]
 
 
 class EpochCaps(SourceCaps):
-    """Caps on the epochs of each source; 1.5 allows its text one and a half times."""
+    """Caps on the epochs of each source; a cap of 1.5 allows one and a half epochs."""
 
     @pydantic.model_validator(mode="after")
-    def _are_above_zero(self) -> Self:
+    def _check_above_zero(self) -> Self:
         if any(Fraction(cap) == 0 for cap in (self.every_source, *self.sources.values())):
             raise ValueError("a cap on epochs must be above 0; to exclude a source, remove it")
         return self
 
 
 class PackRecipe(RecipeSection):
-    """Content of a packed set.
+    """Recipe of the content of a packed set.
 
     Attributes:
         seq_len: Tokens in a row.
@@ -72,7 +72,7 @@ class PackRecipe(RecipeSection):
 
     @pydantic.field_validator("max_epochs")
     @classmethod
-    def _name_its_sources(cls, caps: EpochCaps, section: pydantic.ValidationInfo) -> EpochCaps:
+    def _check_cap_names(cls, caps: EpochCaps, section: pydantic.ValidationInfo) -> EpochCaps:
         unknown = sorted(caps.sources.keys() - (section.data.get("weights") or caps.sources).keys())
         if unknown:
             raise ValueError(f"max_epochs names {unknown[0]}, which has no weight")
@@ -109,7 +109,7 @@ class PackSection(PackRecipe):
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     @pydantic.model_validator(mode="after")
-    def _has_a_tokenizer_file(self) -> Self:
+    def _check_tokenizer_path(self) -> Self:
         if self.tokenizer_path is None and not isinstance(self.tokenizer, HarmonyRecipe):
             what = f"the tokenizer file of {self.tokenizer.family} is missing"
             raise ValueError(f"{what}: set `tokenizer_path`; only the file of o200k_harmony ships with this program")

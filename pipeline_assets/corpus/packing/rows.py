@@ -33,7 +33,7 @@ class _Segments:
     """Segments of a range of rows, see `PlanFiles`.
 
     Attributes:
-        places: Position of each segment's first token in the flattened array of rows.
+        positions: Position of each segment's first token in the flattened array of rows.
         row_starts: First segment of each row, then the number of segments; shape (rows + 1,).
         row_tokens: Number of tokens of each row without padding, shape (rows,).
     """
@@ -41,7 +41,7 @@ class _Segments:
     documents: NDArray[np.uint32]
     starts: NDArray[np.int32]
     lengths: NDArray[np.int32]
-    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
     row_starts: NDArray[np.int64]
     row_tokens: NDArray[np.int64]
 
@@ -60,21 +60,19 @@ def write_rows(
     target = tokens.data.cast("B")
     doc_ids: list[str] = [""] * len(segments.documents)
     sources: list[str] = [""] * len(segments.documents)
-    for shard, own, documents in _segments_by_shard(rows, segments):
-        starts = shard.table.starts[documents] + segments.starts[own]
-        _copy_segments(shard.token_file, starts, segments.lengths[own], segments.places[own], target)
+    for shard, numbers, documents in _segments_by_shard(rows, segments):
+        starts = shard.table.starts[documents] + segments.starts[numbers]
+        _copy_segments(shard.token_file, starts, segments.lengths[numbers], segments.positions[numbers], target)
         ids = shard.table.doc_ids.take(to_arrow(documents)).to_pylist()
-        for segment, doc_id in zip(own.tolist(), ids, strict=True):
+        for segment, doc_id in zip(numbers.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
     first_byte, sha256 = rows.start * seq_len * memmap.DTYPE.itemsize, hashlib.sha256(target).hexdigest()
     write_range(folder.path(memmap.INPUT_IDS), first_byte, target)
     index = f"{WORK}/index/{rows.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(index), zstd_level) as writer:
         columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
-        entries, bounds = (
-            [*itertools.starmap(memmap.Segment, columns)],
-            itertools.pairwise(segments.row_starts.tolist()),
-        )
+        entries = [*itertools.starmap(memmap.Segment, columns)]
+        bounds = itertools.pairwise(segments.row_starts.tolist())
         lines = _encoder.encode_lines([entries[start:stop] for start, stop in bounds])
         writer.write_lines(lines, rows.stop - rows.start)
     written = OutputFile(memmap.INPUT_IDS, rows.stop - rows.start, target.nbytes, sha256, sha256, first_byte)
@@ -111,13 +109,17 @@ def _segments_by_shard(
 
 
 def _copy_segments(
-    token_file: Path, starts: NDArray[np.int64], lengths: NDArray[np.int32], places: NDArray[np.int64], rows: memoryview
+    token_file: Path,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int32],
+    positions: NDArray[np.int64],
+    rows: memoryview,
 ) -> None:
-    """Copy segments from a file of token ids to their places in the rows."""
-    in_bytes = [(column.astype(np.int64) * memmap.DTYPE.itemsize).tolist() for column in (starts, lengths, places)]
+    """Copy segments from a file of token ids to their positions in the rows."""
+    in_bytes = [(column.astype(np.int64) * memmap.DTYPE.itemsize).tolist() for column in (starts, lengths, positions)]
     # `preadv` reads into the rows directly; mapping the file would take half as long again.
-    with open(token_file, "rb", buffering=0) as run:
-        descriptor = run.fileno()
-        for start, length, place in zip(*in_bytes, strict=True):
-            if os.preadv(descriptor, [rows[place : place + length]], start) != length:
-                raise RetryableError("the token run ends early", token_file, "run the command again")
+    with open(token_file, "rb", buffering=0) as file:
+        descriptor = file.fileno()
+        for start, length, position in zip(*in_bytes, strict=True):
+            if os.preadv(descriptor, [rows[position : position + length]], start) != length:
+                raise RetryableError("the token file ends early", token_file, "run the command again")

@@ -118,13 +118,13 @@ def assign_rows(
 def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
     """Order documents by length modulo `seq_len`, largest first; omit remainder 0."""
     keys = np.arange(len(lengths), dtype=np.uint64)
-    whole = 0  # number of documents without a rest
-    # Key: `seq_len - rest` in the upper half, the document's number in the lower half. So a longer rest sorts first,
-    # equal rests sort by number, and documents without a rest sort last, where the slice drops them.
+    whole = 0  # number of documents without a remainder
+    # Key: `seq_len - remainder` in the upper half, the document's number in the lower half. So a longer remainder sorts
+    # first, equal ones sort by number, and documents without a remainder sort last, where the slice drops them.
     for chunk in chunks(len(lengths)):
-        rest = lengths[chunk] % seq_len
-        whole += int(np.count_nonzero(rest == 0))
-        keys[chunk] |= (seq_len - rest).astype(np.uint64) << _UPPER_HALF
+        remainder = lengths[chunk] % seq_len
+        whole += int(np.count_nonzero(remainder == 0))
+        keys[chunk] |= (seq_len - remainder).astype(np.uint64) << _UPPER_HALF
     keys.sort()
     return lower_halves(keys)[: len(lengths) - whole]
 
@@ -136,8 +136,8 @@ def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
     """
     pieces = np.zeros(seq_len + 1, np.int64)
     for chunk in chunks(len(lengths)):
-        whole, rest = np.divmod(lengths[chunk], np.int32(seq_len))
-        pieces += np.bincount(rest, minlength=seq_len + 1)
+        whole, remainder = np.divmod(lengths[chunk], np.int32(seq_len))
+        pieces += np.bincount(remainder, minlength=seq_len + 1)
         pieces[seq_len] += whole.sum(dtype=np.int64)
     pieces[0] = 0
     return pieces
@@ -247,7 +247,7 @@ def group_by_row(
     """
     keys = np.arange(len(lengths), dtype=np.uint64)
     for chunk in chunks(len(lengths)):
-        # Key: the row in the upper half, the draw in the lower. Draws without a rest have no row and sort last.
+        # Key: the row in the upper half, the draw in the lower. Draws without a remainder have no row and sort last.
         row = np.where(lengths[chunk] % seq_len, document_rows[chunk], np.uint32(rows))
         keys[chunk] |= row.astype(np.uint64) << _UPPER_HALF
     keys.sort()
@@ -284,8 +284,8 @@ def _build_segments(
     ranks = np.empty(len(row), np.int64)
     ranks[fills_row], ranks[~fills_row] = filling, draws[draw_positions[~fills_row]]
     pieces = np.where(fills_row, seq_len, lengths[ranks] % seq_len).astype(np.int32)
-    # A rest is at the end of its document. The whole rows of a document are consecutive in `whole`, so a row's distance
-    # from the first of them counts the pieces before it.
+    # A remainder is at the end of its document. The whole rows of a document are consecutive in `whole`, so a row's
+    # distance from the first of them counts the pieces before it.
     starts_in_document = lengths[ranks] - pieces
     starts_in_document[fills_row] = (rows[is_whole] - np.searchsorted(whole, filling)) * seq_len
     return Segments(first + row, ranks, starts_in_document, pieces)

@@ -49,15 +49,15 @@ _TOLERANCE = Fraction(1, 10)  # relative to a weight
 def shares_reached(packed: Artifact) -> Verdict:
     """Check that the share of each source is within a tenth of its weight."""
     counts = packed.manifest.identity.counts
-    off = []
+    deviations = []
     for source, source_counts in counts["by_source"].items():
         weight = Fraction(source_counts["asked_share"])
         reached = Fraction(source_counts["packed_tokens"], counts["tokens"])
         if abs(reached - weight) > _TOLERANCE * weight:
             reason = _deviation_reason(source_counts, is_short=reached < weight)
-            off.append(f"{source}: requested {float(weight):.2%}, reached {float(reached):.2%} ({reason})")
+            deviations.append(f"{source}: requested {float(weight):.2%}, reached {float(reached):.2%} ({reason})")
     numbers = {source: source_counts["share"] for source, source_counts in counts["by_source"].items()}
-    return Verdict(not off, "; ".join(off) or "each source is within a tenth of its weight", numbers)
+    return Verdict(not deviations, "; ".join(deviations) or "each source is within a tenth of its weight", numbers)
 
 
 def _deviation_reason(counts: Mapping[str, Any], is_short: bool) -> str:
