@@ -49,11 +49,11 @@ class Order:
         batch = self.batch or max(1, (len(lengths) + (0 if self.drop_last else self.ranks - 1)) // self.ranks)
         share = batch * self.ranks
         order = hashed_order(len(lengths), self.seed, "epoch", epoch).astype(np.int64)
-        pool = self.bucket_steps * share or max(1, len(order))
-        pools = [order[first : first + pool] for first in range(0, len(order), pool)]
+        bucket_pairs = self.bucket_steps * share or max(1, len(order))
+        buckets = [order[first : first + bucket_pairs] for first in range(0, len(order), bucket_pairs)]
         if self.bucket_steps:
-            pools = [places[np.argsort(lengths[places], kind="stable")] for places in pools]
-        order = np.concatenate([order[:0], *pools])
+            buckets = [numbers[np.argsort(lengths[numbers], kind="stable")] for numbers in buckets]
+        order = np.concatenate([order[:0], *buckets])
         full = len(order) // share
         steps = [np.array_split(step, self.ranks) for step in order[: full * share].reshape(full, share)]
         rest = order[full * share :]
@@ -63,7 +63,7 @@ class Order:
             steps += [parts[: self.ranks], parts[self.ranks :]]
             rest = rest[:0]
         if self.bucket_steps:
-            steps = [steps[place] for place in hashed_order(len(steps), self.seed, "steps", epoch)]
+            steps = [steps[number] for number in hashed_order(len(steps), self.seed, "steps", epoch)]
         return steps + ([np.array_split(rest, self.ranks)] if len(rest) and not self.drop_last else [])
 
 

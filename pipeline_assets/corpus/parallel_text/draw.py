@@ -56,10 +56,10 @@ def draw_pairs(
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()
     progress = Progress("sample", len(files), "files", settings.log_every_s)
     for file in files:
-        for place, row in read_pairs(file, recipe.languages, recipe.weight_column):
+        for position, row in read_pairs(file, recipe.languages, recipe.weight_column):
             rows += 1
             if isinstance(row, Fault):
-                rejects.append(row.to_reject(file.name, place))
+                rejects.append(row.to_reject(file.name, position))
                 if len(rejects) > _MAX_REJECTS:
                     what = f"more than {_MAX_REJECTS:,} rows cannot be read; the first is {rejects[0]}"
                     raise InputError(what, file.name, "check these rows, or remove the file")
@@ -74,7 +74,7 @@ def draw_pairs(
                     dropped[FORGOTTEN if is_forgotten else "duplicate"] += 1
                     reservoir.refuse()
                 else:
-                    replaced = reservoir.insert(Pair(uid, row.src, row.tgt, file.name, place), weight)
+                    replaced = reservoir.insert(Pair(uid, row.src, row.tgt, file.name, position), weight)
                     if replaced is not None:
                         uids.discard(replaced.uid)
                     uids.add(uid)

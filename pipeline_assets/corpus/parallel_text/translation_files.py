@@ -100,7 +100,7 @@ def read_pairs(
     rows, columns, codes = _read_parquet(source) if file.name.endswith(".parquet") else _read_json_lines(source)
     missing = [code for code in (languages.src, languages.tgt) if code not in codes]
     if not columns or not (missing or weight_column not in (None, *columns)):  # an empty file lacks nothing
-        return ((place, _to_row(row, languages, weight_column)) for place, row in rows)
+        return ((position, _to_row(row, languages, weight_column)) for position, row in rows)
     what, present = f"column `{weight_column}` of row weights not found", columns
     if not codes:
         what = f"column `{TRANSLATION}` of texts by language not found"

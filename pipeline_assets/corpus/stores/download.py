@@ -60,7 +60,7 @@ def receipt_name(path: str) -> str:
 
 
 def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFile | None:
-    """Return how much of an object's version was copied; None without a receipt of it."""
+    """Return the copied part of an object's version; None without a receipt for it."""
     receipt = folder.receipt(STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]
 
@@ -72,7 +72,7 @@ def _download(
 
     def record(size: int) -> OutputFile:
         if stored.modified_ns is not None:
-            os.utime(path, ns=(stored.modified_ns, stored.modified_ns))  # a copy made again counts as unchanged
+            os.utime(path, ns=(stored.modified_ns, stored.modified_ns))  # so that a new copy counts as unchanged
         durable_part = OutputFile(name, 1, size, digest.hexdigest(), digest.hexdigest(), start=0)
         folder.commit(STAGE, receipt_name(name), Receipt([durable_part], {}, {"version": stored.version}))
         return durable_part

@@ -14,8 +14,8 @@ from pipeline_assets.corpus.publishing.hub_repo import TOKEN, HubRepo, UploadFil
 from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.errors import RetryableError, UsageError
 
-_MAX_MOVES = 8  # of the head by other writers, during one call
-_MAX_POINTER_BYTES = 256 << 20  # a manifest has at most as many
+_MAX_MOVES = 8  # how often other writers may move the head during one call
+_MAX_POINTER_BYTES = 256 << 20  # largest size of a manifest
 _FIX = "run the same command again when no other process commits to it"
 T = TypeVar("T")
 
@@ -58,10 +58,10 @@ class HubStore:
 
     def read(self, key: str, start: int, size: int, revision: str | None = None) -> bytes:
         client, name = self.repo.hub.client(), self.repo.name
-        place = f"buckets/{name}/resolve" if self.is_bucket else f"datasets/{name}/resolve/{revision or 'main'}"
+        path = f"buckets/{name}/resolve" if self.is_bucket else f"datasets/{name}/resolve/{revision or 'main'}"
 
         def fetch() -> bytes:
-            url, span = f"{client.address}/{place}/{quote(self.prefix + key)}", f"bytes={start}-{start + size - 1}"
+            url, span = f"{client.address}/{path}/{quote(self.prefix + key)}", f"bytes={start}-{start + size - 1}"
             with client.stream(url, f"{self.url}/{key}", Range=span) as response:
                 if response.status_code in (404, 416):
                     return b""
@@ -89,9 +89,9 @@ class HubStore:
     def replace(self, key: str, data: bytes, before: Pointer | None) -> bool:
         for _ in range(_MAX_MOVES):
             head = self.repo.hub.resolve(self.repo.name)
-            now = self.pointer(key, head)
-            if now == Pointer(data) or now != before:
-                return now == Pointer(data)
+            current = self.pointer(key, head)
+            if current == Pointer(data) or current != before:
+                return current == Pointer(data)
             self.repo.commit(head, f"Write {key}", [UploadFile.from_bytes(self.prefix + key, data)])
         raise RetryableError(f"other commits moved the head {_MAX_MOVES} times", self.url, _FIX)
 

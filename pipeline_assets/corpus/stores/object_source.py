@@ -60,12 +60,12 @@ def _matching(paths: Iterable[str], source: SourceFolder, url: str) -> list[str]
 
 def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
     """List the objects below a URL that belong to a source, sorted by name."""
-    found = {stored.name: stored for stored in ObjectStore.open(url).list_objects()}
-    names = _matching(found, source, url)
+    objects = {stored.name: stored for stored in ObjectStore.open(url).list_objects()}
+    names = _matching(objects, source, url)
     if not names:
         what = f"no object matches {', '.join(source.patterns)}"
         raise UsageError(what, url, "correct `files`, or the URL in `path`")
-    return [found[name] for name in names]
+    return [objects[name] for name in names]
 
 
 def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _copy(url: str, objects: Sequence[StoredObject], folder: Path, settings: Run
         if not is_inside(stored.name) or any(part.startswith(".") for part in stored.name.split("/")):
             raise InputError(f"the name {stored.name!r} cannot be a file name below a folder", url, "rename the object")
     durable.make_folder(folder)
-    with lock_folder(folder):  # another process may be copying some
+    with lock_folder(folder):  # another process may copy the same objects
         missing = {stored.name: stored for stored in missing_objects(objects, StagingView(folder))}
         if not missing:
             return

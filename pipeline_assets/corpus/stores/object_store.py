@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _THREADS = 8
 _PART_BYTES, _MAX_PARTS = 8 << 20, 9_000  # S3 allows 10,000 parts
-_CONFLICT_WAITS_S = [0.02 * 2**attempt for attempt in range(8)]  # another put of the object is in progress
+_CONFLICT_WAITS_S = [0.02 * 2**attempt for attempt in range(8)]  # while another put of the object is in progress
 _PROBE = "probe"
 _OTHER_STORE = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
 LIST_AGAIN = "run the recipe again; if the source was pinned earlier, remove its folder in raw/ first"
@@ -73,7 +73,7 @@ class ObjectStore:
     """
 
     url: str
-    client: "Client" = field(repr=False)  # whose repr fails for Azure
+    client: "Client" = field(repr=False)  # its repr fails for Azure
     folder: Path | None
 
     @classmethod
@@ -86,7 +86,7 @@ class ObjectStore:
             raise not_installed_error(error, "objects") from None
         folder = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else None
         retries = {"max_retries": 6, "retry_timeout": datetime.timedelta(seconds=180)}
-        options = {"timeout": "300s", "allow_http": True}  # for a part; the environment chooses the endpoint
+        options = {"timeout": "300s", "allow_http": True}  # timeout of one part; the environment chooses the endpoint
         remote = {} if folder else {"retry_config": retries, "client_options": options}
         if folder is not None and not folder.is_dir():  # perhaps its disk is not mounted
             what = "expected a folder, got a file" if folder.exists() else "folder not found"
@@ -94,7 +94,7 @@ class ObjectStore:
         try:
             return cls(url, from_url(url, **remote), folder)  # type: ignore[call-overload]
         except (BaseError, ValueError) as error:
-            raise UsageError(_describe(error), url, f"correct the URL, or set {_variables(url)}") from None
+            raise UsageError(_describe(error), url, f"correct the URL, or set {_credential_variables(url)}") from None
 
     def prepare_writes(self) -> None:
         """Check that the store refuses a put whose condition is false.
@@ -104,7 +104,7 @@ class ObjectStore:
         wrong = Pointer(b"", {"e_tag": '"0"', "version": "123456789"})
         try:
             self.replace(_PROBE, b"", None)
-            with self._explain(_PROBE):
+            with self._convert_errors(_PROBE):
                 if any(self._put_if(_PROBE, b"", before) for before in (None, wrong)):
                     raise UsageError("the store ignores the conditions of writes", self.url, _OTHER_STORE)
         except FileNotFoundError:
@@ -118,7 +118,7 @@ class ObjectStore:
         """List the objects in a folder, or all objects of the store, with their versions."""
         import obstore
 
-        with self._explain(folder or ""):
+        with self._convert_errors(folder or ""):
             return [
                 StoredObject(
                     entry["path"],
@@ -139,7 +139,7 @@ class ObjectStore:
         from obstore.exceptions import BaseError, PreconditionError
 
         condition = {} if etag is None else {"if_match": etag}
-        with self._explain(key), contextlib.suppress(FileNotFoundError):
+        with self._convert_errors(key), contextlib.suppress(FileNotFoundError):
             try:
                 options = {"range": (start, start + size), **condition}
                 return bytes(obstore.get(self.client, key, options=options).bytes())  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ class ObjectStore:
         import obstore
         from obstore.exceptions import BaseError
 
-        with self._explain(file.path):
+        with self._convert_errors(file.path):
             with contextlib.suppress(FileNotFoundError):
                 if obstore.head(self.client, file.path)["size"] == file.size:
                     return 0
@@ -194,7 +194,7 @@ class ObjectStore:
         """Read a pointer with its version; None if it does not exist."""
         import obstore
 
-        with self._explain(key), contextlib.suppress(FileNotFoundError):
+        with self._convert_errors(key), contextlib.suppress(FileNotFoundError):
             answer = obstore.get(self.client, key)
             version = {name: answer.meta.get(name) for name in ("e_tag", "version")}
             return Pointer(bytes(answer.bytes()), {name: value for name, value in version.items() if value})
@@ -207,7 +207,7 @@ class ObjectStore:
         answers 409 to simultaneous puts may have written none of them, so the put is repeated.
         """
         for wait_s in _CONFLICT_WAITS_S:
-            with self._explain(key):
+            with self._convert_errors(key):
                 if self._put_if(key, data, before):
                     return True
             now = self.pointer(key)
@@ -236,14 +236,14 @@ class ObjectStore:
             obstore.put(self.client, key, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
         except (AlreadyExistsError, PreconditionError):
             return False
-        except FileNotFoundError:  # S3's answer to a put of a version if the object is missing
+        except FileNotFoundError:  # S3's answer to a conditional put if the object is missing
             if before is None:
                 raise
             return False
         return True
 
     @contextlib.contextmanager
-    def _explain(self, key: str) -> Iterator[None]:
+    def _convert_errors(self, key: str) -> Iterator[None]:
         """Convert errors of `obstore` to InputErrors; a missing object keeps its error."""
         from obstore import exceptions
 
@@ -251,14 +251,14 @@ class ObjectStore:
         try:
             yield
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            fix = f"check the permissions, and the credentials in the environment: {_variables(self.url)}"
+            fix = f"check the permissions, and the credentials in the environment: {_credential_variables(self.url)}"
             raise DeniedError(f"the store refuses access ({_describe(error)})", where, fix) from None
         except (exceptions.InvalidPathError, ValueError) as error:
             raise InputError(_describe(error), where, "rename the object") from None
         except exceptions.BaseError as error:
             text = _describe(error)
-            if _METADATA_SERVER.search(str(error)):  # whose answer is the role of a cloud machine
-                raise DeniedError("no credentials found", self.url, f"set {_variables(self.url)}") from None
+            if _METADATA_SERVER.search(str(error)):  # the server that states the role of a cloud machine
+                raise DeniedError("no credentials found", self.url, f"set {_credential_variables(self.url)}") from None
             if text == "HTTP 404":
                 raise UsageError(*self._not_found) from None
             if isinstance(error, exceptions.NotSupportedError) or text in ("HTTP 501", "HTTP 405"):
@@ -271,7 +271,7 @@ class ObjectStore:
         return "bucket or container not found", self.url, "create it, or correct the URL"
 
 
-def _variables(url: str) -> str:
+def _credential_variables(url: str) -> str:
     return _CREDENTIALS.get(url[:2], "the variables of the store")
 
 

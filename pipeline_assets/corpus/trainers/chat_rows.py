@@ -1,8 +1,8 @@
 """Chat messages of normalised rows, pools and subsets, as Parquet files.
 
-Each Harmony text becomes a list of messages (`to_chats`). The tools of a developer message are the column `tools`, as
-JSON text, but stay in the system message if no artifact upstream has them as JSON. The system message of `harmony/1` is
-a column, because chat templates write their own.
+Each Harmony text becomes a list of messages (`to_chats`). The tools of a developer message become JSON text in the
+column `tools`; if no upstream artifact has them as JSON, they stay in the system message. The system message of
+`harmony/1` is a column, because chat templates write their own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ class ChatFile:
     Attributes:
         path: Path in the artifact, and in the export.
         catalogues: Files with the tool lists of its split, by id.
-        has_all_tools: Whether these are all lists; if not, a row whose list is missing is an error.
+        has_all_tools: Whether these files have all tool lists; if not, a row whose list is missing is an error.
     """
 
     name: str
@@ -102,30 +102,30 @@ def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], sourc
         return None
     except ValueError as error:
         raise InputError(str(error), f"{source.path} row {row['id']}", "normalise the rows again") from None
-    counting = frozenset(loss_messages(parsed, mode))
+    in_loss = frozenset(loss_messages(parsed, mode))
     declared = tools.get(row["source_tools_id"] or "")
     if declared is None and row["source_tools_id"] is not None and not source.has_all_tools:
         fix = "pull the normalised rows with --upstream, or pass their data root with --data"
         raise InputError(f"the tools of row {row['id']} are not in the data root", source.path, fix)
     own_system = next(iter(parsed.conversation), None) if row["template"] == Template.HARMONY_1 else None
     system = own_system.content if own_system is not None and own_system.role is Role.SYSTEM else None
-    messages, loss = chat_messages(parsed, counting, has_tools=declared is not None, skips_system=system is not None)
+    messages, loss = chat_messages(parsed, in_loss, has_tools=declared is not None, skips_system=system is not None)
     if not messages:
         return None
-    listed = None if declared is None else bytes(declared).decode()
-    own = {"messages": messages, "tools": listed, "loss": loss, "harmony_system": system}
-    return own | {name: row[name] for name in _COPIED}
+    tools_json = None if declared is None else bytes(declared).decode()
+    columns = {"messages": messages, "tools": tools_json, "loss": loss, "harmony_system": system}
+    return columns | {name: row[name] for name in _COPIED}
 
 
 def chat_messages(
-    parsed: ParsedText, counting: frozenset[int], has_tools: bool, skips_system: bool
+    parsed: ParsedText, in_loss: frozenset[int], has_tools: bool, skips_system: bool
 ) -> tuple[list[Chat], list[Chat]]:
     """Return the chat messages of a text, each with its parts that count in the loss.
 
-    `counting` has the numbers of the Harmony messages that count. If `has_tools`, developer messages omit their tools;
+    `in_loss` has the numbers of the Harmony messages that count. If `has_tools`, developer messages omit their tools;
     if `skips_system`, the first message is omitted.
     """
     chats, parts = to_chats(parsed.conversation[skips_system:], has_tools)
     complete = [{field.name: chat.get(field.name) for field in _MESSAGE} for chat in chats]
-    flags = [{part: number + skips_system in counting for part, number in numbers.items()} for numbers in parts]
+    flags = [{part: number + skips_system in in_loss for part, number in numbers.items()} for numbers in parts]
     return complete, [{part: counts.get(part, False) for part in _PARTS} for counts in flags]

@@ -21,14 +21,14 @@ from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 _SCHEMA = pa.schema([("text", pa.large_string()), ("doc_id", pa.string())])
-_GROUP_ROWS, _FILE_GROUPS, _VALID_EACH = 1000, 100, 100
+_GROUP_ROWS, _FILE_GROUPS, _VALIDATION_STEP = 1000, 100, 100
 _decoder = msgspec.json.Decoder(DocumentText)
 
 
 def write_nanochat(staging: StagingDir, shards: Sequence[DocumentShard]) -> BuildResult:
     """Write the texts of all shards in order, with one row group in memory."""
     rows = sum(shard.rows for shard in shards)
-    valid = -(-rows // _VALID_EACH)
+    valid = -(-rows // _VALIDATION_STEP)
     if rows == valid:
         raise UsageError(f"nanochat needs at least 2 documents, got {rows}", staging.target, "export a larger corpus")
     count = -(-(rows - valid) // (_GROUP_ROWS * _FILE_GROUPS))
@@ -43,7 +43,7 @@ def _tables(shards: Sequence[DocumentShard], is_valid: bool) -> Iterator[pa.Tabl
     first = 0
     for shard in shards:
         for documents, _ in read_documents(shard, WHOLE_SHARD, _decoder):
-            chosen = [document for row, document in documents if ((first + row) % _VALID_EACH == 0) == is_valid]
+            chosen = [document for row, document in documents if ((first + row) % _VALIDATION_STEP == 0) == is_valid]
             columns = [
                 to_column([getattr(document, field.name) for document in chosen], field.type) for field in _SCHEMA
             ]

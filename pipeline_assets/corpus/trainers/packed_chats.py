@@ -1,6 +1,6 @@
 """Fine-tuning rows of equal length, packed from the token files of subsets.
 
-A conversation is never cut: best fit places it into one row, and one that is longer than a row is dropped. TRL's
+A conversation is never cut: best fit places it into one row; a conversation longer than a row is dropped. TRL's
 `DataCollatorForLanguageModeling(padding_free=True)` reads the columns as they are.
 """
 
@@ -53,12 +53,13 @@ def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[
             packed: dict[str, list[Any]] = {name: [] for name in COLUMNS}
             for number in numbers:
                 draws = segments.ranks[slice(*np.searchsorted(segments.rows, (number, number + 1)))]
-                places = [slice(firsts[draw], firsts[draw] + lengths[draw]) for draw in draws]
+                spans = [slice(firsts[draw], firsts[draw] + lengths[draw]) for draw in draws]
                 used = int(lengths[draws].sum())
-                ids = np.concatenate([*(tokens[place] for place in places), np.full(seq_len - used, padding, np.int32)])
-                counts = np.concatenate([*(loss_mask[place] for place in places), np.zeros(seq_len - used, bool)])
+                pad_ids, no_loss = np.full(seq_len - used, padding, np.int32), np.zeros(seq_len - used, bool)
+                ids = np.concatenate([*(tokens[span] for span in spans), pad_ids])
+                in_loss = np.concatenate([*(loss_mask[span] for span in spans), no_loss])
                 packed["input_ids"].append(ids.tolist())
-                packed["labels"].append(np.where(counts, ids, _NO_LOSS).tolist())
+                packed["labels"].append(np.where(in_loss, ids, _NO_LOSS).tolist())
                 packed["seq_lengths"].append(
                     [*lengths[draws].tolist(), seq_len - used][: None if used < seq_len else -1]
                 )
