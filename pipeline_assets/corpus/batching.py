@@ -163,13 +163,13 @@ def loader(
     def plan(epoch: int) -> Batches:
         is_packed = isinstance(source, PackedSet)
         order = np.random.default_rng([seed, epoch]).permutation(size) if is_packed else np.arange(size)
-        places = rank_positions(size, batch, rank, ranks, 0, drop_last, padding)
+        positions = rank_positions(size, batch, rank, ranks, 0, drop_last, padding)
         if rank == 0:
-            log_remainder(f"epoch {epoch}" if is_packed else "the order", size, places.stop, ranks)
-            if places.stop < size:
-                logger.info("epoch %d: skipped rows: %s", epoch, ", ".join(map(str, order[places.stop :])))
-        own = order[np.arange(places.start, places.stop, places.step) % size]
-        return [own[first : first + batch] for first in range(0, len(own), batch)]
+            log_remainder(f"epoch {epoch}" if is_packed else "the order", size, positions.stop, ranks)
+            if positions.stop < size:
+                logger.info("epoch %d: skipped rows: %s", epoch, ", ".join(map(str, order[positions.stop :])))
+        rows_of_rank = order[np.arange(positions.start, positions.stop, positions.step) % size]
+        return [rows_of_rank[first : first + batch] for first in range(0, len(rows_of_rank), batch)]
 
     plan_inputs = {"digest": source.digest, "seed": seed, "batch": batch, "ranks": ranks}
     plan_inputs |= {"drop_last": drop_last, "padding": padding}
@@ -186,7 +186,7 @@ def attention_mask(documents: torch.Tensor) -> torch.Tensor:
 
 
 def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-    """Return each token's next token in its document, -100 if none; (batch, seq_len)."""
+    """Return each token's next token in its document, or -100; shape (batch, seq_len)."""
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED), (0, 1), value=_IGNORED)
 
@@ -226,16 +226,16 @@ class PairDataset(Dataset[EncodedPair]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, place: int) -> EncodedPair:
-        ids = torch.from_numpy(self.cache.pair_ids(int(self.rows[place]), self.side).astype(np.int64))
+    def __getitem__(self, position: int) -> EncodedPair:
+        ids = torch.from_numpy(self.cache.pair_ids(int(self.rows[position]), self.side).astype(np.int64))
         return {"ids": ids, "length": len(ids)}
 
-    def __getitems__(self, places: Sequence[int] | NDArray[np.int64]) -> list[NDArray[Any]]:
-        return [self.cache.pair_ids(row, self.side) for row in self.rows[places].tolist()]
+    def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> list[NDArray[Any]]:
+        return [self.cache.pair_ids(row, self.side) for row in self.rows[positions].tolist()]
 
-    def uid(self, place: int) -> str:
+    def uid(self, position: int) -> str:
         """Return the uid of the pair at a position of the dataset."""
-        return bytes(self.cache.uids[self.rows[place]]).decode()
+        return bytes(self.cache.uids[self.rows[position]]).decode()
 
 
 class Batch(TypedDict):

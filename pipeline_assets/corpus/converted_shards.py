@@ -192,9 +192,9 @@ def finalize_shard(
 ) -> Receipt:
     """Rewrite a shard that has repeated ids under its final name.
 
-    A row whose id an earlier row has is rejected if the source gave the id. If the id was derived from the text, it
-    gets the suffix `#2`, `#3` and so on. A row that kills its worker is rejected, too. The receipt has the counts of
-    the conversion, corrected by the new rejects.
+    A row with the id of an earlier row is rejected if the id is from the source; if the id was derived from the text,
+    it gets the suffix `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of the
+    conversion, corrected by the new rejects.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = Counter(shard.receipt.counts)
@@ -209,16 +209,16 @@ def finalize_shard(
             lines = block.splitlines(keepends=True)
             block_occurrences, kept = list(itertools.islice(occurrences, len(lines))), []
             for row, line in window.enumerate_rows(lines, first_row):
-                verdict = _finalize_line(line, row, block_occurrences[row - first_row], shard, window, derive_id)
-                if isinstance(verdict, Reject):
-                    rejects.write_lines(_encoder.encode(verdict) + b"\n", 1)
-                    counts[rejected_key(verdict.reason)] += 1
+                outcome = _finalize_line(line, row, block_occurrences[row - first_row], shard, window, derive_id)
+                if isinstance(outcome, Reject):
+                    rejects.write_lines(_encoder.encode(outcome) + b"\n", 1)
+                    counts[rejected_key(outcome.reason)] += 1
                     counts["documents"] -= 1
                     counts["bytes"] -= (
                         len(_decoder.decode(line).text.encode("utf-8")) if row not in window.poison_rows else 0
                     )
                 else:
-                    kept.append(verdict)
+                    kept.append(outcome)
             first_row += len(lines)
             writer.write_lines(b"".join(kept), len(kept))
     return Receipt([writer.output(name), rejects.output(rejects_name)], dict(counts))

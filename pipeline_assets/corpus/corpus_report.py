@@ -107,7 +107,7 @@ def write_corpus_report(
     joint = [corpus for corpus in (deduplicated, decontaminated) if corpus is not None]
     packed_tokens = read_packed_tokens(packed, joint[-1:] or [steps.corpus for steps in sources], tokenizer)
     has_scaled = False
-    exact = {"tokens": sum(packed_tokens.values())} if packed_tokens else {}  # of the last step before packing
+    exact = {"tokens": sum(packed_tokens.values())} if packed_tokens else {}  # tokens of the last step before packing
     if exact and not joint:
         report["totals"].pop("estimated_tokens", None)
         report["totals"] |= exact
@@ -140,35 +140,35 @@ def _profile_sources(
     staging: StagingDir, sources: Sequence[SourceSteps], tokenizer: HarmonyRecipe | None, settings: RunSettings
 ) -> Profile:
     """Return the profile of all sources; raise InputError if two share a doc_id."""
-    places = [(steps, shard) for steps in sources for shard in document_shards(steps.corpus)]
+    owners = [(steps, shard) for steps in sources for shard in document_shards(steps.corpus)]
     shards = [
         ProfileShard(f"{number:05d}", shard.path, shard.file, shard.rows, steps.sampling)
-        for number, (steps, shard) in enumerate(places)
+        for number, (steps, shard) in enumerate(owners)
     ]
     file = None if tokenizer is None else TokenizerFile(tokenizer, settings.vocabulary)
-    has_ids = len(sources) > 1  # a source's own ids are unique since it was normalised
-    work = functools.partial(profile_shard, tokenizer=file, has_ids=has_ids)
+    writes_ids = len(sources) > 1  # a source's own ids are unique since it was normalised
+    work = functools.partial(profile_shard, tokenizer=file, writes_ids=writes_ids)
     warm_up: WarmUp = no_warm_up if file is None else functools.partial(load_tables, file, 0)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("profile", work, shards, staging, settings, warm_up))
-    if has_ids:
-        _raise_if_ids_shared(staging, receipts, [(steps, shard.path) for steps, shard in places])
+    if writes_ids:
+        _raise_if_ids_shared(staging, receipts, [(steps, shard.path) for steps, shard in owners])
     return estimate_tokens(merge(from_json(receipt.notes["groups"]) for receipt in receipts))
 
 
 def _raise_if_ids_shared(
-    staging: StagingDir, receipts: Sequence[Receipt], places: Sequence[tuple[SourceSteps, str]]
+    staging: StagingDir, receipts: Sequence[Receipt], owners: Sequence[tuple[SourceSteps, str]]
 ) -> None:
-    """Raise InputError if two sources share a doc_id; `places` names each shard."""
+    """Raise InputError if sources share a doc_id; `owners` has each shard's source."""
     repeat = find_first_repeat([staging.path(receipt.files[0].path) for receipt in receipts])
     if repeat is None:
         return
     shard, row, count = repeat
-    steps, path = places[shard]
+    steps, path = owners[shard]
     doc_id = next(document.doc_id for number, document in enumerate(_documents(steps.corpus, path)) if number == row)
     first = next(
         other.source
-        for other, other_path in places
+        for other, other_path in owners
         if any(document.doc_id == doc_id for document in _documents(other.corpus, other_path))
     )
     more = f"; {count - 1:,} more ids are in two sources" if count > 1 else ""
@@ -186,10 +186,10 @@ def _ledgers(steps: SourceSteps) -> Iterator[dict[str, Any]]:
     for step, artifact in (("normalized", normalized), ("filtered", filtered)):
         if artifact is not None:
             examples = draw_examples(artifact, normalized)
-            yield total_ledger(steps.source, step, artifact.manifest.identity.ledger, examples)
+            yield ledger_entry(steps.source, step, artifact.manifest.identity.ledger, examples)
 
 
-def total_ledger(source: str, step: str, ledger: Ledger, examples: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
+def ledger_entry(source: str, step: str, ledger: Ledger, examples: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
     """Return the ledger of a source in a step, with example rows by reason."""
     return {
         "source": source,

@@ -21,7 +21,7 @@ class CorpusShard(DocumentShard):
 
     @property
     def unnumbered(self) -> "CorpusShard":
-        """Shard with number 0, for tasks that do not depend on its place in the corpus."""
+        """Copy with first number 0, for tasks that do not depend on the shard's position."""
         return replace(self, first_number=0)
 
 
@@ -33,10 +33,10 @@ def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> lis
     shards: list[CorpusShard] = []
     for source, corpus in sources.items():
         sources_of_shards = _shard_sources(corpus)
-        for place, shard in enumerate(document_shards(corpus)):
-            own = vars(shard) | ({} if sources_of_shards else {"name": f"{source}-{shard.name}"})
-            owner = sources_of_shards[place] if sources_of_shards else source
-            shards.append(CorpusShard(**own, source=owner, first_number=first_number))
+        for number, shard in enumerate(document_shards(corpus)):
+            fields = vars(shard) | ({} if sources_of_shards else {"name": f"{source}-{shard.name}"})
+            owner = sources_of_shards[number] if sources_of_shards else source
+            shards.append(CorpusShard(**fields, source=owner, first_number=first_number))
             first_number += shard.rows
     return shards
 

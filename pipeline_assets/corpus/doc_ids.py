@@ -86,9 +86,9 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
         is_repeat[0] = (high[0], low[0]) == last
         is_repeat[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
         # The running maximum of the positions of first occurrences is, at each id, the position of its own first one.
-        places = np.arange(len(ids))
-        firsts = np.maximum.accumulate(np.where(is_repeat, 0, places))
-        times = places - firsts + 1
+        positions = np.arange(len(ids))
+        firsts = np.maximum.accumulate(np.where(is_repeat, 0, positions))
+        times = positions - firsts + 1
         if is_repeat[0]:  # its first occurrence is in an earlier block, which counted `last_times`
             times[firsts == 0] += last_times
         last, last_times = (high[-1], low[-1]), int(times[-1])
@@ -111,8 +111,8 @@ def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
     first, repeats = None, 0
     for block in find_repeats(paths):
         earliest = block[np.lexsort((block["row"], block["shard"]))[0]]
-        place = int(earliest["shard"]), int(earliest["row"])
-        first, repeats = min(first or place, place), repeats + len(block)
+        location = int(earliest["shard"]), int(earliest["row"])
+        first, repeats = min(first or location, location), repeats + len(block)
     return None if first is None else FirstRepeat(*first, repeats)
 
 
@@ -202,13 +202,13 @@ def _merge_range(runs: Sequence[_Run], starts: _Positions, stops: _Positions, ma
         if sizes.any():
             yield _sort_range(runs, starts, stops)
         return
-    # Some id has many repeats: probably the middle one. They need no sort, because the runs have them in order.
+    # Some id has many repeats: probably the middle one. Its repeats need no sort: each run has them in order.
     longest = int(np.argmax(sizes))
     middle = int(starts[longest] + stops[longest]) // 2
     repeated = runs[longest].read(middle, middle + 1)[0]
     firsts, lasts = np.empty_like(starts), np.empty_like(stops)
     for number, (run, start, stop) in enumerate(zip(runs, starts.tolist(), stops.tolist(), strict=True)):
-        firsts[number], lasts[number] = (start + place for place in _find_id(run.read(start, stop), repeated))
+        firsts[number], lasts[number] = (start + offset for offset in _find_id(run.read(start, stop), repeated))
     yield from _merge_range(runs, starts, firsts, max_ids)
     for run, first, last in zip(runs, firsts.tolist(), lasts.tolist(), strict=True):
         for start in range(first, last, max_ids):

@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 
 class LineBlock(NamedTuple):
-    """Consecutive lines, and the poison rows (see `Window`) that they leave out."""
+    """Consecutive lines without poison rows (see `Window`), and the omitted rows."""
 
     lines: list[Line]
     poison_rows: list[int]
@@ -100,7 +100,7 @@ def _decode_line(line: Line, shard: DocumentShard, decoder: msgspec.json.Decoder
 def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
-    """Yield for each block of the window: (row, document) pairs, then poison rows."""
+    """Yield (row, document) pairs and poison rows for each block of the window."""
     for first, rows, data in _numbered_blocks(shard, block_bytes):
         whole = _try_decode(data, rows, decoder) if window == WHOLE_SHARD else None
         if whole is not None:  # the usual case, in which no line is copied
@@ -112,6 +112,6 @@ def read_documents(
 
 
 def poison_row_error(row: int, task: str, file: Path) -> InputError:
-    """Return the error for a row that kills its worker, if a stage cannot reject it."""
+    """Return the error for a poison row that the stage cannot reject."""
     what = f"row {row} kills the worker while {task} it"
     return InputError(what, file, "use a machine with more memory, or remove the document from the corpus")

@@ -18,7 +18,7 @@ class DroppedRow(msgspec.Struct, frozen=True):
 
     Attributes:
         detail: Measurement, kept duplicate or evaluation item of a dropped document; detail of a reject.
-        file, row: Place in the input: a shard of the upstream corpus if the row has a `doc_id`, else a source file.
+        file, row: Position in the input: a shard of the upstream corpus if the row has a `doc_id`, else a source file.
         source: Source of a document in a corpus of several sources.
     """
 

@@ -1,7 +1,7 @@
 """Evidence in a report: drawn samples of dropped rows and of near duplicates.
 
-Samples are drawn by hashes of their places, with a seed. All samples of an artifact come from the first rows of the
-shards with the lowest hashes, so that few shards are read, and not to their ends, unless a reason is rare.
+Rows are drawn by seeded hashes of their positions. The samples of an artifact come from the first rows of the shards
+with the lowest hashes. So few shards are read, and none to its end unless a reason is rare.
 """
 
 import bisect
@@ -20,10 +20,10 @@ from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.spine.artifact import Artifact
 
 SEED = 0
-_EXAMPLES, _PAIRS = 3, 5  # of each reason and source; of near duplicates
+_EXAMPLES, _PAIRS = 3, 5  # examples per reason and source; pairs of near duplicates
 _EXAMPLE_CHARACTERS = 400
-_STRIPE_ROWS = 4096  # a sample of rows in a stripe of a shard is preferred to rows further down
-_COMPARED, _BEFORE = 3_000, 300  # characters of each compared text, and those before the first difference
+_STRIPE_ROWS = 4096  # rows in a shard's first stripe are drawn before rows of later stripes
+_COMPARED, _BEFORE = 3_000, 300  # characters compared per text, and the part before the first difference
 _CONTEXT_WORDS = 12
 T = TypeVar("T")
 
@@ -66,14 +66,15 @@ def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Ex
     """Draw examples of the dropped and rejected rows of a source, by reason."""
     drawn = draw(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _EXAMPLES)
     is_filtered, is_hub = artifact is not normalized, normalized.manifest.identity.recipe.get("kind") == "hub"
-    places = [(normalized.path(row.file), row.row) for rows in drawn.values() for row in rows if is_filtered]
-    documents = read_chosen_lines(places, Document)
+    positions = [(normalized.path(row.file), row.row) for rows in drawn.values() for row in rows if is_filtered]
+    documents = read_chosen_lines(positions, Document)
 
     def example(row: DroppedRow) -> Example:
         file, number, doc_id, text = row.file, row.row, "", ""
         if is_filtered:
-            found = documents[normalized.path(file), number]
-            file, number, doc_id, text = found.meta.source_file, found.meta.source_row, found.doc_id, found.text
+            document = documents[normalized.path(file), number]
+            meta, doc_id, text = document.meta, document.doc_id, document.text
+            file, number = meta.source_file, meta.source_row
         place = f"row {number:,}" if is_hub else format_row(file, number, None)
         return Example(doc_id, row.detail, text[:_EXAMPLE_CHARACTERS], f"{file} {place}")
 
@@ -81,18 +82,18 @@ def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Ex
 
 
 def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]) -> list[dict[str, Any]]:
-    """Draw near duplicates with the documents that were kept, passage by passage.
+    """Draw pairs of a near duplicate and its kept document, compared by passages.
 
-    `sources` are the deduplicated artifacts. Duplicates of documents in signature stores, which have no text, are
-    left out.
+    `sources` has the deduplicated artifacts by source. Duplicates of documents in signature stores are left out: the
+    stores have no text.
     """
     near = (entry for entry in find_decisions(deduplicated, decision=["near_duplicate"]) if not entry.seen_in)
     drawn = draw((("", f"{entry.source}/{entry.shard}", entry.row, entry) for entry in near), _PAIRS).get("", [])
     kept_ids = {entry.duplicate_of or "" for entry in drawn}
     kept = {entry.doc_id: entry for entry in find_decisions(deduplicated, doc_id=kept_ids)}
     pairs = [(kept[entry.duplicate_of or ""], entry) for entry in drawn]
-    places = {entry: (sources[entry.source].path(entry.shard), entry.row) for pair in pairs for entry in pair}
-    documents = read_chosen_lines(places.values(), Document)
+    positions = {entry: (sources[entry.source].path(entry.shard), entry.row) for pair in pairs for entry in pair}
+    documents = read_chosen_lines(positions.values(), Document)
     return [
         {
             "kept": {"doc_id": old.doc_id, "source": old.source},
@@ -100,7 +101,7 @@ def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]
             "similarity": new.similarity,
             "passages": [
                 {"kept": passage.old, "dropped": passage.new, "is_equal": passage.is_equal}
-                for passage in _compare(documents[places[old]].text, documents[places[new]].text)
+                for passage in _compare(documents[positions[old]].text, documents[positions[new]].text)
             ],
         }
         for old, new in pairs

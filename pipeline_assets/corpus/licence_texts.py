@@ -56,7 +56,7 @@ _TEXTS = {
 _TAGS = {digest: tag for tag, digests in _TEXTS.items() for digest in digests}
 
 
-def licence_of_text(text: str, evidence: str) -> LicenceTag:
+def identify_licence(text: str, evidence: str) -> LicenceTag:
     """Identify the licence of a text; `unknown` if none or several match.
 
     The result has the given evidence, followed by an SPDX identifier that is not in the licence table, if any.
@@ -82,6 +82,6 @@ def _words_sha256(text: str) -> str:
 
 
 def licence_texts_fingerprint() -> str:
-    """Hash everything that determines the result of `licence_of_text`."""
+    """Hash everything that determines the result of `identify_licence`."""
     how = [LICENCE_TEXT_BYTES, *(pattern.pattern for pattern in (_SPDX, _HOLDER, _TITLE))]
     return canonical_sha256([licence_table().fingerprint, how, _TEXTS])

@@ -74,7 +74,7 @@ class LicenceTable:
         return self._by_spelling.get(_normalize(value))
 
     def require_tag(self, value: str, where: object) -> str:
-        """Return the tag of a licence in a recipe or command; UsageError if unknown."""
+        """Return the tag of a licence in a recipe or command, or raise UsageError."""
         tag = self.match_tag(value)
         if tag is None:
             raise UsageError(f"unknown licence {value!r}", where, self.suggest_tag(value))

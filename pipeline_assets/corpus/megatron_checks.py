@@ -26,9 +26,9 @@ def index_reads_back(split: Artifact) -> Verdict:
     """Check that tokens.idx matches tokens.bin and the lengths in documents.parquet."""
     dataset = _open_dataset(split)
     lengths = to_numpy(read_columns(split.path(DOCUMENTS), ["tokens"])["tokens"])
-    holds = np.array_equal(dataset.lengths, lengths) and int(lengths.sum()) == len(dataset.tokens)
+    is_valid = np.array_equal(dataset.lengths, lengths) and int(lengths.sum()) == len(dataset.tokens)
     summary = f"{len(dataset.lengths):,} documents, {len(dataset.tokens):,} tokens"
-    return Verdict(holds, summary if holds else f"index and documents.parquet disagree: {summary}")
+    return Verdict(is_valid, summary if is_valid else f"index and documents.parquet disagree: {summary}")
 
 
 def ids_in_range(split: Artifact) -> Verdict:
@@ -44,9 +44,9 @@ def ids_in_range(split: Artifact) -> Verdict:
         block = dataset.tokens[start : start + _BLOCK_IDS]
         invalid += int(((block < 0) | (block >= RANKS) & (block != END_OF_TEXT)).sum())
         special += int((block == END_OF_TEXT).sum())
-    holds = invalid == 0 and closed == special == len(ends)
+    is_valid = invalid == 0 and closed == special == len(ends)
     summary = f"{len(dataset.tokens):,} ids, {closed:,} documents closed, {invalid:,} ids outside the vocabulary"
-    return Verdict(holds, summary, {"ids_outside": invalid})
+    return Verdict(is_valid, summary, {"ids_outside": invalid})
 
 
 def token_budget_met(split: Artifact) -> Verdict:

@@ -79,7 +79,7 @@ def build_split(
 ) -> BuildResult:
     """Build the token files, document table and rejects of one split.
 
-    Without `tokenizer`, the recipe's is loaded.
+    Without `tokenizer`, the tokenizer of the recipe is loaded.
 
     The split has the longest prefix of its documents, in manifest order, that fits its budget. Shards after the one
     that fills the budget are neither written nor counted. If the driver and tiktoken encode a text differently,

@@ -100,18 +100,18 @@ Profile = Mapping[Group, Counts]
 
 
 def profile_shard(
-    shard: ProfileShard, window: Window, folder: StagingView, tokenizer: TokenizerFile | None, has_ids: bool
+    shard: ProfileShard, window: Window, folder: StagingView, tokenizer: TokenizerFile | None, writes_ids: bool
 ) -> Receipt:
     """Count the documents of a shard; the receipt has the profile and the file of ids.
 
-    Without a tokenizer, no tokens are counted; without `has_ids`, no file is written.
+    Without a tokenizer, no tokens are counted; without `writes_ids`, no file is written.
     """
     if window.poison_rows:  # it would be missing from the counts
         raise poison_row_error(min(window.poison_rows), "counting", shard.file)
     encoder = None if tokenizer is None else load_tokenizer(tokenizer)
     profiles: list[Profile] = []
     name, rows = f"{IDS}/{shard.name}", 0
-    with IdsWriter(folder.path(name)) if has_ids else contextlib.nullcontext() as ids:
+    with IdsWriter(folder.path(name)) if writes_ids else contextlib.nullcontext() as ids:
         for documents, _ in read_documents(shard, window, _decoder, _BLOCK_BYTES):
             if ids is not None:
                 ids.add(document.doc_id for _, document in documents)

@@ -47,7 +47,7 @@ def read_packed_tokens(
 def kept_sizes(decontaminated: Artifact, profile: Profile, packed_tokens: Mapping[str, int]) -> dict[str, Any]:
     """Return the sizes of sources in a decontaminated corpus, and their sum.
 
-    `packed_tokens` has exact tokens of sources; others are scaled from the profile, which is of the sources before.
+    Sources in `packed_tokens` have exact tokens; those of others are scaled from `profile`, before decontamination.
     """
     before, sizes, totals = sum_by(profile, "source"), dict[str, dict[str, int]](), Counter[str]()
     for name, kept in decontaminated.manifest.identity.counts["by_source"].items():
@@ -58,7 +58,7 @@ def kept_sizes(decontaminated: Artifact, profile: Profile, packed_tokens: Mappin
         elif source.tokens is not None:
             sizes[name]["estimated_tokens"] = scale(source.tokens, source.utf8_bytes, kept["text_bytes"])
         totals.update(sizes[name])
-    if "estimated_tokens" in totals:  # a sum with an estimate is one
+    if "estimated_tokens" in totals:  # a sum that includes an estimate is an estimate
         totals["estimated_tokens"] += totals.pop("tokens", 0)
     return {"totals": dict(totals), "sources": sizes}
 

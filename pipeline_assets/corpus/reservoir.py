@@ -33,9 +33,9 @@ class SplitMix64(msgspec.Struct):
         mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
         return mixed ^ (mixed >> 31)
 
-    def draw_below(self, things: int) -> int:
-        """Draw a number in 0 … things - 1, uniform up to a bias of things / 2^64."""
-        return self.draw_bits() * things >> 64  # floor(fraction · things), where bits / 2^64 is a fraction in [0, 1)
+    def draw_below(self, limit: int) -> int:
+        """Draw a number in 0 … limit - 1, uniform up to a bias of limit / 2^64."""
+        return self.draw_bits() * limit >> 64  # floor(fraction · limit), where bits / 2^64 is a fraction in [0, 1)
 
     def draw_fraction(self) -> Decimal:
         """Draw a fraction in (0, 1)."""
@@ -52,15 +52,15 @@ class Reservoir(Generic[T]):
     later row i draws one of i places, and if that is one of the k places, replaces the row there.
     """
 
-    def __init__(self, k: int, dice: SplitMix64) -> None:
-        self.k, self.dice = k, dice
+    def __init__(self, k: int, generator: SplitMix64) -> None:
+        self.k, self.generator = k, generator
         self.items: list[T] = []
         self._rows = self._place = 0
 
     def is_selected(self, weight: float = 1.0) -> bool:
-        """Check whether the next row enters; if so, the caller must insert or refuse it."""
+        """Check whether the next row is drawn; then the caller must insert or refuse it."""
         self._rows += 1
-        self._place = self._rows - 1 if self._rows <= self.k else self.dice.draw_below(self._rows)
+        self._place = self._rows - 1 if self._rows <= self.k else self.generator.draw_below(self._rows)
         return self._place < self.k
 
     def refuse(self) -> None:
@@ -82,8 +82,8 @@ class WeightedReservoir(Reservoir[T]):
     without replacement, with probabilities proportional to the weights of the remaining rows.
     """
 
-    def __init__(self, k: int, dice: SplitMix64) -> None:
-        super().__init__(k, dice)
+    def __init__(self, k: int, generator: SplitMix64) -> None:
+        super().__init__(k, generator)
         self._keys: list[tuple[Decimal, int]] = []  # a heap of (log key, place in items)
         self._jump = 0.0  # weight to skip before the next row enters
 
@@ -99,19 +99,20 @@ class WeightedReservoir(Reservoir[T]):
     def insert(self, item: T, weight: float = 1.0) -> T | None:
         w, is_full = Decimal(weight), len(self.items) == self.k
         least, self._place = self._keys[0] if is_full else (None, len(self.items))
-        # A selected row has a key above the least one: log(u) / w > least, so u is drawn in (exp(least · w), 1).
+        # A selected row has a key above the least one: log(u) / w > least, so u is drawn in (bound, 1) with the bound
+        # exp(least · w), as (1 - bound) · fraction + bound.
         bound = Decimal(0) if least is None else _EXACT.exp(_EXACT.multiply(least, w))
-        u = _EXACT.fma(_EXACT.subtract(_ONE, bound), self.dice.draw_fraction(), bound)  # (1 - bound) · fraction + bound
+        u = _EXACT.fma(_EXACT.subtract(_ONE, bound), self.generator.draw_fraction(), bound)
         key = _EXACT.divide(_EXACT.ln(u), w), self._place
         replaced = super().insert(item)
         (heapq.heapreplace if is_full else heapq.heappush)(self._keys, key)
         if len(self.items) == self.k:
             # No row enters while the weights since now sum to less than log(v) / least, with v random in (0, 1).
-            self._jump = float(_EXACT.divide(self.dice.draw_log(), self._keys[0][0]))
+            self._jump = float(_EXACT.divide(self.generator.draw_log(), self._keys[0][0]))
         return replaced
 
 
 def new_reservoir(algorithm: Algorithm, k: int, seed: int) -> Reservoir[T]:
     """Create an empty reservoir for k rows, seeded by sha256 of seed and algorithm."""
-    dice = SplitMix64(int.from_bytes(seeded_sort_key(str(seed), "reservoir", algorithm)[:8], "big"))
-    return (Reservoir if algorithm == "classic" else WeightedReservoir)(k, dice)
+    generator = SplitMix64(int.from_bytes(seeded_sort_key(str(seed), "reservoir", algorithm)[:8], "big"))
+    return (Reservoir if algorithm == "classic" else WeightedReservoir)(k, generator)

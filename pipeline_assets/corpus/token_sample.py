@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 LENGTH_BINS = 32
-SAMPLE_BYTES, SAMPLE_DOCUMENTS = 4 << 20, 128  # expected, if all documents are equally long; the error is then 1 %
+SAMPLE_BYTES, SAMPLE_DOCUMENTS = 4 << 20, 128  # expected sample; if all documents are equally long, the error is 1 %
 ONE = 1 << 32  # weights and rates are integers in units of 1 / ONE, so that sums do not depend on their order
 _STANDARD_ERRORS = 1.96  # in half of a 95 % interval
 
@@ -46,7 +46,7 @@ class Sampling(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Sums over sampled documents, whose `squares` have the factor w * (w - f), not w."""
+    """Sums over sampled documents: squares weighted by w * (w - f), the others by w."""
 
     documents: int = 0
     utf8_bytes: int = 0
@@ -88,7 +88,7 @@ def count_tokens(
 
 
 def scale(part: int, whole: int, to_whole: int) -> int:
-    """Return the part of `to_whole` in the proportion of `part` to `whole`, rounded."""
+    """Return `to_whole * part / whole`, rounded to an integer."""
     return (to_whole * part + whole // 2) // max(whole, 1)
 
 

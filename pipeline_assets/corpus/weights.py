@@ -58,46 +58,46 @@ def _to_text(value: Fraction) -> str:
     return text if Fraction(text) == value else str(value)
 
 
-def add_missing_weight(recipe: Any, place: tuple[str, ...], sources: Collection[str]) -> Any:
+def add_missing_weight(recipe: Any, keys: tuple[str, ...], sources: Collection[str]) -> Any:
     """Set the weight of the only source without one, so that all weights sum to 1.
 
     `recipe` is the content of a recipe file, which need not be valid. It is returned unchanged if the weights sum to 1
     or more, or if several sources have no weight.
     """
-    weights, missing = section_at(recipe, *place), _missing_sources(recipe, place, sources)
-    if len(missing) != 1 or not (rest := _rest(weights)):
+    weights, missing = section_at(recipe, *keys), _missing_sources(recipe, keys, sources)
+    if len(missing) != 1 or not (remaining := _remaining_weight(weights)):
         return recipe
-    filled: Any = {**weights, missing[0]: rest}
-    for depth in range(len(place) - 1, -1, -1):
-        filled = {**section_at(recipe, *place[:depth]), place[depth]: filled}
+    filled: Any = {**weights, missing[0]: remaining}
+    for depth in range(len(keys) - 1, -1, -1):
+        filled = {**section_at(recipe, *keys[:depth]), keys[depth]: filled}
     return filled
 
 
-def _missing_sources(recipe: Any, place: tuple[str, ...], sources: Collection[str]) -> list[str]:
-    weights = section_at(recipe, *place)
+def _missing_sources(recipe: Any, keys: tuple[str, ...], sources: Collection[str]) -> list[str]:
+    weights = section_at(recipe, *keys)
     return [name for name in dict.fromkeys(sources) if name not in weights] if weights else []
 
 
-def _rest(weights: Mapping[str, Any]) -> str | None:
-    """Return 1 minus the sum of weights; None if nothing is left, or one is invalid."""
+def _remaining_weight(weights: Mapping[str, Any]) -> str | None:
+    """Return 1 minus the sum of weights; None if not above 0, or a weight is invalid."""
     texts = [*map(str, weights.values())]
     total = sum(map(Fraction, texts), Fraction()) if all(map(_is_positive, texts)) else Fraction(1)
     return _to_text(1 - total) if total < 1 else None
 
 
 def check_recipe_weights(
-    recipe: Mapping[str, Any], place: tuple[str, ...], sources: Collection[str], *, require_all: bool
+    recipe: Mapping[str, Any], keys: tuple[str, ...], sources: Collection[str], *, require_all: bool
 ) -> Iterator[RecipeError]:
-    """Yield the errors of the names at a place in a recipe that has weights.
+    """Yield the errors of the source names in the weights at a key path of a recipe.
 
     Weights must name sources. With `require_all`, every source needs a weight if any has one, unless the only other
-    source gets the rest.
+    source gets the remaining weight.
     """
-    weights, missing = section_at(recipe, *place), _missing_sources(recipe, place, sources)
+    weights, missing = section_at(recipe, *keys), _missing_sources(recipe, keys, sources)
     for name in weights:
         if name not in sources:
             what = f"{name} has a weight but is not a source"
-            yield RecipeError((*place, name), what, "correct the name, or remove it")
-    if require_all and not (len(missing) == 1 and _rest(weights)):
+            yield RecipeError((*keys, name), what, "correct the name, or remove it")
+    if require_all and not (len(missing) == 1 and _remaining_weight(weights)):
         for name in missing:
-            yield RecipeError(place, f"source {name} has no weight", f"add one, or remove `{place[-1]}`")
+            yield RecipeError(keys, f"source {name} has no weight", f"add one, or remove `{keys[-1]}`")

@@ -23,7 +23,7 @@ from stage_a_sources import recipe_content, with_decontamination, with_dedup, wi
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.corpus.corpus_report import build_report, preview_report, total_ledger
+from pipeline_assets.corpus.corpus_report import build_report, ledger_entry, preview_report
 from pipeline_assets.corpus.evidence import Example
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.pages import render_report
@@ -397,7 +397,7 @@ PROFILE = {
     Group("fineweb", "web", "odc-by"): counts(1200, 900_000, bin9=1000, bin12=200),
     Group("scraps", "web", "unknown"): counts(3, 100_000, bin0=1, bin15=2),
 }
-LEDGER = total_ledger(
+LEDGER = ledger_entry(
     "fineweb",
     "filtered",
     Ledger(1500, 1200, {"ascii_ratio": 290}, {"no_text": 10}),
@@ -467,7 +467,7 @@ def test_the_title_names_the_recipe(page: str) -> None:
 
 def test_columns_that_no_example_fills_are_left_out() -> None:
     reject = {"no_text": [Example("", "null", "", "a.jsonl row 7")]}
-    ledger = total_ledger("fineweb", "normalized", Ledger(10, 9, {}, {"no_text": 1}), reject)
+    ledger = ledger_entry("fineweb", "normalized", Ledger(10, 9, {}, {"no_text": 1}), reject)
 
     assert " no_text source row measured a.jsonl row 7 null " in words(page_of("web", PROFILE, [ledger], ""))
 
@@ -520,7 +520,7 @@ def test_what_comes_from_the_corpus_is_shown_and_not_run(page: str) -> None:
 
 def test_whatever_texts_say_the_page_has_the_same_tags() -> None:
     def tags_of(text: str) -> list[tuple[str, dict[str, str | None]]]:
-        ledger = total_ledger(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text, text)]})
+        ledger = ledger_entry(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text, text)]})
         tags = Tags()
         tags.feed(page_of(text, {Group(text, text, text): counts(1, 9, bin3=1)}, [ledger], text))
         return tags.seen

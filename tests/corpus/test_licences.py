@@ -20,7 +20,7 @@ from pipeline_assets.corpus.licence_texts import (
     _LINES_WITHOUT_WORDS,
     _WORD,
     LICENCE_TEXT_BYTES,
-    licence_of_text,
+    identify_licence,
 )
 from pipeline_assets.corpus.licences import (
     Licence,
@@ -181,7 +181,7 @@ COMMON_LICENCES = Path("/usr/share/common-licenses")
 
 
 def tag_of(text: str) -> str:
-    return licence_of_text(text, "file: LICENSE").tag
+    return identify_licence(text, "file: LICENSE").tag
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def tag_of(text: str) -> str:
     ],
 )
 def test_a_licence_is_known_whoever_holds_it_and_however_it_is_laid_out(text: str, tag: str) -> None:
-    assert licence_of_text(text, "file: a/LICENSE") == LicenceTag(tag, "file: a/LICENSE")
+    assert identify_licence(text, "file: a/LICENSE") == LicenceTag(tag, "file: a/LICENSE")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_licence_is_known_whoever_holds_it_and_however_it_is_laid_out(text: st
     ],
 )
 def test_what_is_no_licence_of_the_table_is_unknown(text: str) -> None:
-    assert licence_of_text(text, "file: LICENSE").tag == "unknown"
+    assert identify_licence(text, "file: LICENSE").tag == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_what_is_no_licence_of_the_table_is_unknown(text: str) -> None:
     ],
 )
 def test_an_identifier_says_the_licence_unless_the_text_says_more(line: str, tag: str, evidence: str) -> None:
-    assert licence_of_text(line, "file: LICENSE") == LicenceTag(tag, evidence)
+    assert identify_licence(line, "file: LICENSE") == LicenceTag(tag, evidence)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_text_made_to_take_long_is_read_in_linear_time(piece: str) -> None:
     """A quarter of a megabyte, the longest text that is read: in quadratic time, some of these take an hour."""
     text = (piece * LICENCE_TEXT_BYTES)[:LICENCE_TEXT_BYTES]
 
-    assert licence_of_text(text, "file: LICENSE").tag == "unknown"
+    assert identify_licence(text, "file: LICENSE").tag == "unknown"
 
 
 @given(

@@ -49,7 +49,9 @@ def profiled(
     window: Window = WHOLE_SHARD,
     sampling: Sampling = EVERY_DOCUMENT,
 ) -> dict[Group, Counts]:
-    receipt = profile_shard(shard_of(folder, documents, sampling), window, StagingView(folder), TOKENIZER, has_ids=True)
+    receipt = profile_shard(
+        shard_of(folder, documents, sampling), window, StagingView(folder), TOKENIZER, writes_ids=True
+    )
     assert [file.path for file in receipt.files] == [".work/ids/00000"]
     assert receipt.counts["rows"] == len(documents[window.start : window.stop])
     return from_json(receipt.notes["groups"])
@@ -113,7 +115,7 @@ def test_json_keeps_every_count_and_its_own_order_of_keys(tmp_path: Path) -> Non
 def test_without_a_tokenizer_nothing_is_sampled_and_without_ids_no_file_is_written(tmp_path: Path) -> None:
     shard = shard_of(tmp_path, [(WEB, "one two"), (WIKI, "three")], EVERY_DOCUMENT)
 
-    receipt = profile_shard(shard, WHOLE_SHARD, StagingView(tmp_path), None, has_ids=False)
+    receipt = profile_shard(shard, WHOLE_SHARD, StagingView(tmp_path), None, writes_ids=False)
 
     profile = estimate_tokens(from_json(receipt.notes["groups"]))
     assert receipt.files == []
