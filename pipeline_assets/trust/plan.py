@@ -27,7 +27,7 @@ from pipeline_assets.spine.stage import MAX_SHARDS
 from pipeline_assets.spine.usage import folder_bytes, nearest_existing
 
 _TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
-_STORED_SHARE, _TOKEN_SHARE = 0.4, 2.1  # per byte of web text, bytes at zstd level 3; per such byte, those of token ids
+_STORED_SHARE, _TOKEN_SHARE = 0.4, 2.1  # zstd level 3 bytes per byte of web text; token bytes per level 3 byte
 _LEVEL_1_SHARE = 1.1  # bytes at zstd level 1 per byte at level 3
 _KEPT_SHARE = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
 _COMPRESSED = (*COMPRESSED, ".parquet", ".7z")
@@ -87,7 +87,7 @@ class ArtifactPlan:
     Attributes:
         figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
-        listed_bytes: Bytes of its input files' entries in the manifest.
+        listed_bytes: Size of the manifest's entries for its input files.
         disk_bytes: Estimate of the bytes that it adds to the disk; None if it has no rows, or is already built.
     """
 
@@ -99,7 +99,7 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """True if it is stale or damaged, without members: its build needs `--replace`."""
+        """True if the build needs `--replace`: it is stale or damaged, without members."""
         return self.status.sealed in ("stale", "damaged") and not self.status.target.members
 
     @property
@@ -157,7 +157,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 
 
 def _kept_bytes(status: ArtifactStatus, stored: Mapping[Path, float]) -> float:
-    """Estimate the kept work of all corpora of a text by the first one; else return 0."""
+    """Estimate the kept work of a text's corpora for the first corpus, 0 for others."""
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)
     return _KEPT_SHARE * stored[target.folder] / _STORED_SHARE if is_first and not status.matches_recipe else 0

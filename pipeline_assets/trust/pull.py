@@ -71,33 +71,35 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
             has other files; or two artifacts would have one folder. No file was written.
         InputError: An object is missing or damaged; the message names it.
     """
-    own, folder, entries = ref.artifacts[0].folder, folder.parent.resolve() / folder.name, dict[Path, Entry]()
+    main, folder, entries = ref.artifacts[0].folder, folder.parent.resolve() / folder.name, dict[Path, Entry]()
     for entry in reversed(ref.artifacts):
-        is_own = entry.folder == own or entry.folder.startswith(f"{own}/")
+        is_own = entry.folder == main or entry.folder.startswith(f"{main}/")
         if is_own or root is not None:
-            target = folder / PurePosixPath(entry.folder).relative_to(own) if is_own else Path(root or "", entry.folder)
+            target = (
+                folder / PurePosixPath(entry.folder).relative_to(main) if is_own else Path(root or "", entry.folder)
+            )
             if target in entries:
-                what = f"both {own} and its upstream artifact {entries[target].folder} would be in this folder"
+                what = f"both {main} and its upstream artifact {entries[target].folder} would be in this folder"
                 raise UsageError(what, target, "choose another folder")
             entries[target] = entry
-    is_there = {
-        target: functools.partial(_is_there, target, entry.digest, replace) for target, entry in entries.items()
+    is_present = {
+        target: functools.partial(_is_present, target, entry.digest, replace) for target, entry in entries.items()
     }
     for target in entries:
         recover(target)
-    missing = {target: _read_pushed(store, entries[target]) for target in entries if not is_there[target]()}
+    missing = {target: _read_pushed_manifest(store, entries[target]) for target in entries if not is_present[target]()}
     for target, manifest in reversed(missing.items()):
-        _raise_if_refused(target, manifest, entries, replace)
+        _raise_if_unsafe(target, manifest, entries, replace)
     for target, entry in entries.items():
         if target in missing:
-            _pull(store, missing[target], entry.manifest, target, is_there[target], log_every_s)
+            _pull(store, missing[target], entry.manifest, target, is_present[target], log_every_s)
         if entry.checks is not None and read_check_results(target, entry.digest) is None:
             durable.write_durably(check_record_path(target), _read_small(store, object_key(entry.checks), entry.checks))
     size = sum(file.bytes for manifest in missing.values() for file in manifest.storage)
     return Pulled(len(missing), len(entries) - len(missing), size)
 
 
-def _read_pushed(store: Store, entry: Entry) -> Manifest:
+def _read_pushed_manifest(store: Store, entry: Entry) -> Manifest:
     key = manifest_key(entry.manifest)
     manifest = Manifest.from_bytes(_read_small(store, key, entry.manifest), f"{store.url}/{key}")
     if manifest.digest != entry.digest or any(manifest.storage_errors()):
@@ -105,7 +107,7 @@ def _read_pushed(store: Store, entry: Entry) -> Manifest:
     return manifest
 
 
-def _raise_if_refused(folder: Path, manifest: Manifest, pulled: Mapping[Path, Entry], replace: bool) -> None:
+def _raise_if_unsafe(folder: Path, manifest: Manifest, pulled: Mapping[Path, Entry], replace: bool) -> None:
     """Raise UsageError if a pull into the folder would replace or damage other files."""
     is_sealed = (folder / FILE_NAME).exists()
     for parent in folder.parents:
@@ -127,15 +129,15 @@ def _raise_if_refused(folder: Path, manifest: Manifest, pulled: Mapping[Path, En
 
 
 def _pull(
-    store: Store, manifest: Manifest, pushed: str, folder: Path, is_there: Callable[[], bool], log_every_s: float
+    store: Store, manifest: Manifest, pushed: str, folder: Path, is_present: Callable[[], bool], log_every_s: float
 ) -> None:
     """Pull one artifact; `pushed` is the sha256 of its manifest file in the store."""
     seal, provenance = (manifest.kind, manifest.name, manifest.identity), {**manifest.provenance, PULLED: store.url}
     if not manifest.storage:
-        seal_in_place(folder, *seal, provenance, is_there)
+        seal_in_place(folder, *seal, provenance, is_present)
         return
     with open_staging_dir(folder, {PULLED: pushed}) as staging:
-        if is_there():
+        if is_present():
             staging.discard()
             return
         objects = {file.path: StoredObject(object_key(file.sha256), file.bytes) for file in manifest.storage}
@@ -144,13 +146,13 @@ def _pull(
             if copy.sha256 != file.sha256:
                 staging.remove_receipt(STAGE, receipt_name(file.path))
                 raise _damaged_error(store, object_key(file.sha256), copy.bytes, copy.sha256, file.sha256)
-        for damage in find_damage(staging.folder, manifest):  # no check runs after a pull
+        for damage in find_damage(staging.folder, manifest):  # checks do not run after a pull
             staging.remove_receipt(STAGE, receipt_name(damage.path))
             raise RetryableError(damage.what, staging.folder / damage.path, "pull it again")
         staging.seal(*seal, manifest.storage, provenance)
 
 
-def _is_there(folder: Path, digest: str, by_content: bool) -> bool:
+def _is_present(folder: Path, digest: str, by_content: bool) -> bool:
     """Check whether a folder has this artifact; compare files by size or by content."""
     sealed = try_read_manifest(folder)
     if sealed is None or sealed.digest != digest or not is_seal_intact((folder / FILE_NAME).read_bytes()):

@@ -75,7 +75,7 @@ def parse_ref(store: Store, name: str, pointer: Pointer) -> Ref:
     return ref
 
 
-def _place(folder: Path, root: Path) -> str:
+def _path_in_root(folder: Path, root: Path) -> str:
     """Return a folder's path in the data root; raise UsageError if it is outside."""
     if not folder.resolve().is_relative_to(root.resolve()):
         fix = "push it from its data root, which --data sets"
@@ -85,7 +85,7 @@ def _place(folder: Path, root: Path) -> str:
 
 @dataclass(frozen=True)
 class Pushed:
-    """Result of a push: the pointer, the bytes of all its artifacts, and those sent.
+    """Result of a push: the pointer, bytes of all its artifacts, and bytes sent.
 
     `earlier` is the digest to which the pointer led before; None if it was missing or damaged.
     """
@@ -122,7 +122,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
                 data = check_record_path(artifact.folder).read_bytes()
                 checks = hashlib.sha256(data).hexdigest()
                 objects[object_key(checks)] = UploadFile.from_bytes(object_key(checks), data)
-            entries.append(Entry(_place(artifact.folder, root), artifact.manifest.digest, manifest, checks))
+            entries.append(Entry(_path_in_root(artifact.folder, root), artifact.manifest.digest, manifest, checks))
         name, total = entries[0].folder, sum(file.size for file in (*objects.values(), *manifests.values()))
         store.prepare_writes()
         before, earlier = store.pointer(ref_key(name)), None
@@ -138,8 +138,8 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
     ref, is_new = Ref(SCHEMA, tuple(entries)), earlier is None or not {*entries} <= {*earlier.artifacts}
     data = msgspec.json.format(msgspec.json.encode(ref), indent=1) + b"\n"
     if is_new and not store.replace(ref_key(name), data, before):
-        now = store.pointer(ref_key(name))
-        other = None if now is None else parse_ref(store, name, now)
+        current = store.pointer(ref_key(name))
+        other = None if current is None else parse_ref(store, name, current)
         if other is None or not other.digests() >= ref.digests():  # an equal push may have been faster
             what = "removed the pointer" if other is None else f"pushed {other.artifacts[0].digest} under this name"
             fix = f"pull {name} to compare, or push again to replace it"

@@ -46,10 +46,10 @@ class RebuildPlan:
         self._errors: dict[Path, InputError] = {}  # about missing inputs, by folder of the target
         self._steps: dict[Path, RebuildStep] = {}  # by folder of the target
         self._folder, self._lineage, self._kinds, self._with_upstream = folder, Lineage(root), kinds, with_upstream
-        self._own: dict[str, tuple[Manifest, Path | None]] = {requested.digest: (requested, folder)}
+        self._requested_artifacts: dict[str, tuple[Manifest, Path | None]] = {requested.digest: (requested, folder)}
         for name in member_digests(requested):
             if (member := read_manifest(folder / name)) is not None:
-                self._own[member.digest] = member, folder / name
+                self._requested_artifacts[member.digest] = member, folder / name
         self._used_folders: dict[Path, str] = {}  # digests by folder
         self._target(requested, folder, self._scratch_path(requested.kind, requested.digest), None)
         for step in self.steps:
@@ -65,8 +65,8 @@ class RebuildPlan:
 
     def _find_manifest(self, digest: str) -> tuple[Manifest | None, Path | None]:
         """Find a manifest by digest, and its artifact's folder; each None if missing."""
-        if digest in self._own:
-            return self._own[digest]
+        if digest in self._requested_artifacts:
+            return self._requested_artifacts[digest]
         if (found := self._lineage.find(digest)) is not None:
             return found.manifest, found.folder
         return self._lineage.exported_copy(digest), None
@@ -80,7 +80,7 @@ class RebuildPlan:
             name=manifest.name,
             folder=folder,
             recipe=identity.recipe,
-            upstream=tuple(self._upstream(entry, folder) for entry in identity.upstream),
+            upstream=tuple(self._input_target(entry, folder) for entry in identity.upstream),
             tokenizer=identity.tokenizer,
             partition=partition,
             intended_use=manifest.provenance.get("made_for"),
@@ -91,7 +91,7 @@ class RebuildPlan:
             return target
         return self._steps.setdefault(folder, RebuildStep(target, manifest, sealed_folder)).target
 
-    def _upstream(self, entry: Mapping[str, Any], downstream_folder: Path) -> Target:
+    def _input_target(self, entry: Mapping[str, Any], downstream_folder: Path) -> Target:
         """Return the target of an input of the artifact in `downstream_folder`."""
         is_rebuilt = not downstream_folder.is_absolute() and (self._with_upstream or "member" in entry)
         manifest, sealed_folder = self._find_manifest(entry["digest"])
@@ -215,8 +215,8 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     The sealed folder is not changed. Input artifacts are hashed, so that their damage is not mistaken for a different
     build. An interrupted rebuild is continued.
 
-    `with_upstream` rebuilds inputs too, starting from the hub. Then only the manifests of sealed artifacts are read;
-    and the files in `folder`, for the comparison. `keep` keeps an identical copy; a different copy is always kept.
+    `with_upstream` rebuilds inputs too, starting from the hub. Then only the manifests of sealed artifacts are read,
+    and the files in `folder` for the comparison. `keep` keeps an identical copy; a different copy is always kept.
     """
     plan = RebuildPlan(folder, run.root, kinds, with_upstream)
     requested = plan.steps[-1].manifest
@@ -225,7 +225,7 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     with scratch_folder(run.root, name, ticket) as scratch:
         scratch_run = replace(run, root=scratch.folder, replace=True, publishes=False)
         outcomes: list[StepOutcome] = []
-        listed = read_list(run.root)
+        removal_list = read_list(run.root)
         for step in plan.steps:
             changed = [outcome.step.target for outcome in outcomes if outcome.verdict in ("different", "not rebuilt")]
             if any(target in step.target.upstream for target in changed):  # the rebuild would differ too
@@ -234,7 +234,7 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
             _remove_if_damaged(scratch.folder / step.target.folder)
             try:
-                removals = listed.part(0, listed.count_at(step.manifest.provenance.get(REMOVALS)))
+                removals = removal_list.part(0, removal_list.count_at(step.manifest.provenance.get(REMOVALS)))
                 artifact = build_without_checks(step.target, replace(scratch_run, removals=removals))
             except InputError as error:
                 raise plan.explain_missing_input(error) from None

@@ -41,7 +41,7 @@ class Sample:
         return f"{float(self.share * 100):.12g}%"
 
     def select(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
-        """Select random items of at most `share` of the total size, in the given order.
+        """Select random items of at most `share` of the total size; keep their order.
 
         The seed and the `names` that identify an item determine the random order. An item that does not fit is skipped.
         """
@@ -115,7 +115,7 @@ class Verification:
             ]
             self.findings += damaged
         if self.sources is not None:
-            self.sources.findings += damaged  # of the last group, the source folders
+            self.sources.findings += damaged  # `damaged` is of the last group, the source folders
 
     def task_state(self, task: HashTask) -> State:
         if id(task) not in self._errors:
@@ -155,7 +155,7 @@ class Verification:
 
     @property
     def all_tasks(self) -> list[HashTask]:
-        return [task for part in self.task_groups for task in part]
+        return [task for group in self.task_groups for task in group]
 
     @property
     def unread(self) -> list[HashTask]:

@@ -49,9 +49,9 @@ def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verificat
                 findings.append(Finding(path, item.what, digest))
             else:
                 tasks.append(HashTask(digest, item.path, (path,), item.bytes, "sha256", item.sha256, "sealed with"))
-    out_of_place = len(findings)
+    scan_finding_count = len(findings)
     findings += chain.missing
-    verification = Verification(folder, scope, chain, tasks, findings, out_of_place, started_at, label_names)
+    verification = Verification(folder, scope, chain, tasks, findings, scan_finding_count, started_at, label_names)
     if scope.root is not None:
         manifests = [artifact.manifest for artifact in chain.artifacts]
         verification.sources, hub_files = check_source_folders(manifests, chain.external_inputs, scope.root)
@@ -85,20 +85,20 @@ def _is_unchanged(verification: Verification, artifact: Artifact) -> bool:
     """Check whether an artifact still has the manifest and damage that were found."""
     with pin_folder(artifact.folder) as folder:
         try:
-            now = read_manifest(folder.stable_path)
+            current = read_manifest(folder.stable_path)
         except InputError:
             return True  # the manifest is damaged
-        if now != artifact.manifest:
+        if current != artifact.manifest:
             return False
-        tasks = [task for task in verification.tasks if task.owner == now.digest]
+        tasks = [task for task in verification.tasks if task.owner == current.digest]
         damaged = [task for task in tasks if verification.task_state(task) == "damaged"]
         if any(_has_expected_hash(folder.stable_path / task.name, task) for task in damaged):
             return False
-        present = scan_folder(folder.stable_path, now, verification.label_names)
+        present = scan_folder(folder.stable_path, current, verification.label_names)
         damaged_paths = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
         scan_findings = verification.findings[: verification.scan_finding_count]
-        own = [finding for finding in scan_findings if finding.artifact == now.digest]
-        return all(finding.where in damaged_paths for finding in own if finding not in verification.chain.broken)
+        scanned = [finding for finding in scan_findings if finding.artifact == current.digest]
+        return all(finding.where in damaged_paths for finding in scanned if finding not in verification.chain.broken)
 
 
 def _has_expected_hash(path: Path, task: HashTask) -> bool:
