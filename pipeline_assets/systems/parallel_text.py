@@ -140,12 +140,12 @@ def _sample(job: Job) -> BuildResult:
             files = [TranslationFile(file.path, functools.partial(fetched, file)) for file in pinned]
             source = sampling.SampleSource(dataset=dataset, revision=revision, splits=splits)
 
-        def place(file: TranslationFile) -> tuple[int, str]:
+        def reading_order(file: TranslationFile) -> tuple[int, str]:
             """Order by the position of the first matching pattern, then by name."""
             matching = (number for number, pattern in enumerate(patterns) if fnmatch.fnmatchcase(file.name, pattern))
             return next(matching, len(patterns)), file.name
 
-        files.sort(key=place)
+        files.sort(key=reading_order)
         return write_sample(job.staging, files, recipe, source, now, run.settings, job.removals)
 
 

@@ -89,8 +89,8 @@ class Stage2Recipe(Recipe):
         for position, segment in sections_at(values, "segments", "segments"):
             for name in section_at(segment, "weights"):
                 if corpora and name not in corpora:
-                    place = ("segments", "segments", position, "weights", name)
-                    yield RecipeError(place, f"{name} has a weight, but is not in `shards.sources`", "correct the name")
+                    keys = ("segments", "segments", position, "weights", name)
+                    yield RecipeError(keys, f"{name} has a weight, but is not in `shards.sources`", "correct the name")
         has_shards = values.get("shards") is not None or values.get("mixture") is not None
         if values.get("segments") is not None and not has_shards:
             fix = "add `shards`, or set `mixture` to the recipe that builds them"
@@ -99,9 +99,9 @@ class Stage2Recipe(Recipe):
             yield RecipeError(("name",), "the recipe has no `sources`", "add at least one")
 
     def final_targets(self) -> list[Target]:
-        kept = {source.source: self._kept(source) for source in self.sources}
+        kept = {source.source: self._filtered(source) for source in self.sources}
         targets, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
-        trained = [self._trained(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
+        trained = [self._tokenizer(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
         targets += trained
         if self.shards is not None:
             if self.dedup is not None:
@@ -109,7 +109,7 @@ class Stage2Recipe(Recipe):
                 content = {"dedup": self.dedup.content(), "sources": names}
                 deduplicated = DEDUPLICATED.target(self.name, content, [kept[name] for name in names])
                 corpora = dict.fromkeys(names, deduplicated)
-            shards = {name: self._sharded(name, [corpora[name], *trained]) for name in self.shards.sources}
+            shards = {name: self._shards(name, [corpora[name], *trained]) for name in self.shards.sources}
             targets += [*shards.values(), INVENTORY.target(self.name, {}, [*shards.values()])]
         if self.segments is not None:
             if self.mixture is not None:
@@ -124,20 +124,20 @@ class Stage2Recipe(Recipe):
         content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
-    def _kept(self, source: Source) -> Target:
+    def _filtered(self, source: Source) -> Target:
         raw_corpus = self._raw_corpus(source)
         if source.filters == FilterRecipe():
             return raw_corpus
         content = filtered.filters_content(source.filters)
         return FILTERED.target(self.name, upstream=[raw_corpus], partition=source.source, **content)
 
-    def _trained(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
+    def _tokenizer(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         limit = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
         return TOKENIZER.target(self.name, content, [kept[name] for name in sorted(section.sources)], count_limit=limit)
 
-    def _sharded(self, name: str, upstream: Sequence[Target]) -> Target:
+    def _shards(self, name: str, upstream: Sequence[Target]) -> Target:
         assert self.shards is not None
         content, external = {"shards": self.shards.corpus_content(), "source": name}, dict[str, Any]()
         if isinstance(self.tokenizer, ExternalTokenizer):
@@ -273,7 +273,7 @@ def _shard(job: Job) -> BuildResult:
 
 
 def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
-    """Link the previous recipe's token shards; None if newly built ones may differ."""
+    """Link the previous recipe's token shards; return None if a build may differ."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
     find_folder, root, name = job.run.previous_folder, job.run.root, job.recipe["source"]

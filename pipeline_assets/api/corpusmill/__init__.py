@@ -65,7 +65,7 @@ def run(
 
 
 def open_folder(folder: Path | str) -> OpenedArtifact:
-    """Open the sealed artifact in a folder; `InputError` if it is missing or damaged."""
+    """Open the sealed artifact in a folder; raise InputError if missing or damaged."""
     return OpenedArtifact(folder)
 
 

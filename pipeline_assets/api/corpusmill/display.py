@@ -15,7 +15,7 @@ from pipeline_assets.corpus.plots import Bar, length_bars, text_plot
 from pipeline_assets.spine.visible import VISIBLE
 
 _MAX_BARS, _MAX_VALUE = 20, 64  # values with more characters are counted by length
-_HEIGHT, _NARROW, _WIDE = 120, 34, 130  # of a bar in pixels; wide bars have room for 20 characters
+_HEIGHT, _NARROW, _WIDE = 120, 34, 130  # size of a bar in pixels; wide bars have room for 20 characters
 
 
 class Traces(list[TracedRow]):
@@ -51,13 +51,13 @@ class Plot:
 def _bar_svg(x: int, width: int, bar: Bar, highest: int) -> str:
     height = _HEIGHT * bar.amount / highest
     title = f"<title>{_escape(f'{bar.amount:,} {bar.range_text}')}</title>"
-    place = f"x='{x}' y='{_HEIGHT + 12 - height:.1f}' width='{width - 4}' height='{height:.1f}'"
+    box = f"x='{x}' y='{_HEIGHT + 12 - height:.1f}' width='{width - 4}' height='{height:.1f}'"
     label = f"<text x='{x}' y='{_HEIGHT + 26}' font-size='11' fill='currentColor'>{_escape(bar.label[:20])}</text>"
-    return f"<rect {place} fill='#4c78a8'>{title}</rect>{label}"
+    return f"<rect {box} fill='#4c78a8'>{title}</rect>{label}"
 
 
 def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
-    """Plot the values of a column, which is given in parts and read once.
+    """Plot the values of a column, whose parts are read once.
 
     Text is counted by value if all texts have at most 64 characters, else by length. Whole numbers have bins of powers
     of two, other numbers bins of equal width between the 1st and the 99th percentile.

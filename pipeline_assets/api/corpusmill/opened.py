@@ -63,7 +63,7 @@ class OpenedArtifact:
         """Plot a column of the text rows.
 
         Long texts such as `text` are plotted by length, short ones such as `source` by value, and numbers by size.
-        Columns within a struct have dotted names, such as `meta.title`. Memory holds 8 bytes for each fraction.
+        Columns within a struct have dotted names, such as `meta.title`. Fractions need 8 bytes of memory per value.
         """
         shards = self.rows.table_shards()
         names = [field.name for column in (shards[0].schema if shards else ()) for field in column.flatten()]
