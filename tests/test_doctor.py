@@ -19,7 +19,7 @@ from free_ports import free_port
 from mounts import mounted
 
 from pipeline_assets.commands import doctor
-from pipeline_assets.commands.doctor import PROBES, Doubt, examine
+from pipeline_assets.commands.doctor import PROBES, ProbeWarning, examine
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.install_hints import pip_hint
 from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
@@ -106,7 +106,7 @@ def test_a_low_limit_of_open_files(limit: int, state: str, tmp_path: Path) -> No
     else:
         with pytest.raises(InputError, match=f"must be at least 1,024 for large builds, got {limit}") as raised:
             PROBES["files"](tmp_path)
-        assert isinstance(raised.value, Doubt) == (state == "warning")
+        assert isinstance(raised.value, ProbeWarning) == (state == "warning")
 
 
 def test_more_memory_than_the_machine_has_and_a_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from pipeline_assets.cli import add_command
-from pipeline_assets.commands.build import Flags
+from pipeline_assets.commands.build import BuildFlags
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron.sections import Scan
@@ -22,7 +22,7 @@ def typed(section: Section, *words: str) -> tuple[str, Any]:
     app, given = typer.Typer(rich_markup_mode=None), []
     app.callback()(lambda: None)
 
-    def make(said: Annotated[Content, section], flags: Flags) -> None:
+    def make(said: Annotated[Content, section], flags: BuildFlags) -> None:
         given.append(said)
 
     add_command(app, "make", "Makes it.", lambda: make)

@@ -44,7 +44,7 @@ R = TypeVar("R", bound=Recipe)
 
 
 @dataclass(frozen=True)
-class Flags:
+class BuildFlags:
     """Options that every building command has."""
 
     replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts that other settings built.")] = False
@@ -53,15 +53,14 @@ class Flags:
     def run_settings(self, root: Path) -> Run:
         """Read run settings from these options and the environment, and log to stderr."""
         variables = _DEFAULT_SETTINGS | {name: value for name, value in os.environ.items() if value}
-        run = Run.from_settings(
-            root, variables, replace=self.replace, remote_launcher=remote_launcher_factory(variables)
-        )
+        remote = remote_launcher_factory(variables)
+        run = Run.from_settings(root, variables, replace=self.replace, remote_launcher=remote)
         terminal.log_to_stderr()
         return run
 
 
 @dataclass(frozen=True)
-class Build(Flags):
+class BuildOptions(BuildFlags):
     """Options of the commands that build and report artifacts in a data root."""
 
     out_dir: OutDir = Path("data")
@@ -237,9 +236,9 @@ def _format_row(row: Mapping[str, Any]) -> str:
     lost_rows = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
     counts += f"; other rows: {lost_rows}" if lost_rows else ""
     counts += f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
-    word = "built" if row["was_built"] else "others" if row["was_built_by_others"] else row["state"]
+    state = "built" if row["was_built"] else "others" if row["was_built_by_others"] else row["state"]
     digest = f"  {row['digest'] or 'not built'}" if os.environ.get(terminal.VERBOSE) else ""
-    return f"{word:8} {row['folder']}{digest}  {counts}".rstrip()
+    return f"{state:8} {row['folder']}{digest}  {counts}".rstrip()
 
 
 def _format_count(count: object) -> str:

@@ -15,7 +15,7 @@ import typer
 from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.target import Kind, Target
-from pipeline_assets.commands.build import Flags, Lines, build_targets, free_folder
+from pipeline_assets.commands.build import BuildFlags, Lines, build_targets, free_folder
 from pipeline_assets.commands.inputs import (
     SealedInputs,
     find_data_root_above,
@@ -56,7 +56,7 @@ _SOURCES, _JOINT_CORPORA = (stage_a.NORMALIZED, filtered.FILTERED), (stage_a.DED
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildInFolder(Flags):
+class FolderOptions(BuildFlags):
     """Options of the commands that build one artifact in a folder that the user names."""
 
     out_dir: Annotated[Path, typer.Option("--out-dir", "--out", help="Folder of the artifact."), SetsKeys("name")]
@@ -97,7 +97,7 @@ def dedup(
     *,
     proposer: Proposer = "minhash",
     seen: Annotated[list[str] | None, typer.Option(help="Signature store of earlier corpora; repeatable.")] = None,
-    build: BuildInFolder,
+    build: FolderOptions,
 ) -> None:
     """Drop duplicates; the first in the order of the sources is kept.
 
@@ -115,7 +115,7 @@ def dedup(
 
 
 def signatures(
-    input: Annotated[Path, typer.Option(help="Folder of a deduplicated corpus.")], *, build: BuildInFolder
+    input: Annotated[Path, typer.Option(help="Folder of a deduplicated corpus.")], *, build: FolderOptions
 ) -> None:
     """Store a corpus's signatures, for `dedup --seen` of later corpora.
 
@@ -156,7 +156,7 @@ def explain(
     answer(as_json, {"threshold": threshold, "recommended": vars(best), "ways": ways}, lines)
 
 
-def decontaminate(input: SealedInputs, manifest: Manifest, build: BuildInFolder) -> None:
+def decontaminate(input: SealedInputs, manifest: Manifest, build: FolderOptions) -> None:
     """Drop or cut documents that contain items of evaluation sets.
 
     Example: corpusmill stage-a decontaminate --manifest quiz.yaml --input 'out/stage_a/filtered/*'
@@ -171,7 +171,7 @@ def decontaminate(input: SealedInputs, manifest: Manifest, build: BuildInFolder)
 def pack(
     manifest: Manifest,
     pack_keys: Annotated[Content, Section(PackSection)],
-    build: BuildInFolder,
+    build: FolderOptions,
     input: Annotated[
         list[str] | None, typer.Option(help="Folder or quoted pattern; repeatable. Default: recipe's.")
     ] = None,
@@ -220,7 +220,7 @@ def _packed_lines(packed: Artifact) -> Iterator[str]:
 
 def report(
     input: SealedInputs,
-    build: BuildInFolder,
+    build: FolderOptions,
     tokens: Annotated[bool, typer.Option(help="Count tokens; estimate them in large sources.")] = True,
 ) -> None:
     """Report on sources, their deduplication and decontamination.
@@ -252,17 +252,17 @@ def _input_targets(corpus: Target) -> Iterator[Target]:
         yield upstream
 
 
-def decontaminated_target(corpora: Sequence[Target], place: Path, section: DecontaminationSection) -> Target:
+def decontaminated_target(corpora: Sequence[Target], folder: Path, section: DecontaminationSection) -> Target:
     """Return the target that decontaminates sources or one deduplicated corpus.
 
-    `place` is the target's folder. Listings of the evaluation sets' files are inputs of the target, built in a folder
-    next to `place`.
+    `folder` is the target's folder. Listings of the evaluation sets' files are inputs of the target, built in a sibling
+    folder.
     """
     is_joint = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_joint else [source.partition for source in corpora]
-    evaluation = evaluation_targets(section, place.name, place.with_name(f"{place.name}.evaluation"))
+    evaluation = evaluation_targets(section, folder.name, folder.with_name(f"{folder.name}.evaluation"))
     content = section.rows_content() | {"sources": list(names)}
-    return replace(stage_a.DECONTAMINATED.target(place.name, content, (*corpora, *evaluation)), folder=place)
+    return replace(stage_a.DECONTAMINATED.target(folder.name, content, (*corpora, *evaluation)), folder=folder)
 
 
 def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ...]:

@@ -1,8 +1,8 @@
 """The command `doctor`, which examines machine, data root and settings.
 
 Each probe runs in a process of its own, with a time limit, so that no hang and no crash hides the next probe. A probe
-returns a finding, or raises a `Doubt` or another error with a fix. Over the network, only the hub, the database and
-the Ray cluster that the settings name are contacted.
+returns a finding, or raises a `ProbeWarning` or another error with a fix. Over the network, only the hub, database and
+Ray cluster in the settings are contacted.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ _ORDER = [0, 3, 4, 1, 2]  # of five numbers with the seed 0
 _PG_OPTIONS = {"HOST": "host", "PORT": "port", "DB": "dbname", "USER": "user", "PASSWORD": "password"}
 
 
-class Doubt(InputError):
+class ProbeWarning(InputError):
     """Condition that stops only some builds: a warning."""
 
 
@@ -68,7 +68,7 @@ def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_send_finding, args=(sender, probe, root), daemon=True)
     process.start()
-    sender.close()  # the child has the only one, so its death ends the wait
+    sender.close()  # the child has the last sender, so its death ends the wait
     try:
         if receiver.poll(_LIMIT_S):
             finding: tuple[str, str] = receiver.recv()
@@ -87,11 +87,11 @@ def _send_finding(sender: Connection, probe: Callable[[Path], str], root: Path) 
     try:
         with os_errors_explained(root):
             finding = "ok", probe(root)
-    except (Doubt, TransientError) as error:
+    except (ProbeWarning, TransientError) as error:
         finding = "warning", str(error)
     except InputError as error:
         finding = "fault", str(error)
-        if isinstance(error, UsageError) and error.where.startswith("CORPUSMILL_"):  # a fault of `settings`
+        if isinstance(error, UsageError) and error.where.startswith("CORPUSMILL_"):  # the probe `settings` reports it
             finding = "warning", f"not examined: {error.where} has no valid value"
     except Exception as error:
         finding = "fault", f"{type(error).__name__}: {one_line(error)}; install the program again"
@@ -128,9 +128,9 @@ def _disk(root: Path) -> str:
     usage, kind = shutil.disk_usage(folder), next((kind for kind, _ in mounts_of(folder)), "unknown file system")
     text = f"{terminal.format_bytes(usage.free)} of {terminal.format_bytes(usage.total)} are free ({kind})"
     if usage.free < _LOW_DISK_BYTES:
-        raise Doubt(text, folder, "free some, see `corpusmill gc`; `corpusmill plan` shows what a build needs")
+        raise ProbeWarning(text, folder, "free some, see `corpusmill gc`; `corpusmill plan` shows what a build needs")
     if kind == "tmpfs":
-        raise Doubt(text, folder, "a restart deletes its files: choose a data root on a disk")
+        raise ProbeWarning(text, folder, "a restart deletes its files: choose a data root on a disk")
     return f"{folder}: {text}"
 
 
@@ -140,14 +140,14 @@ def _locks(root: Path) -> str:
     try:
         raise_if_locks_are_local(root)
     except RetryableError as error:
-        raise Doubt(error.what, error.where, error.fix) from None
+        raise ProbeWarning(error.what, error.where, error.fix) from None
     return f"locks hold in {nearest_existing(root)}"
 
 
 def _files(root: Path) -> str:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit < _MANY_FILES:
-        error = RetryableError if limit < _FEW_FILES else Doubt
+        error = RetryableError if limit < _FEW_FILES else ProbeWarning
         raise error(f"must be at least {_MANY_FILES:,} for large builds, got {limit}", "ulimit -n", "raise the limit")
     return f"a process may open {limit:,} files"
 
@@ -177,7 +177,7 @@ def _kernels(root: Path) -> str:
         raise RetryableError(what, cache_folder(), "delete the folder, then kernels are compiled again")
     if not is_writable(cache_folder()):
         what = "compiled kernels cannot be stored, so that each process compiles them again"
-        raise Doubt(what, cache_folder(), "make it writable, or set NUMBA_CACHE_DIR")
+        raise ProbeWarning(what, cache_folder(), "make it writable, or set NUMBA_CACHE_DIR")
     return f"compiled kernels load from {cache_folder().parent}"
 
 
@@ -250,7 +250,7 @@ def _gpu(root: Path) -> str:
         return "models score on a GPU"
     if _NVIDIA.exists():
         what = "torch finds no GPU, although this machine has a driver"
-        raise Doubt(what, _NVIDIA, "install a torch for this driver, or correct CUDA_VISIBLE_DEVICES")
+        raise ProbeWarning(what, _NVIDIA, "install a torch for this driver, or correct CUDA_VISIBLE_DEVICES")
     return "no GPU: models score on the CPU"
 
 

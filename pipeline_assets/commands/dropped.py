@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.dropped_rows import DroppedRow
 
 _TEXT_CHARACTERS = 300
-_MAX_COUNTED_BYTES = 1 << 24  # before a line whose number is shown, as lines are counted from the file's start
+_MAX_COUNTED_BYTES = 1 << 24  # a line further down gets no number, because counting would read all bytes before it
 
 
 def dropped(
@@ -53,7 +53,7 @@ def dropped(
     with forbid_replacement(folder):
         matching = (row for row in dropped_rows(artifact) if row.reason in reasons)
         rows = list(itertools.islice(matching, limit if reasons else 0))
-        listed = [*_located(artifact, rows, Lineage(terminal.data_root(folder, data)), text)]
+        listed = [*_locate_rows(artifact, rows, Lineage(terminal.data_root(folder, data)), text)]
     lines = [f"{folder}: {ledger}"]
     lines += [f"  {count:>9,} {f'{fate}: {name}' if name else fate}" for fate, name, count in ledger.other_outcomes()]
     lines += [line.translate(IN_ONE_LINE) for entry in listed for line in _row_lines(*entry, text)]
@@ -64,16 +64,16 @@ def dropped(
         unlisted = ", ".join(name for name in reasons if not shown[name])
         lines.append(f"counted, but not listed row by row: {unlisted}")
     content = [
-        {**asdict(row), "place": place} | ({"text": shown and shown[:_TEXT_CHARACTERS]} if text else {})
-        for row, place, shown in listed
+        {**asdict(row), "place": place} | ({"text": excerpt and excerpt[:_TEXT_CHARACTERS]} if text else {})
+        for row, place, excerpt in listed
     ]
     terminal.answer(as_json, {"folder": folder, "ledger": ledger.to_json(), "rows": content}, lines)
 
 
-def _located(
+def _locate_rows(
     artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, with_text: bool
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
-    """Yield each row with its place, in its source file if known, and its text."""
+    """Yield each row, its position (in the source file if known) and its text."""
     from msgspec.structs import replace
 
     from pipeline_assets.build.rows.source_listing import find_listing, input_for_source

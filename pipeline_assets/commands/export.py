@@ -62,7 +62,7 @@ def export(
     out = Path(os.path.normpath(out))
     store, run = open_rows(folder, SYSTEMS.kinds, Lineage(root)), Run.from_settings(root, os.environ)
     if to == "parquet" or to == "jsonl" or to == "hf":
-        _refuse_options(to, options, frozenset())
+        _raise_if_unused(to, options, frozenset())
         with forbid_replacement(folder):
             exported = export_rows(store, to, out, run.settings.zstd_level)
         written = format_bytes(exported.bytes)
@@ -73,7 +73,7 @@ def export(
         raise UsageError("folder already exists", out, "choose another folder, or remove this one")
     try:
         build_targets([target], run, lines=_lines)
-    finally:  # a folder for a foreign trainer has nothing next to it
+    finally:  # leave no check record and no lock next to the folder
         with contextlib.suppress(InputError, OSError), locked(out.absolute()) as lock:
             durable.remove(check_record_path(out))
             durable.remove(lock.path)
@@ -91,11 +91,11 @@ def _target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "
 
     form, kind, source = FORMATS[to], store.artifact.manifest.kind, store.artifact.folder
     if not isinstance(store, form.rows):
-        others = [name for name, other in FORMATS.items() if isinstance(store, other.rows)]
-        fitting = " or ".join(f"--to {name}" for name in (*_PLAIN, *others))
+        formats = [name for name, other in FORMATS.items() if isinstance(store, other.rows)]
+        fitting = " or ".join(f"--to {name}" for name in (*_PLAIN, *formats))
         fix = f"choose such a folder, or for this one {fitting}"
         raise UsageError(f"--to {to} takes {form.contents}, got {kind}", source, fix)
-    _refuse_options(to, options, form.options)
+    _raise_if_unused(to, options, form.options)
     content: dict[str, Any] = {"to": to} | ({"seq_len": options.get("seq_len", 4096)} if to == "sft" else {})
     more: dict[str, Any] = {}
     if "tokenizer" in form.options:
@@ -106,7 +106,7 @@ def _target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "
     return KINDS[to].target(out.name, content, upstream, folder=free_folder(out), **more)
 
 
-def _refuse_options(to: str, options: Collection[str], known: Collection[str]) -> None:
+def _raise_if_unused(to: str, options: Collection[str], known: Collection[str]) -> None:
     if unused := [name for name in options if name not in known]:
         option = f"--{unused[0].replace('_', '-')}"
         raise UsageError(f"--to {to} does not use {option}", option, "omit it, or choose another --to")

@@ -62,9 +62,8 @@ def why(
         terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}", err=True)
     rows = found[:_MAX_FOUND]
     more = [f"and more; the first {_MAX_FOUND} are listed"] if len(found) > _MAX_FOUND else []
-    terminal.answer(
-        as_json, [row._asdict() for row in rows], [*(line.translate(IN_ONE_LINE) for line in _found_lines(rows)), *more]
-    )
+    lines = (line.translate(IN_ONE_LINE) for line in _found_lines(rows))
+    terminal.answer(as_json, [row._asdict() for row in rows], [*lines, *more])
     return bool(found)
 
 
@@ -86,14 +85,14 @@ def _why_lines(followed: "FollowedRow") -> Iterator[str]:
         yield f"{folder}/{part.shard} row {part.shard_row}"
         try:
             source = cast("Source", followed.store.origin(part))
-            yield f"  from     {source.file} {_place(followed, part.source, source.file, source.rows[0].row)}"
+            yield f"  from     {source.file} {_format_position(followed, part.source, source.file, source.rows[0].row)}"
             yield f"  licence  {format_licence(source)}"
         except InputError as error:
             yield f"  from     {error.what}"
         yield f"  text     {len(part.text):,} characters: {part.text[:_EXCERPT_CHARACTERS]}"
     for reject in followed.rejects:
         yield f"{folder}"
-        yield f"  rejected  {reject.describe(_place(followed, folder.name, reject.file, reject.row))}"
+        yield f"  rejected  {reject.describe(_format_position(followed, folder.name, reject.file, reject.row))}"
     for _, fate in followed.downstream:
         yield f"{fate.artifact.folder}"
         yield from (f"  {line}" for line in fate.lines or [fate.summary])
@@ -101,7 +100,7 @@ def _why_lines(followed: "FollowedRow") -> Iterator[str]:
         yield "  no artifact depends on it"
 
 
-def _place(followed: "FollowedRow", source: str, file: str, row: int) -> str:
+def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
     """Return a source row's line in its file, or its number if the listing is missing."""
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row

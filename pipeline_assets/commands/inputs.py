@@ -99,9 +99,8 @@ def hub_source(
     patterns, matches = hub_configs.find_split_files(chosen, split, [file.path for file in listing], where)
     if not matches:
         folder = None if chosen is None else chosen.folder
-        named = ", ".join(patterns) or (
-            "its card names none" if folder is None else f"its card names only the folder {folder}"
-        )
+        listed = "its card names none" if folder is None else f"its card names only the folder {folder}"
+        named = ", ".join(patterns) or listed
         what = f"config {config!r} has no files of split {split!r} ({named})"
         raise UsageError(what, where, "choose another split or config, or write a recipe with `files`")
     first = next(file for file in listing if file.path == matches[0])
@@ -137,9 +136,9 @@ def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Seque
     Recipes match by fnmatch, whose `*` also matches `/`. If the card's `patterns` then select other files than `files`,
     each file is named instead.
     """
-    likely = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
-    matches = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in likely)]
-    return likely if matches == list(files) else [glob.escape(path) for path in files]
+    converted = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
+    matches = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in converted)]
+    return converted if matches == list(files) else [glob.escape(path) for path in files]
 
 
 def slugify(source: str) -> str:
@@ -168,12 +167,12 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 def _sealed_folder(match: Path) -> Path | None:
     """Find a sealed folder by its path, by a file in it, or by FOLDER.manifest.json."""
     sibling = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
-    places = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
-    return next((place for place in places if (place / FILE_NAME).is_file()), None)
+    folders = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
+    return next((folder for folder in folders if (folder / FILE_NAME).is_file()), None)
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
-    """Return a folder's artifact as an external target; UsageError for other kinds."""
+    """Return a folder's artifact as an external target; raise if of another kind."""
     artifact = open_artifact(folder)
     manifest = artifact.manifest
     kind = next((kind for kind in kinds if kind.name == manifest.kind), None)
@@ -204,14 +203,14 @@ def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
     """Find the artifacts of `kinds` below a folder, by role; raise if a role repeats."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
-    for place in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
-        if open_artifact(place).manifest.kind not in names:
+    for sealed in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
+        if open_artifact(sealed).manifest.kind not in names:
             continue
-        target = sealed_target(place, *kinds)
+        target = sealed_target(sealed, *kinds)
         earlier = targets.setdefault(target.role, target)
         if earlier is not target:
             what = f"{target.role} is sealed both here and in {earlier.folder}"
-            raise UsageError(what, place, "pass a folder that holds only one recipe's artifacts")
+            raise UsageError(what, sealed, "pass a folder that holds only one recipe's artifacts")
     return targets
 
 

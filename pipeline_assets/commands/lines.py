@@ -22,11 +22,8 @@ def artifact_lines(artifact: Artifact) -> Iterator[str]:
     yield f"{artifact.folder}\n  {artifact.manifest.digest}"
     if "ledger" in counts:
         ledger = identity.ledger
-        lost = (
-            f"{count:,} {fate}" + f" ({reason})" * bool(reason)
-            for fate, reason, count in ledger.other_outcomes()
-            if count
-        )
+        fates = (fate for fate in ledger.other_outcomes() if fate[2])
+        lost = (f"{count:,} {fate}" + f" ({reason})" * bool(reason) for fate, reason, count in fates)
         yield " + ".join([f"  {pluralize(ledger.rows_in, 'row')} in = {pluralize(ledger.out, 'document')}", *lost])
         if ledger.total_rejected:
             yield f"  rejected rows: {artifact.path(REJECTS_FILE)}"

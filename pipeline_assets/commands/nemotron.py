@@ -11,7 +11,7 @@ from pipeline_assets.build.pins.split_pin import find_folder_splits, find_hub_sp
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.commands.build import Build, build_recipe, build_targets
+from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify, upstream_targets
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section
@@ -35,7 +35,7 @@ def inventory(
     dataset: Dataset,
     dataset_keys: Annotated[Content, Section(dataset_section.DatasetSection, ("revision", "splits"))],
     scan: Annotated[Content, Section(sections.Scan)],
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Describe the rows of each split: files, columns, types, metadata.
 
@@ -54,7 +54,7 @@ def normalize(
     hf_layout: Annotated[
         bool, typer.Option("--hf-layout", help="Write all splits to one folder, as on a hub.")
     ] = False,
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Render rows as Harmony texts with exact token counts, as Parquet.
 
@@ -69,7 +69,7 @@ def normalize(
 
 def pools(
     in_dir: Annotated[Path, typer.Option("--in-dir", help="Folder of normalised rows, or a parent folder.")],
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Build pools from sealed rows, deduplicating them first if needed.
 
@@ -77,10 +77,8 @@ def pools(
     """
     build = build.with_absolute_root()
     deduplicated, normalised = sealed_rows(in_dir)
-    kept = [
-        *deduplicated,
-        *nemotron.deduplicated_targets("pools", normalised, sections.DeduplicateRecipe.model_validate({})),
-    ]
+    rules = sections.DeduplicateRecipe.model_validate({})
+    kept = [*deduplicated, *nemotron.deduplicated_targets("pools", normalised, rules)]
     targets = nemotron.pool_targets("pools", kept, PoolsRecipe.model_validate({}), None)
 
     build.build_targets(targets, artifact_lines)
@@ -97,7 +95,7 @@ def run_all(
         int | None, typer.Option(min=1, help="Maximum rows per split, sampled over all files.")
     ] = None,
     *,
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Build pools from the latest commits of the six shipped datasets.
 
@@ -107,8 +105,8 @@ def run_all(
     """
     build = build.with_absolute_root()
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
-    place = build.out_dir / "recipes" / f"{_ALL}.yaml"
-    known = nemotron.NemotronRecipe.read(place).datasets if place.exists() and not build.replace else ()
+    recipe_file = build.out_dir / "recipes" / f"{_ALL}.yaml"
+    known = nemotron.NemotronRecipe.read(recipe_file).datasets if recipe_file.exists() and not build.replace else ()
     pinned = {section.dataset: section for section in known if section.revision != UNPINNED}
     for section in content["datasets"]:
         earlier = pinned.get(section["dataset"])
@@ -185,7 +183,9 @@ def sealed_rows(folder: Path) -> tuple[list[Target], list[Target]]:
     return [*deduplicated.values()], [target for target in normalised if target.partition not in deduplicated]
 
 
-def _build_dataset(verb: str, dataset: str, dataset_keys: Content, content: Mapping[str, Any], build: Build) -> None:
+def _build_dataset(
+    verb: str, dataset: str, dataset_keys: Content, content: Mapping[str, Any], build: BuildOptions
+) -> None:
     build = build.with_absolute_root()
     revision, splits, domain = dataset_keys["revision"], dataset_keys["splits"], dataset_keys.get("domain")
     section = _dataset_section(dataset, revision, splits, build.run.require_hub("a dataset"))

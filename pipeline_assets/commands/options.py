@@ -163,7 +163,7 @@ def _keys(marked: Section) -> Iterator[_Key]:
 def _default(field: FieldInfo, option: Option) -> object:
     """Return an option's default: `Parameter.empty` if the recipe key is required.
 
-    None means that the recipe section itself applies a default, which is no bool, int or str.
+    None means that the recipe section itself applies a default, which is not a bool, int or str.
     """
     if option.default is not ...:
         return option.default

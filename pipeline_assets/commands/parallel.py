@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.commands.build import Build
+from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer
@@ -34,7 +34,7 @@ def sample(
     split: Annotated[list[str], typer.Option(help="Split to read; repeatable, in order.")] = _SPLITS,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: main.")] = None,
     *,
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Draw sentence pairs of a translation dataset once, and split them.
 
@@ -60,7 +60,7 @@ def encode(
     encode_keys: Annotated[Content, Section(EncodeSection)],
     spm_model: Annotated[Path | None, typer.Option(help="SentencePiece model. Default: train one.")] = None,
     *,
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Encode a sample's pairs with a trained or an external model.
 

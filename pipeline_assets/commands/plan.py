@@ -42,7 +42,7 @@ def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_jso
         planned = plan_recipe(artifact_statuses(run.root, parsed.targets()), run)
     content = {"recipe": recipe, "path": path, "data": data} | _plan_json(planned, data) if as_json else {}
     terminal.answer(as_json, content, _plan_lines(planned, f"{recipe}  {path}"))
-    return all(room.fits for room in planned.disk_checks)
+    return all(check.fits for check in planned.disk_checks)
 
 
 def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
         ],
         "mixture": None if planned.mixture is None else asdict(planned.mixture),
         "kept_work_bytes": planned.kept_bytes,
-        "room": [vars(room) | {"fits": room.fits} for room in planned.disk_checks],
+        "room": [vars(check) | {"fits": check.fits} for check in planned.disk_checks],
         "warnings": _warnings(planned),
     }
 
@@ -84,7 +84,7 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
     if plan.mixture is not None:
         yield "mixture, estimated before filters and deduplication"
         yield from (f"{_INDENT}{_source_line(source)}" for source in plan.mixture.sources)
-        yield f"{_INDENT}about {_about(plan.mixture.possible_rows)} rows are possible"
+        yield f"{_INDENT}about {_round_figure(plan.mixture.possible_rows)} rows are possible"
     if plan.to_build:
         yield "total"
         yield f"{_INDENT}to fetch: {plan.missing_bytes:,} bytes"
@@ -92,32 +92,32 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
         yield f"{_INDENT}on disk: about {terminal.format_bytes(on_disk)}, if every document is kept"
         if plan.kept_bytes:
             yield f"{_INDENT}kept work: about {terminal.format_bytes(plan.kept_bytes)} more on disk"
-        for room in plan.disk_checks:
-            fits = "" if room.fits else ": too little"
-            needed, free = terminal.format_bytes(room.needed), terminal.format_bytes(room.free)
-            yield f"{_INDENT}{room.where}: {needed} needed by known figures, {free} free{fits}"
+        for check in plan.disk_checks:
+            fits = "" if check.fits else ": too little"
+            needed, free = terminal.format_bytes(check.needed), terminal.format_bytes(check.free)
+            yield f"{_INDENT}{check.where}: {needed} needed by known figures, {free} free{fits}"
     yield from (f"WARNING {warning}" for warning in _warnings(plan))
 
 
 def _source_line(source: SourceEstimate) -> str:
     times = f" x {source.max_epochs} epochs" if source.max_epochs != "1" else ""
-    needed = "" if source.needed is None else f", {_about(source.needed)} needed"
-    return f"{source.source}: about {_about(source.tokens)} tokens{times}{needed}"
+    needed = "" if source.needed is None else f", {_round_figure(source.needed)} needed"
+    return f"{source.source}: about {_round_figure(source.tokens)} tokens{times}{needed}"
 
 
-def _about(number: int) -> str:
+def _round_figure(number: int) -> str:
     """Format a number with two significant digits."""
     return f"{float(f'{number:.2g}'):,.0f}"
 
 
 def _shortage_warnings(mixture: MixtureEstimate) -> Iterator[str]:
     rows = mixture.possible_rows
-    fewer = f"request about {_about(rows)} row{'s' * (rows != 1)}, " if rows else "lower seq_len, "
+    fewer = f"request about {_round_figure(rows)} row{'s' * (rows != 1)}, " if rows else "lower seq_len, "
     if not all(source.missing for source in mixture.sources):
         fewer += "lower its weight, "
     for source in mixture.sources:
         if source.missing:
-            short = f"{source.source} falls short by about {_about(source.missing)} tokens"
+            short = f"{source.source} falls short by about {_round_figure(source.missing)} tokens"
             yield f"{short}; {fewer}or raise its max_epochs"
 
 
@@ -126,10 +126,10 @@ def _warnings(plan: RecipePlan) -> list[str]:
         *limit_warnings(plan),
         *(_shortage_warnings(plan.mixture) if plan.mixture is not None else ()),
         *(
-            f"{room.where}: needs {terminal.format_bytes(room.needed)}, but only {terminal.format_bytes(room.free)} "
+            f"{check.where}: needs {terminal.format_bytes(check.needed)}, but only {terminal.format_bytes(check.free)} "
             "are free; free some, or set another --data"
-            for room in plan.disk_checks
-            if not room.fits
+            for check in plan.disk_checks
+            if not check.fits
         ),
     ]
 
@@ -138,24 +138,24 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
     """Yield a kind's lines: counts by state, the first artifacts, and totals."""
     states = Counter(entry.status.condition for entry in artifacts)
     yield f"{kind}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
-    waiting = [entry for entry in artifacts if not entry.status.matches_recipe]
-    for number, entry in enumerate((waiting or artifacts)[:_MAX_LISTED], 1):
+    unbuilt = [entry for entry in artifacts if not entry.status.matches_recipe]
+    for number, entry in enumerate((unbuilt or artifacts)[:_MAX_LISTED], 1):
         status = entry.status
         reason = f"  ({status.reason})" if status.reason and status.sealed != "missing" else ""
-        more = f", and {len(waiting) - _MAX_LISTED:,} more to build" if number == _MAX_LISTED < len(waiting) else ""
+        more = f", and {len(unbuilt) - _MAX_LISTED:,} more to build" if number == _MAX_LISTED < len(unbuilt) else ""
         yield f"{_INDENT}{status.condition}  {status.target.folder}{reason}{more}"
-    lines = (entry.status.target.kind.planner.describe(entry.status.target.recipe) for entry in waiting)
+    lines = (entry.status.target.kind.planner.describe(entry.status.target.recipe) for entry in unbuilt)
     yield from (f"{_INDENT}{line}" for line in dict.fromkeys(lines) if line)
-    if any(entry.needs_replace for entry in waiting):
+    if any(entry.needs_replace for entry in unbuilt):
         yield f"{_INDENT}`run` needs --replace, or a new name in the recipe; until the seal, both versions are on disk"
-    for entry in waiting[:_MAX_LISTED]:
+    for entry in unbuilt[:_MAX_LISTED]:
         if entry.sample is not None:
             files = f"{entry.sample.files:,} of {entry.sample.files_listed:,} files"
             rows = f"{entry.sample.row_groups:,} row groups, {entry.sample.rows:,} rows"
-            yield f"{_INDENT}{f'{entry.status.target.partition} ' * (len(waiting) > 1)}reads {files}, {rows}"
-    if waiting:
-        yield from _wrap(_planned_figures(waiting))
-    disk_bytes = [entry.disk_bytes for entry in waiting if entry.disk_bytes is not None]
+            yield f"{_INDENT}{f'{entry.status.target.partition} ' * (len(unbuilt) > 1)}reads {files}, {rows}"
+    if unbuilt:
+        yield from _wrap(_planned_figures(unbuilt))
+    disk_bytes = [entry.disk_bytes for entry in unbuilt if entry.disk_bytes is not None]
     if disk_bytes:
         on_disk, basis = terminal.format_bytes(sum(disk_bytes)), "estimate" if any(disk_bytes) else "links to the input"
         yield f"{_INDENT}{on_disk} on disk ({basis})"
@@ -167,11 +167,11 @@ def _outcomes(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
     return figure_outcomes(manifest) if plan.status.matches_recipe and manifest is not None else []
 
 
-def _planned_figures(waiting: Sequence[ArtifactPlan]) -> str:
+def _planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
     """Format planned totals in groups, each with the basis of the plan in brackets."""
     by_basis: dict[str, list[str]] = {}
     for name in _UNITS:
-        figures = [entry.figures[name] for entry in waiting if name in entry.figures]
+        figures = [entry.figures[name] for entry in unbuilt if name in entry.figures]
         if figures:
             basis = " or ".join(dict.fromkeys(figure.basis for figure in figures))
             by_basis.setdefault(basis, []).append(_format_figure(name, sum(figure.value for figure in figures)))

@@ -83,10 +83,10 @@ def _publishable(folder: Path) -> Path:
     """
     if (folder / FILE_NAME).exists():
         return folder
-    places = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
-    manifests = {place: manifest for place in places if (manifest := open_artifact(place).manifest).kind in _PUBLISHED}
+    folders = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
+    manifests = {path: manifest for path in folders if (manifest := open_artifact(path).manifest).kind in _PUBLISHED}
     used = {entry["digest"] for manifest in manifests.values() for entry in manifest.identity.upstream}
-    last = [place for place, manifest in manifests.items() if manifest.digest not in used]
+    last = [path for path, manifest in manifests.items() if manifest.digest not in used]
     if not last:
         raise UsageError("no sealed rows to publish found", folder, "choose a folder of pools or normalised rows")
     if len(last) > 1:
@@ -122,15 +122,15 @@ def push(
 
     require_manifest(folder)
     root = data_root(folder, data)
-    with _opened(store, root) as opened:
+    with _open_store(store, root) as opened:
         pushed = push_artifact(folder, root, opened, upstream=upstream, log_every_s=LOG_EVERY.read(os.environ))
-    own, count = pushed.ref.artifacts[0], pluralize(len(pushed.ref.artifacts), "artifact")
+    main, count = pushed.ref.artifacts[0], pluralize(len(pushed.ref.artifacts), "artifact")
     state = "new" if pushed.earlier is None else f"was {pushed.earlier}"
-    state = "unchanged" if pushed.earlier == own.digest else state
+    state = "unchanged" if pushed.earlier == main.digest else state
     sent = f"{format_bytes(pushed.sent)} sent of {format_bytes(pushed.bytes)} in {count}"
     compared = "content" if store.startswith("hf:") else "name and size"
     present = "" if pushed.sent == pushed.bytes else f"; the rest is in the store, compared by {compared}"
-    echo(f"{own.folder}: {own.digest} ({state}), {sent}{present}")
+    echo(f"{main.folder}: {main.digest} ({state}), {sent}{present}")
 
 
 def pull(
@@ -155,18 +155,18 @@ def pull(
     if data is not None and not typed.is_relative_to(root):
         raise UsageError(f"the folder is not inside the data root {data}", folder, "choose one inside, or omit --data")
     name = typed.relative_to(root).as_posix() if typed.is_relative_to(root) else None
-    with _opened(store, root) as opened:
+    with _open_store(store, root) as opened:
         found = find_ref(opened, ref, name)
         log_every_s = LOG_EVERY.read(os.environ)
         pulled = pull_all(opened, found, folder, root if upstream else None, replace, log_every_s)
-    own, count = found.artifacts[0], pluralize(pulled.artifacts, "artifact")
+    main, count = found.artifacts[0], pluralize(pulled.artifacts, "artifact")
     compared = "intact" if replace else "compared by size (--replace compares the content)"
     present = f"; already present: {pulled.present:,}, {compared}" if pulled.present else ""
-    echo(f"{folder}: {own.digest} of {own.folder}, {format_bytes(pulled.bytes)} pulled in {count}{present}")
+    echo(f"{folder}: {main.digest} of {main.folder}, {format_bytes(pulled.bytes)} pulled in {count}{present}")
 
 
 @contextlib.contextmanager
-def _opened(url: str, root: Path) -> Iterator["Store"]:
+def _open_store(url: str, root: Path) -> Iterator["Store"]:
     """Open the store at a URL; raise UsageError for another URL."""
     from pipeline_assets.corpus.publishing.hub_repo import TOKEN, HubRepo
     from pipeline_assets.corpus.stores.hub_store import HubStore

@@ -14,7 +14,7 @@ from pipeline_assets.build.rows.row_stores import preview
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
-from pipeline_assets.commands.build import Build, build_targets
+from pipeline_assets.commands.build import BuildOptions, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import aligned, as_command, print_lines
@@ -48,7 +48,7 @@ def score(
     pool_subdir: Annotated[str | None, typer.Option(help="Score only this folder of the pools.")] = None,
     against: Against = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work without scoring.")] = False,
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Score completions of pools with a language model: NLL, bits/byte.
 
@@ -87,7 +87,7 @@ def score(
     print_lines(["", "to choose training subsets:", f"  {command}"])
 
 
-def percentiles(in_dir: Scores, build: Build) -> None:
+def percentiles(in_dir: Scores, build: BuildOptions) -> None:
     """Show the spread of scores by domain, correctness and length.
 
     Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out
@@ -101,7 +101,7 @@ def subsets(
     in_dir: Scores,
     rules: Annotated[Path | None, typer.Option(help="Recipe's `subsets` as YAML. Default: four rules.")] = None,
     *,
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Select training subsets by score, as rows and as masked tokens.
 
@@ -144,7 +144,7 @@ def _model_section(model: str, option: str, revision: str | None, run: Run) -> d
 
 
 def _scoring_recipe(
-    pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: Build
+    pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: BuildOptions
 ) -> NemotronRecipe:
     """Write the recipe that scores sealed pools of the data root, or external pools."""
     ScoringSection.from_mapping(scoring, "the command")  # check the options before reading anything
@@ -155,8 +155,8 @@ def _scoring_recipe(
         names = sorted({target.name.partition("/")[0] for target in sealed})
         names = [str(sealed[0].partition)] if len(sealed) == 1 else names
     else:
-        places = [str(target.folder) for target in sealed] or [pool]
-        pools = {"datasets": [pools_section(place, revision, run.require_hub("pools"), subdir) for place in places]}
+        folders = [str(target.folder) for target in sealed] or [pool]
+        pools = {"datasets": [pools_section(folder, revision, run.require_hub("pools"), subdir) for folder in folders]}
         names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
     name = "-".join(["score", *map(slugify, [*names, model])])
     recipe, _ = build.write_recipe(NemotronRecipe, {"system": "nemotron", "name": name, "scoring": scoring, **pools})
@@ -165,7 +165,7 @@ def _scoring_recipe(
 
 
 def _print_work(scores: Sequence[Target], run: Run) -> None:
-    """Build the inputs of scores; print the work left to do, with its cost on Modal."""
+    """Build the inputs of scores; print the remaining work, with its cost on Modal."""
     for _ in run_targets(upstream_first([upstream for target in scores for upstream in target.upstream]), run):
         pass
     works = []

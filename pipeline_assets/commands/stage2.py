@@ -16,7 +16,7 @@ from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.rows.text_export import raise_if_folder, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
-from pipeline_assets.commands.build import Build, build_recipe, build_targets
+from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
 from pipeline_assets.commands.inputs import hub_source, resolve_commit, slugify
 from pipeline_assets.commands.options import Content, Section, SetsKeys
 from pipeline_assets.commands.terminal import Root, log_to_stderr, name_recipe_keys, pluralize, print_lines
@@ -67,7 +67,7 @@ def raw(
     keys: HubRows,
     output: Annotated[Path | None, typer.Option(help="Output file (.ndjsonl or .jsonl.gz); names the source.")] = None,
     *,
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Read rows of a hub dataset, with its card, licences and origins.
 
@@ -102,7 +102,7 @@ def filter(
         SetsKeys("sources.0.filters.language.threshold"),
     ] = None,
     *,
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Filter rows of a hub dataset: repeated windows, length, language.
 
@@ -122,7 +122,7 @@ def filter(
     print_lines([f"  to read it in a recipe: {{kind: local, files: [{output_path.name}], text_unit: line}}"])
 
 
-def _build_source(build: Build, step: str, section: Content, kind: str) -> Artifact:
+def _build_source(build: BuildOptions, step: str, section: Content, kind: str) -> Artifact:
     name = f"{step}-{section['source']}"
     content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
     recipe, path = build.write_recipe(Stage2Recipe, content)
@@ -136,7 +136,7 @@ def train(
     output_dir: Annotated[Path | None, typer.Option(help="Folder to copy the model and checksum to.")] = None,
     log_file: LogFile = None,
     *,
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Train the SentencePiece tokenizer that a recipe describes.
 
@@ -182,7 +182,7 @@ def process(
     tokenizer_path: Annotated[Path | None, typer.Option(help="Use this .model, not the recipe's tokenizer.")] = None,
     log_file: LogFile = None,
     *,
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Build a whole recipe, up to verified token shards.
 
@@ -238,7 +238,7 @@ def _pin_recipe_copy(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
     return _read_recipe(str(path), run.root)
 
 
-def _write_derived_recipe(path: Path, name: str, changes: Content, build: Build) -> tuple[Stage2Recipe, Path]:
+def _write_derived_recipe(path: Path, name: str, changes: Content, build: BuildOptions) -> tuple[Stage2Recipe, Path]:
     """Write a copy of a recipe under a new name with a changed `tokenizer` section.
 
     With an external tokenizer, only the sources of the token shards are kept.
@@ -278,19 +278,18 @@ def verify(manifest: MixtureName, data: Root = Path("data")) -> bool:
     recipe, path = _read_recipe(manifest, data)
     inventory = take_inventory(_shard_folders(recipe, path, data))
     moment = datetime.datetime.now(datetime.UTC)
-    place = data / "logs" / f"data_inventory_{moment:%Y-%m-%d}_{recipe.name}"
-    if place.with_suffix(".json").exists():
-        place = place.with_name(f"{place.name}_{moment:%H%M%S}")
-    make_folder(place.parent)
+    report = data / "logs" / f"data_inventory_{moment:%Y-%m-%d}_{recipe.name}"
+    if report.with_suffix(".json").exists():
+        report = report.with_name(f"{report.name}_{moment:%H%M%S}")
+    make_folder(report.parent)
     content = inventory.to_json() | {"recipe": recipe.name, "verified_at_utc": moment.isoformat(timespec="seconds")}
-    write_durably(place.with_suffix(".json"), json.dumps(content, indent=1).encode() + b"\n")
+    write_durably(report.with_suffix(".json"), json.dumps(content, indent=1).encode() + b"\n")
     page = f"Verified on {moment:%Y-%m-%d %H:%M} UTC, for the recipe {recipe.name}.\n\n{inventory.to_markdown()}"
-    write_durably(place.with_suffix(".md"), page.encode())
+    write_durably(report.with_suffix(".md"), page.encode())
     differences = inventory.differences
-    print_lines(
-        [f"{difference.corpus}: {difference.file}: {difference.reason}" for difference in differences], err=True
-    )
-    print_lines([f"{place}.md", f"{place}.json", pluralize(len(differences), "difference")])
+    lines = [f"{difference.corpus}: {difference.file}: {difference.reason}" for difference in differences]
+    print_lines(lines, err=True)
+    print_lines([f"{report}.md", f"{report}.json", pluralize(len(differences), "difference")])
     return not differences
 
 

@@ -10,7 +10,7 @@ import typer
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.run import open_hub
-from pipeline_assets.commands.build import Build, OutDir, build_recipe
+from pipeline_assets.commands.build import BuildOptions, OutDir, build_recipe
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolve_commit, slugify
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section, SetsKeys
@@ -78,7 +78,7 @@ def hf_stream(
         list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."), SetsKeys("sources.0.source")
     ],
     keys: Annotated[Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _LIMIT))],
-    build: Build,
+    build: BuildOptions,
 ) -> None:
     """Read a sample of hub datasets at a commit.
 
@@ -103,7 +103,7 @@ def _resolve_name(name: str, option: str) -> tuple[str, str]:
 
 
 def ingest_manifest(
-    manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")], build: Build
+    manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")], build: BuildOptions
 ) -> None:
     """Normalise every source of a recipe.
 
@@ -116,7 +116,7 @@ def ingest_manifest(
     build_recipe(recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, lines=_source_lines)
 
 
-def ingest_wikipedia(input: Inputs, keys: Annotated[Content, Section(WikipediaSource)], build: Build) -> None:
+def ingest_wikipedia(input: Inputs, keys: Annotated[Content, Section(WikipediaSource)], build: BuildOptions) -> None:
     """Read the output of wikiextractor: <doc> elements or JSON lines.
 
     Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out
@@ -130,7 +130,9 @@ def ingest_wikipedia(input: Inputs, keys: Annotated[Content, Section(WikipediaSo
     _build_sources(build, keys["source"], [_files_section("wikipedia", input, "**/wiki_*") | keys])
 
 
-def ingest_stackexchange(input: Inputs, keys: Annotated[Content, Section(StackExchangeSource)], build: Build) -> None:
+def ingest_stackexchange(
+    input: Inputs, keys: Annotated[Content, Section(StackExchangeSource)], build: BuildOptions
+) -> None:
     """Read Posts.xml files or .7z dumps; each site is one source.
 
     Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out
@@ -143,7 +145,7 @@ def ingest_stackexchange(input: Inputs, keys: Annotated[Content, Section(StackEx
     _build_sources(build, "stackexchange", sections)
 
 
-def normalize(input: Inputs, keys: Annotated[Content, Section(LocalSource)], build: Build) -> None:
+def normalize(input: Inputs, keys: Annotated[Content, Section(LocalSource)], build: BuildOptions) -> None:
     """Read local files of rows or texts, compressed or not.
 
     Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes
@@ -171,7 +173,7 @@ def _print_normalized(source: Artifact, section: Content) -> None:
 def filter(
     filters: Annotated[Path, typer.Option(help="YAML file with the `filters` of a source.")],
     keys: Annotated[Content, Section(StageARecipe, ("refuse_licences",))],
-    build: Build,
+    build: BuildOptions,
     source: Annotated[list[str] | None, typer.Option(help="Filter only this source; repeatable.")] = None,
 ) -> None:
     """Filter the sources normalised in the same --out-dir.
@@ -190,7 +192,7 @@ def filter(
 
 
 def _build_sources(
-    build: Build, name: str, sections: Sequence[Content], up_to: Step = "normalized", refused: Sequence[str] = ()
+    build: BuildOptions, name: str, sections: Sequence[Content], up_to: Step = "normalized", refused: Sequence[str] = ()
 ) -> None:
     build.build_recipe(StageARecipe, stage_a_recipe(slugify(name), sections, up_to, refused), _source_lines)
 
@@ -209,7 +211,7 @@ def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:
 def stage_a_recipe(name: str, sources: Sequence[Content], up_to: Step, refuse_licences: Sequence[str] = ()) -> Content:
     """Return a stage A recipe that ends with the step `up_to`.
 
-    `status` then reports no artifact of a later step as missing.
+    So `status` does not report artifacts of later steps as missing.
     """
     return {
         "system": "stage_a",

@@ -63,7 +63,7 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
 
     root = typed or (find_data_root(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
     if folder is not None and root is None:
-        require_manifest(folder)  # a folder that is not an artifact gets that error instead
+        require_manifest(folder)  # raises another error if the folder is not an artifact
         raise UsageError("the folder is not inside a data root", folder, "pass the data root of its inputs with --data")
     return existing_root(Path(root or "data"))
 
@@ -228,7 +228,7 @@ def log_to_stderr() -> None:
     handler = _StderrHandler()
     as_text = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
     handler.setFormatter(JsonFormatter() if is_json_log() else as_text)
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # our own log has each of its tries
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the log of corpusmill has each try
     logger = logging.getLogger("corpusmill")
     logger.handlers = [handler, *(other for other in logger.handlers if isinstance(other, logging.FileHandler))]
     logger.setLevel(logging.DEBUG if os.environ.get(VERBOSE) or is_json_log() else logging.INFO)

@@ -84,13 +84,13 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
     if token is not None:
         byte = token.byte_offset
         if token.is_end_of_document:
-            place = "end-of-text token of the document" + ("" if byte is None else f", after byte {byte:,}")
+            position = "end-of-text token of the document" + ("" if byte is None else f", after byte {byte:,}")
         else:
-            place = f"number {token.number:,} of its document"
-            place += "" if byte is None else f", at byte {byte:,} of the text, line {token.line:,}"
-        yield f"token     {token.position:,}: id {token.id}, {place}"
+            position = f"number {token.number:,} of its document"
+            position += "" if byte is None else f", at byte {byte:,} of the text, line {token.line:,}"
+        yield f"token     {token.position:,}: id {token.id}, {position}"
     for row, part in traced.places:
-        yield from _place_lines(traced, row, part)
+        yield from _position_lines(traced, row, part)
     yield from (f"drawn     {draw['told']}" for draw in traced.figures.get("draws", ()))
     excerpt = text.excerpt if token is None else f"{token.before}»{token.text}«{token.after}"
     source, *answers = text.source.rows
@@ -120,7 +120,7 @@ def format_licence(source: "Source") -> str:
     return f"{source.license_tag} ({source.license_evidence})"
 
 
-def _place_lines(traced: "TracedRow", row: "Row", part: "Part") -> Iterator[str]:
+def _position_lines(traced: "TracedRow", row: "Row", part: "Part") -> Iterator[str]:
     if row.ids is None or row.first_token is None or part.tokens is None:
         return
     first, last = row.first_token + part.column, row.first_token + part.column + part.tokens - 1
@@ -196,15 +196,14 @@ def _followed_lines(followed: "FollowedRow") -> Iterator[str]:
     yield f"{labels.row:10}{part.id.translate(IN_ONE_LINE)}{answer}"
     yield f"shard     {part.shard} row {part.shard_row:,}"
     for store, downstream in followed.downstream:
-        yield f"{store.display_names.artifact:8}  {downstream.artifact.folder}: {downstream.summary}".translate(
-            IN_ONE_LINE
-        )
+        line = f"{store.display_names.artifact:8}  {downstream.artifact.folder}: {downstream.summary}"
+        yield line.translate(IN_ONE_LINE)
     if not followed.downstream:
         yield "          no artifact depends on it"
 
 
 def followed_json(followed: "FollowedRow") -> dict[str, Any]:
-    """Return as JSON values what became of a row, in its own artifact and downstream."""
+    """Convert the fates of a row, in its artifact and downstream, to JSON values."""
     groups: dict[str, Any] = {}
     for store, fate in followed.downstream:
         groups.setdefault(store.display_names.group, []).append(_fate_json(fate))

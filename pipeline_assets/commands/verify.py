@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline_assets.trust.result import Verification
 
 _SHOWN_FINDINGS = 50
-_PARTS = ("files of the artifacts", "parts of files in the hub cache", "source files")
+_GROUP_NAMES = ("files of the artifacts", "parts of files in the hub cache", "source files")
 
 
 def verify(
@@ -67,9 +67,8 @@ def _verification_lines(result: "Verification") -> Iterator[str]:
     if len(result.findings) > _SHOWN_FINDINGS:
         yield f"… and {len(result.findings) - _SHOWN_FINDINGS:,} more; --json lists them"
     if result.scope.root is not None:
-        yield from terminal.aligned(
-            [_artifact_cells(artifact, result) for artifact in result.chain.artifacts], numbers=(3, 4)
-        )
+        cells = [_artifact_cells(artifact, result) for artifact in result.chain.artifacts]
+        yield from terminal.aligned(cells, numbers=(3, 4))
     if result.hub is not None and result.hub.listed:
         hub = result.hub
         total = len(hub.whole) + len(hub.in_part) + len(hub.unavailable)
@@ -100,13 +99,8 @@ def _artifact_cells(artifact: Artifact, result: "Verification") -> tuple[str, ..
     word = "DAMAGED" if result.is_damaged(artifact) else "intact" if len(read) == len(tasks) else "sampled"
     files = f"{len(tasks):,}" if len(read) == len(tasks) else f"{len(read):,} of {len(tasks):,}"
     size = sum(task.bytes for task in read)
-    return (
-        word,
-        artifact.manifest.kind,
-        artifact.manifest.name,
-        f"{files} file{'s' * (files != '1')}",
-        f"{size:,} bytes",
-    )
+    sizes = f"{files} file{'s' * (files != '1')}", f"{size:,} bytes"
+    return word, artifact.manifest.kind, artifact.manifest.name, *sizes
 
 
 def _sources_line(result: "Verification", sources: "SourceFolderCheck") -> str:
@@ -144,16 +138,16 @@ def _summary(result: "Verification") -> str:
     checked = f"{len(result.intact_tasks):,} of {files:,} files match their manifests, {size:,} bytes"
     if result.scope.sample is None or not result.unread:
         return f"{word}: {checked}{rest}"
-    checked += "; of all others, names and sizes only"
+    checked += "; of the others, only names and sizes were compared"
     return f"{word} of a sample ({result.percent_read:.1f} % of bytes): {checked}{rest}"
 
 
 def _unread_lines(result: "Verification") -> Iterator[str]:
     parts = []
-    for part, name in zip(result.task_groups, _PARTS, strict=True):
-        unread = [task for task in part if result.task_state(task) == "not_read"]
+    for group, name in zip(result.task_groups, _GROUP_NAMES, strict=True):
+        unread = [task for task in group if result.task_state(task) == "not_read"]
         if unread:
             size = sum(task.bytes for task in unread)
-            parts.append(f"{len(unread):,} of {len(part):,} {name}, {size:,} bytes")
+            parts.append(f"{len(unread):,} of {len(group):,} {name}, {size:,} bytes")
     if parts:
         yield f"not read: {'; '.join(parts)}; --json lists them"
