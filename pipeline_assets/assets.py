@@ -27,8 +27,8 @@ from pipeline_assets.versions import asset_key
 from resources.artifact_metadata import artifact_metadata
 from resources.store import Hub, Launcher, Store, Tokenizer
 
-# Retries of transient errors, after the hub client's own tries (CORPUSMILL_HUB_TRIES). As a retry policy of the steps,
-# Dagster would also apply it to runs that a user has terminated.
+# Retries of transient errors, after the hub client's own tries (CORPUSMILL_HUB_TRIES). The steps themselves have no
+# retry policy, because Dagster would also apply it to runs that a user has terminated.
 _RETRIES = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _HUB_POOL = "hub"
 _INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
@@ -91,7 +91,7 @@ def build_asset(
 ) -> dg.AssetsDefinition:
     """Return the asset of a kind, whose step builds one artifact or only checks it.
 
-    A step that only checks, with no partition chosen, checks all sealed `targets`. `find_target` returns the target of
+    A run of checks without a partition checks all sealed `targets`. `find_target` returns the target of
     a partition, and the run settings of its build.
     """
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))

@@ -1,6 +1,6 @@
 """Attributes of assets, such as owners, tags, groups and automation conditions.
 
-Owners and tags are those of CORPUSMILL_OWNERS (default `team:corpusmill`) and CORPUSMILL_TAGS.
+Owners and tags come from CORPUSMILL_OWNERS (default `team:corpusmill`) and CORPUSMILL_TAGS.
 """
 
 import logging

@@ -42,7 +42,7 @@ class Program(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (typed := " ".join(args[:2])) in REMOVED:
             raise _removed_error(typed)
-        if args[:1] != ["doctor"]:  # which reports all invalid settings
+        if args[:1] != ["doctor"]:  # `doctor` reports all invalid settings itself
             check_log_form(os.environ)
         commands = [words for helps in COMMANDS.values() for words in helps]
         return super().resolve_command(ctx, expand_group(args, GROUPS, commands))
@@ -200,10 +200,10 @@ def _usage_error(error: TyperException) -> UsageError:
         and error.param is not None
         and isinstance(cause, pydantic.ValidationError)
     ):
-        complaint = cause.errors(include_url=False)[0]
+        details = cause.errors(include_url=False)[0]
         source = context.get_parameter_source(error.param.name) if context is not None else None
         where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[0]
-        return UsageError(_value_error(complaint), where, f"see {command} --help")
+        return UsageError(_value_error(details), where, f"see {command} --help")
     what = error.format_message().rstrip(".")
     where = command.partition(" ")[2] or "command line"
     option = f"{where} {getattr(error, 'option_name', '')}"
@@ -221,10 +221,10 @@ _RANGE_RULES = {
 }
 
 
-def _value_error(complaint: "ErrorDetails") -> str:
-    if (rule := _RANGE_RULES.get(complaint["type"])) is not None:
-        return f"must be {rule.format(**complaint.get('ctx', {}))}, got {complaint['input']!r}"
-    return complaint["msg"].removeprefix("Value error, ").rstrip(".")
+def _value_error(details: "ErrorDetails") -> str:
+    if (rule := _RANGE_RULES.get(details["type"])) is not None:
+        return f"must be {rule.format(**details.get('ctx', {}))}, got {details['input']!r}"
+    return details["msg"].removeprefix("Value error, ").rstrip(".")
 
 
 def _fail(error: InputError) -> None:

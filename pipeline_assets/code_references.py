@@ -22,17 +22,17 @@ def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
     Kernels are functions of `corpus` whose first argument is the staging directory. No module is imported to find them.
     """
     build = inspect.unwrap(kind.build)
-    places = dict.fromkeys(_kernels(build.__module__, build.__code__.co_firstlineno))
-    places[_file(build.__module__), build.__code__.co_firstlineno] = None
+    locations = dict.fromkeys(_kernels(build.__module__, build.__code__.co_firstlineno))
+    locations[_file(build.__module__), build.__code__.co_firstlineno] = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # only the UI's links depend on the beta feature
         references: list[dg.LocalFileCodeReference | dg.UrlCodeReference]
-        references = [dg.LocalFileCodeReference(file_path=str(path), line_number=line) for path, line in places]
+        references = [dg.LocalFileCodeReference(file_path=str(path), line_number=line) for path, line in locations]
         return dg.CodeReferencesMetadataValue(code_references=references)
 
 
 def _kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
-    """Yield kernels that a function calls itself, or by functions it passes `job` to."""
+    """Yield kernels that a function calls, or that functions call which get its `job`."""
     functions, imports = _parse(module)
     calls = [node for node in ast.walk(functions[line]) if isinstance(node, ast.Call) and node.args]
     for call in sorted(calls, key=lambda call: call.lineno):
@@ -40,8 +40,8 @@ def _kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
         if argument in ("job", "job.staging"):
             callee = imports.get(package or name, module)  # the function's module, or the module with its own name
             callee = callee if package else callee.removesuffix(f".{name}")
-            found = re.search(rf"^def {name}\(", _file(callee).read_text(encoding="utf-8"), re.MULTILINE)
-            target = found.string.count("\n", 0, found.start()) + 1 if found else 0
+            match = re.search(rf"^def {name}\(", _file(callee).read_text(encoding="utf-8"), re.MULTILINE)
+            target = match.string.count("\n", 0, match.start()) + 1 if match else 0
             if argument == "job" and target:
                 yield from _kernels(callee, target)
             elif target and callee.startswith("pipeline_assets.corpus."):

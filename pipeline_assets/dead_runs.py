@@ -1,4 +1,4 @@
-"""End of the runs whose processes died with their code server.
+"""Ending of the runs whose processes died with their code server.
 
 Each start of a code server calls `python -m pipeline_assets.dead_runs PORT TIME` with its port and the time of the
 start, in seconds since 1970. Otherwise the dead runs would keep their places in the queue, and no other run could
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 _UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
-_NOTICED_S = 30.0  # the daemon has then noticed the new code server; a run that failed earlier would not be retried
+_NOTICED_S = 30.0  # until the daemon notices the new code server; a run that fails before is not retried
 
 
 def end_dead_runs(instance: dg.DagsterInstance, started_at: datetime) -> int:

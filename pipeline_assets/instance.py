@@ -24,8 +24,8 @@ INSTANCE_CONFIG = shipped_path("dagster.yaml")
 _CONFIG = "dagster.yaml"
 _RUNS = "history/runs.db"
 _DATABASES = (_RUNS, "history/runs/index.db", "schedules/schedules.db")
-_MAKING_S = 120.0
-_LOCKED_S = 10.0
+_CREATION_S = 120.0
+_LOCK_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _FIX = "repair it, or move the folder away: a new one will be created"
 # The output of a run remains on its terminal instead of being captured in the UI's log files.
@@ -53,7 +53,7 @@ def instance_home(root: Path) -> Path:
 
 @contextlib.contextmanager
 def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
-    """Open the instance of a data root; RetryableError for database and disk errors."""
+    """Open the instance of a data root; raise RetryableError for storage errors."""
     home = instance_home(root)
     try:
         with _instance(home) as instance:
@@ -89,8 +89,8 @@ def _is_configured(home: Path) -> bool:
 
 def _is_uninitialized(home: Path) -> bool:
     """Check whether a database has no schema revision, and no runs are stored."""
-    has_unfinished = any(not _has_rows(home / name, "alembic_version") for name in _DATABASES)
-    return has_unfinished and not _has_rows(home / _RUNS, "runs")
+    is_incomplete = any(not _has_rows(home / name, "alembic_version") for name in _DATABASES)
+    return is_incomplete and not _has_rows(home / _RUNS, "runs")
 
 
 def _has_rows(path: Path, table: str) -> bool:
@@ -105,13 +105,13 @@ def _has_rows(path: Path, table: str) -> bool:
 @contextlib.contextmanager
 def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     uri = f"{path.as_uri()}?mode={mode}"
-    with contextlib.closing(sqlite3.connect(uri, timeout=_LOCKED_S, isolation_level=None, uri=True)) as database:
+    with contextlib.closing(sqlite3.connect(uri, timeout=_LOCK_TIMEOUT_S, isolation_level=None, uri=True)) as database:
         yield database
 
 
 def _create(home: Path) -> None:
     """Write the configuration, and replace incomplete databases, under a lock."""
-    deadline = time.monotonic() + _MAKING_S
+    deadline = time.monotonic() + _CREATION_S
     while True:
         try:
             with locked(home):

@@ -32,15 +32,15 @@ JobWork = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
 """Work of a job, which yields events of artifacts."""
 
 
-def build_job(name: str, description: str, recipe: str, root: Path, act: JobWork) -> dg.JobDefinition:
-    """Return a job of one step, which does the work `act` for a recipe."""
+def build_job(name: str, description: str, recipe: str, root: Path, work: JobWork) -> dg.JobDefinition:
+    """Return a job of one step, which does `work` for a recipe."""
 
     @dg.op(name=f"{name}__step", description=description, out={}, pool=Kind.pool)
     def step(
         context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
         with as_failure(root, context.retry_number):
-            yield from act(context, store, store.run(root, hub.files(root), tokenizer, launcher))
+            yield from work(context, store, store.run(root, hub.files(root), tokenizer, launcher))
 
     @dg.job(name=name, description=description, tags={"corpusmill/recipe": recipe})
     def job() -> None:
@@ -52,14 +52,14 @@ def build_job(name: str, description: str, recipe: str, root: Path, act: JobWork
 def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
     """Return the job that builds all artifacts of a recipe, in all partitions."""
     description = f"Builds every artifact of {recipe.name} that is not up to date"
-    act = functools.partial(build_all, recipe=recipe)
-    return build_job(dagster_name(recipe.name), description, recipe.name, root, act)
+    work = functools.partial(build_all, recipe=recipe)
+    return build_job(dagster_name(recipe.name), description, recipe.name, root, work)
 
 
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
     """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 
-    If artifacts fail, InputError is raised after all independent artifacts are built, but a RetryableError at once.
+    If artifacts fail, InputError is raised after all independent artifacts are built, but a RetryableError immediately.
     """
     if failures := (yield from _build(context, run, recipe)):
         raise combine_errors(failures)
@@ -89,14 +89,14 @@ def repin(
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
     """Build all artifacts, yield events that the UI lacks, and return the failures.
 
-    A failure is raised if it is the only one and nothing is left to build, but a RetryableError is raised at once.
+    A failure is raised if it is the only one and no artifact remains to be built, a RetryableError immediately.
     """
-    waiting = {target.role: (target, view) for target, view in _views(recipe, run.root)}
+    remaining = {target.role: (target, view) for target, view in _views(recipe, run.root)}
     failures: list[InputError] = []
     newest = functools.cache(functools.partial(newest_versions, context.instance))
     try:
         for outcome in run_targets(recipe.targets(), run, keep_going=True):
-            target, view = waiting.pop(outcome.target.role)
+            target, view = remaining.pop(outcome.target.role)
             yield from _new_events(context, target, view, newest, run.root, was_built=not outcome.was_current)
             if outcome.failure is not None:
                 context.log.error("FAILED %s: %s", target.role, outcome.failure)
@@ -104,7 +104,7 @@ def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generato
             else:
                 context.log.info("%s: %s", target.role, _describe_change(target, run.previous_folder, run.root))
     except InputError:  # the last artifact failed; if only its check failed, it is sealed
-        for target, view in waiting.values():
+        for target, view in remaining.values():
             yield from _new_events(context, target, view, newest, run.root)
         raise
     return failures

@@ -109,8 +109,8 @@ def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> l
             artifacts.append(_SealedAsset(folder, kind, digest, view, target, is_outdated))
         if (folder, kind) not in requested and kind in SYSTEMS.kinds:
             name, _, partition = manifest.name.partition("/")
-            place = asset_partition(kind, partition or None, name, names)
-            view = AssetView(place.key, place.partition, str(SYSTEMS.kinds[kind].stage.version), version=place.version)
+            asset = asset_partition(kind, partition or None, name, names)
+            view = AssetView(asset.key, asset.partition, str(SYSTEMS.kinds[kind].stage.version), version=asset.version)
             artifacts.append(_SealedAsset(folder, kind, digest, view))
     return artifacts
 
