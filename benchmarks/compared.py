@@ -26,7 +26,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from compared_faults import count_ids, cut, kill_writer, run
-from evidence import leave
+from evidence import write_result
 from measure import PROJECT, machine_line
 
 COLUMNS = ("fault", "with", "expected", "found", "repeated", "lost", "shown")
@@ -59,7 +59,7 @@ sources:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Counts of rows in the files of the last program, and what the user was shown."""
+    """Counts of rows in the last program's files, and the message that it showed."""
 
     shown: str
     counts: Counter[str]
@@ -298,7 +298,7 @@ def main() -> None:
             if it and case.system == "corpusmill"
         ]
         silent = [row for row in rows if row["message"] == "nothing" and _is_wrong(row)]
-        leave("compared", cases=len(rows), failures=len(silent), rows=rows, seconds=time.monotonic() - started)
+        write_result("compared", cases=len(rows), failures=len(silent), rows=rows, seconds=time.monotonic() - started)
     print(json.dumps({"benchmark": "compared", "versions": versions, "cases": figures}))
 
 

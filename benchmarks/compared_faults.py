@@ -91,7 +91,7 @@ def _last_line(files: list[Path], folder: Path, pattern: re.Pattern[str]) -> str
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 
 
-def family(pid: int) -> Iterator[int]:
+def process_tree(pid: int) -> Iterator[int]:
     """Yield a process and its descendants."""
     yield pid
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -100,12 +100,12 @@ def family(pid: int) -> Iterator[int]:
         except OSError:
             continue
         for child in children:
-            yield from family(int(child))
+            yield from process_tree(int(child))
 
 
-def writer_of(process: subprocess.Popen[str], folder: Path, is_worker: bool) -> int | None:
-    """Return a process of the family that has a half-written file open below a folder."""
-    for pid in family(process.pid):
+def find_writer(process: subprocess.Popen[str], folder: Path, is_worker: bool) -> int | None:
+    """Return a process that has a half-written file open below a folder, or None."""
+    for pid in process_tree(process.pid):
         if is_worker and pid == process.pid:
             continue
         for link in Path(f"/proc/{pid}/fd").glob("*"):
@@ -122,7 +122,7 @@ def writer_of(process: subprocess.Popen[str], folder: Path, is_worker: bool) -> 
 def kill_writer(command: list[str], folder: Path, watched: Path, whole: bool, is_worker: bool = True) -> str:
     """Start a run, `kill -9` the writing process or all, and return the outcome."""
     process = start(command, folder)
-    while (writer := writer_of(process, watched, is_worker)) is None:
+    while (writer := find_writer(process, watched, is_worker)) is None:
         if process.poll() is not None:
             sys.exit(f"{command}: ended before a file was half written: {shown_error(folder)}")
         time.sleep(0.005)

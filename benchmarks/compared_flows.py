@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-PAUSE_S = 0.0005  # per row, so that a kill meets a file of which only a part is written
+PAUSE_S = 0.0005  # per row, so that a kill meets a half-written file
 STOPS = (1_000, 3_000, 5_000)  # rows after which a stream is stopped and resumed by a new process
 BUFFER = 1_000  # rows of a shuffle buffer, the default of datasets
 
@@ -118,11 +118,11 @@ def datasets_read(source: Path, folder: Path) -> None:
     rows.to_json(folder / "next" / "rows.jsonl")
 
 
-def take(rows: Iterable[Any], limit: int | None, ids: Path, text_of: Any) -> Iterator[int]:
+def take(rows: Iterable[Any], limit: int | None, ids: Path, get_text: Any) -> Iterator[int]:
     """Append a line for each used row, and yield the number of used rows."""
     with ids.open("a") as file:
         for used, row in enumerate(rows, 1):
-            file.write(json.dumps({"text": text_of(row)}) + "\n")
+            file.write(json.dumps({"text": get_text(row)}) + "\n")
             yield used
             if used == limit:
                 return
@@ -152,7 +152,7 @@ def datasets_stream(source: Path, folder: Path, way: str) -> None:
 
 
 def datasets_indexed(source: Path, folder: Path) -> None:
-    """Shuffle all rows by an index, and skip those that were used."""
+    """Shuffle all rows by an index, and skip the rows that were used."""
     ids, limit, is_first = next_limit(folder)
     used = 0 if is_first else len(ids.read_text().splitlines())
     rows = load_rows(source, folder).shuffle(seed=1).skip(used)

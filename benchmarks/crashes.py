@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evidence import leave
+from evidence import write_result
 from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
@@ -109,8 +109,8 @@ def losses_table(tallies: dict[Case, Tally]) -> str:
     return "\n".join([*lines, f"| **all** | **{losses:,}** | **{survived:,}** |"])
 
 
-def leave_evidence(tallies: dict[Case, Tally], seconds: float) -> None:
-    """Leave two results for the page of evidence: of kills, and of power losses."""
+def write_evidence(tallies: dict[Case, Tally], seconds: float) -> None:
+    """Write two results for the page of evidence: of kills, and of power losses."""
     kills = [
         {
             "case": case.name,
@@ -129,7 +129,7 @@ def leave_evidence(tallies: dict[Case, Tally], seconds: float) -> None:
     ]
     for name, rows, cases in (("crashes", kills, "kills"), ("power_losses", losses, "states of the disk")):
         total, survived = (sum(row[key] for row in rows) for key in (cases, "survived"))
-        leave(name, cases=total, failures=total - survived, rows=rows, seconds=seconds)
+        write_result(name, cases=total, failures=total - survived, rows=rows, seconds=seconds)
 
 
 def main() -> None:
@@ -150,7 +150,7 @@ def main() -> None:
     wrong = [f"{case}: {it}" for case, tally in tallies.items() for it in tally.wrong]
     print("\n".join(wrong[:20]), file=sys.stderr)
     if not options.only:
-        leave_evidence(tallies, time.monotonic() - started)
+        write_evidence(tallies, time.monotonic() - started)
     every = tallies.values()
     result = {
         "benchmark": "crashes",

@@ -122,8 +122,8 @@ def _item(texts: Sequence[str], size: tuple[int, int], quoted_words: int, draw: 
     """Draw words that have only letters, which are words by any flow's rule."""
     while True:
         text, count = draw.choice(texts), draw.randint(*size)
-        place = draw.randrange(len(text))
-        words = text[place : place + _WORD_CHARACTERS * count].split()[1:-1]
+        start = draw.randrange(len(text))
+        words = text[start : start + _WORD_CHARACTERS * count].split()[1:-1]
         rest = [word for word in words[quoted_words:] if word.isalpha()][: count - quoted_words]
         if all(map(str.isalpha, words[:quoted_words])) and len(rest) == count - quoted_words:
             draw.shuffle(rest)

@@ -31,7 +31,7 @@ _MAX_EDITED = 0.05  # largest share of edited words: such a pair has a similarit
 
 
 def pieces(sources: Sequence[Path]) -> list[str]:
-    """Yield distinct pieces of documents, at most ten of each."""
+    """Return distinct pieces of documents, at most ten of each."""
     texts: dict[str, None] = {}
     for block in itertools.chain.from_iterable(map(read_line_blocks, sources)):
         for line in block.splitlines():
@@ -42,7 +42,7 @@ def pieces(sources: Sequence[Path]) -> list[str]:
 
 
 def with_edited_copies(originals: Sequence[str], documents: int) -> list[str]:
-    """Yield up to `documents` texts, every seventh an edited copy of an earlier one."""
+    """Return up to `documents` texts, every seventh an edited copy of an earlier one."""
     chance = random.Random(1)
     texts: list[str] = []
     for original in chance.sample(originals, min(len(originals), documents - documents // 7)):

@@ -2,7 +2,7 @@
 
     make evidence                     # moves new results from build/evidence into benchmarks/evidence
 
-A matrix is a program that strikes corpusmill many times, and counts what broke. It calls `leave`, which writes
+A matrix is a program that strikes corpusmill many times, and counts what broke. It calls `write_result`, which writes
 build/evidence/NAME.json. The page shows the files in benchmarks/evidence, which are kept in the repository, so that a
 new result replaces only the figures of its own matrix. A matrix without a file was not run.
 """
@@ -113,7 +113,7 @@ MATRICES = {
 }
 
 
-def leave(
+def write_result(
     matrix: str,
     *,
     cases: int,

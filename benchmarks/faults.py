@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence import leave
+from evidence import write_result
 from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
@@ -35,7 +35,7 @@ OUTCOMES = ("same", "error", "unnoticed")  # unnoticed: wrong bytes of the right
 class Cell:
     """Outcome of a fault, compared with an undisturbed run."""
 
-    error: str | None  # without what differs between runs; None if the fault passed or was not noticed
+    error: str | None  # without values that differ between runs; None if the fault passed or was not noticed
     is_same: bool  # the result equals an undisturbed run's
     recovers: bool  # the same command succeeds when the fault is over
     requests: int  # until success or failure
@@ -83,7 +83,7 @@ def format_cell(cell: Cell, letters: dict[str, str]) -> str:
     return f"{outcome} {cell.requests}"
 
 
-def is_as_promised(case: FaultCase, cell: Cell) -> bool:
+def meets_guarantees(case: FaultCase, cell: Cell) -> bool:
     """Check a case against the guarantees of README.md, which exclude wrong bytes.
 
     A passing fault changes nothing and costs no byte. Any other fault ends in one line, and the same command succeeds
@@ -109,13 +109,13 @@ def main() -> None:
     letters = dict(zip(errors, string.ascii_lowercase, strict=False))
     print(f"{machine_line()}\n\n{table(cells, expected, letters)}\n")
     print("\n".join(f"- {letter}: {error}" for error, letter in letters.items()) + "\n")
-    broken = [str(case) for case, cell in cells.items() if not is_as_promised(case, cell)]
+    broken = [str(case) for case, cell in cells.items() if not meets_guarantees(case, cell)]
     print("\n".join(broken), file=sys.stderr)
     rows = [
         {"read": place.name, **{name: outcomes_at(cells, place.name).count(name) for name in OUTCOMES}}
         for place in PLACES
     ]
-    leave("faults", cases=len(cells), failures=len(broken), rows=rows, seconds=time.monotonic() - started)
+    write_result("faults", cases=len(cells), failures=len(broken), rows=rows, seconds=time.monotonic() - started)
     outcomes = [cell.outcome for cell in cells.values()]
     result = {"benchmark": "faults", "cases": len(cells)} | {name: outcomes.count(name) for name in sorted({*outcomes})}
     print(json.dumps(result | {"not_as_promised": len(broken)}))

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from evidence import leave, table
+from evidence import table, write_result
 from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
@@ -60,7 +60,7 @@ def main() -> None:
     print("\n".join(table(rows)))
     if not options.only:
         flips = same.total() + reported.total()
-        leave("flips", cases=flips, failures=len(wrong), rows=rows, seconds=time.monotonic() - started)
+        write_result("flips", cases=flips, failures=len(wrong), rows=rows, seconds=time.monotonic() - started)
     result = {"benchmark": "flips", "flips": same.total() + reported.total(), "wrong": len(wrong)}
     print(f"\n{json.dumps(result)}")
     sys.exit(1 if wrong else 0)

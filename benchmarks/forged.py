@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence import leave, table
+from evidence import table, write_result
 from measure import PROJECT, machine_line
 
 sys.path.extend(str(PROJECT / "tests" / folder) for folder in ("builders", "harness"))
@@ -40,17 +40,17 @@ def upstream_digests(manifest: dict[str, Any]) -> set[str]:
     return {entry["digest"] for entry in manifest["identity"]["inputs"]}
 
 
-def forged(manifest: dict[str, Any], dice: random.Random) -> tuple[str, bytes]:
+def forge(manifest: dict[str, Any], dice: random.Random) -> tuple[str, bytes]:
     """Change one value of the identity; return the part that it is in, and the file."""
     changed = copy.deepcopy(manifest)
     part = dice.choice([name for name in IDENTITY if changed["identity"][name]])
-    place, key = dice.choice([*_values(changed["identity"], part)])
-    old = place[key]
-    place[key] = (
+    parent, key = dice.choice([*_values(changed["identity"], part)])
+    old = parent[key]
+    parent[key] = (
         old[:-1] + ("0" if old[-1] != "0" else "1") if isinstance(old, str) and old else dice.choice(ODD_VALUES)
     )
-    if place[key] == old:
-        place[key] = "x"
+    if parent[key] == old:
+        parent[key] = "x"
     return part, refit_manifest(json.dumps(changed).encode("utf-8", "surrogatepass"))
 
 
@@ -84,18 +84,20 @@ def main() -> None:
         for root in sorted(unpack_latest(Path(scratch)).iterdir()):
             manifests = {path: json.loads(path.read_bytes()) for path in sorted(root.rglob(FILE_NAME))}
             for path, manifest in manifests.items():
-                users = [other for other, found in manifests.items() if manifest["digest"] in upstream_digests(found)]
-                if not users:
+                downstream = [
+                    other for other, found in manifests.items() if manifest["digest"] in upstream_digests(found)
+                ]
+                if not downstream:
                     continue
-                if is_noticed(users[0].parent, root):
-                    sys.exit(f"{users[0]}: not intact before its upstream is forged")
+                if is_noticed(downstream[0].parent, root):
+                    sys.exit(f"{downstream[0]}: not intact before its upstream is forged")
                 dice, data = random.Random(f"{options.seed} {path.relative_to(scratch)}"), path.read_bytes()
                 path.chmod(0o644)
                 for _ in range(options.changes):
-                    part, content = forged(manifest, dice)
+                    part, content = forge(manifest, dice)
                     path.write_bytes(content)
                     by_itself = is_noticed(path.parent, root)
-                    noticed = by_itself or is_noticed(users[0].parent, root)
+                    noticed = by_itself or is_noticed(downstream[0].parent, root)
                     counts[part].update({"changes": 1, "by itself": by_itself, "noticed": noticed})
                     if not noticed:
                         print(f"unnoticed: {path.relative_to(scratch)}, {part}", file=sys.stderr, flush=True)
@@ -113,7 +115,7 @@ def main() -> None:
     ]
     print("\n".join(table(rows)))
     changes, unnoticed = (sum(int(row[key]) for row in rows) for key in ("changes", "unnoticed"))
-    leave("forged", cases=changes, failures=unnoticed, rows=rows, seconds=time.monotonic() - started)
+    write_result("forged", cases=changes, failures=unnoticed, rows=rows, seconds=time.monotonic() - started)
     print(json.dumps({"benchmark": "forged", "changes": changes, "unnoticed": unnoticed}))
     sys.exit(1 if unnoticed else 0)
 

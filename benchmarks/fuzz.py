@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from evidence import leave
+from evidence import write_result
 from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
@@ -61,7 +61,9 @@ def main() -> None:
                         )
     print(f"{machine_line()}\n{len(files)} files; {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
     rows = [{"files": len(files), **counts, "causes": len(causes)}]
-    leave("fuzz_root", cases=counts["commands"], failures=counts["failures"], rows=rows, seconds=60 * options.minutes)
+    write_result(
+        "fuzz_root", cases=counts["commands"], failures=counts["failures"], rows=rows, seconds=60 * options.minutes
+    )
     print(json.dumps({"benchmark": "fuzz", "files": len(files), **counts, "causes": len(causes)}))
     sys.exit(1 if causes else 0)
 

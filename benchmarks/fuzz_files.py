@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from evidence import leave, table
+from evidence import table, write_result
 from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
@@ -45,8 +45,8 @@ READERS: Sequence[Reader] = (
 _MEMORY_BYTES = 2 << 30  # beyond what the process has before its first case
 
 
-def run(reader: Reader, first: int, stop: int, place: mmap.mmap, results: Connection) -> None:
-    """Check the cases of some numbers; send each failure, and at the end the refusals."""
+def run(reader: Reader, first: int, stop: int, progress: mmap.mmap, results: Connection) -> None:
+    """Check cases by number and send failures; `progress` gets number and refusals."""
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         len(reader.inputs)  # builds them
@@ -54,30 +54,30 @@ def run(reader: Reader, first: int, stop: int, place: mmap.mmap, results: Connec
         resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY_BYTES, -1))
         refused = 0
         for number in range(first, stop):
-            place[:16] = struct.pack("<qq", number, refused)
+            progress[:16] = struct.pack("<qq", number, refused)
             try:
                 refused += check(reader, draw_case(reader, number), Path(folder))
             except BaseException:
                 results.send((number, traceback.format_exc()))
-    place[:16] = struct.pack("<qq", stop, refused)
+    progress[:16] = struct.pack("<qq", stop, refused)
 
 
 def fuzz(reader: Reader, first: int, count: int, until: float) -> tuple[int, int, dict[int, str]]:
-    """Check cases until a time; count cases and refusals, and return failures."""
-    place = mmap.mmap(-1, 16)
+    """Check cases until a time; return numbers of cases and refusals, and failures."""
+    progress = mmap.mmap(-1, 16)
     ours, theirs = multiprocessing.Pipe(duplex=False)
     failures: dict[int, str] = {}
     number, stop, refused = first, first + count, 0
     while number < stop and time.monotonic() < until:
-        place[:16] = struct.pack("<qq", number, 0)
-        process = multiprocessing.get_context("fork").Process(target=run, args=(reader, number, stop, place, theirs))
+        progress[:16] = struct.pack("<qq", number, 0)
+        process = multiprocessing.get_context("fork").Process(target=run, args=(reader, number, stop, progress, theirs))
         process.start()
         last, since = number, time.monotonic()
         while process.exitcode is None and time.monotonic() < until:
             process.join(0.2)
             while ours.poll():
                 failures.update([ours.recv()])
-            [now] = struct.unpack("<q", place[:8])
+            [now] = struct.unpack("<q", progress[:8])
             if now != last:
                 last, since = now, time.monotonic()
             elif time.monotonic() - since > 3 * LIMIT_S + 30:  # the first case builds the inputs
@@ -89,7 +89,7 @@ def fuzz(reader: Reader, first: int, count: int, until: float) -> tuple[int, int
                 failures[last] = "it hangs in a library"
         while ours.poll():
             failures.update([ours.recv()])
-        number, more = struct.unpack("<qq", place[:16])
+        number, more = struct.unpack("<qq", progress[:16])
         refused += more
         if number < stop and time.monotonic() < until:
             failures.setdefault(number, f"the process ended with status {process.exitcode}")
@@ -134,7 +134,7 @@ def main() -> None:
     print("\n".join(table(rows)))
     total, failed = (sum(int(row[key]) for row in rows) for key in ("cases", "failures"))
     if not options.only:
-        leave("fuzz", cases=total, failures=failed, rows=rows, seconds=time.monotonic() - started)
+        write_result("fuzz", cases=total, failures=failed, rows=rows, seconds=time.monotonic() - started)
     print(json.dumps({"benchmark": "fuzz_files", "cases": total, "failures": failed}))
     sys.stdout.flush()
     os._exit(1 if failed else 0)  # without waiting for threads of libraries

@@ -49,8 +49,8 @@ class ShuffledRows(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return len(self.order)
 
-    def __getitem__(self, place: int) -> torch.Tensor:
-        return torch.from_numpy(self.rows[self.order[place]].astype(np.int64))
+    def __getitem__(self, position: int) -> torch.Tensor:
+        return torch.from_numpy(self.rows[self.order[position]].astype(np.int64))
 
     collate: Callable[[Any], torch.Tensor] = staticmethod(torch.utils.data.default_collate)
 
@@ -58,8 +58,8 @@ class ShuffledRows(Dataset[torch.Tensor]):
 class ShuffledBatches(ShuffledRows):
     """The same rows, copied by one index of NumPy per batch."""
 
-    def __getitems__(self, places: list[int]) -> torch.Tensor:
-        return torch.from_numpy(self.rows[self.order[places]].astype(np.int64))
+    def __getitems__(self, positions: list[int]) -> torch.Tensor:
+        return torch.from_numpy(self.rows[self.order[positions]].astype(np.int64))
 
     @staticmethod
     def collate(batch: Any) -> torch.Tensor:

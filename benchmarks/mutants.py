@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence import leave, table
+from evidence import table, write_result
 from measure import machine_line
 from mutations import PACKAGES, PROJECT, Mutant, affected_kernels, find_mutants, module_name
 from nearest_tests import nearest_tests
@@ -255,7 +255,7 @@ def main() -> None:
     counts = Counter(outcome.verdict for outcome in outcomes)
     if not options.only and not options.rule:
         seconds = sum(outcome.seconds for outcome in outcomes)
-        leave("mutants", cases=len(outcomes), failures=counts["survives"], rows=rows, seconds=seconds)
+        write_result("mutants", cases=len(outcomes), failures=counts["survives"], rows=rows, seconds=seconds)
     print(json.dumps({"benchmark": "mutants", "drawn": len(outcomes), **counts, "seed": options.seed}))
 
 

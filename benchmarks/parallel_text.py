@@ -130,8 +130,8 @@ def loader_speeds(folder: Path, runs: int) -> dict[str, float]:
         def __len__(self) -> int:
             return len(dataset)
 
-        def __getitem__(self, place: int) -> torch.Tensor:
-            row = dataset.rows[place]
+        def __getitem__(self, position: int) -> torch.Tensor:
+            row = dataset.rows[position]
             sides = [ids[starts[row] : starts[row + 1]] for ids, starts in files]
             return torch.from_numpy(np.concatenate(sides).astype(np.int64))
 

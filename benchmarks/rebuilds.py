@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from evidence import leave, table
+from evidence import table, write_result
 from measure import PROJECT, machine_line
 
 sys.path.extend(str(PROJECT / "tests" / folder) for folder in ("builders", "harness"))
@@ -49,7 +49,9 @@ def main() -> None:
             print(f"{recipe.system}: {identical} of {len(targets)}", file=sys.stderr, flush=True)
     print("\n".join(table(rows)))
     artifacts, identical = (sum(int(row[key]) for row in rows) for key in ("artifacts", "identical"))
-    leave("rebuilds", cases=artifacts, failures=artifacts - identical, rows=rows, seconds=time.monotonic() - started)
+    write_result(
+        "rebuilds", cases=artifacts, failures=artifacts - identical, rows=rows, seconds=time.monotonic() - started
+    )
     print(json.dumps({"benchmark": "rebuilds", "artifacts": artifacts, "identical": identical}))
     sys.exit(1 if identical < artifacts else 0)
 

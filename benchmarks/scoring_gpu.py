@@ -74,13 +74,13 @@ def _wait() -> None:
 
 def matmul_peak(size: int) -> float:
     """Return the operations per second of a square matrix product, a mean of ten."""
-    one, other = (torch.randn(size, size, device=DEVICE, dtype=DTYPE) for _ in range(2))
+    first, second = (torch.randn(size, size, device=DEVICE, dtype=DTYPE) for _ in range(2))
     for _ in range(3):
-        one @ other
+        first @ second
     _wait()
     started = time.perf_counter()
     for _ in range(10):
-        one @ other
+        first @ second
     _wait()
     return 10 * 2 * size**3 / (time.perf_counter() - started)
 
@@ -165,10 +165,10 @@ def compare(model: LanguageModel, folder: Path, rows: Sequence[TokenRow]) -> dic
     reference = torch.cat([nll for row in rows for nll in plain_scores(exact, [row])])
     pairs = {"packed to float32": (together, reference), "transformers to float32": (by_transformers, reference)}
     found = {}
-    for name, (one, other) in {**pairs, "alone to packed": (alone, together)}.items():
-        difference = (one - other).abs()
+    for name, (scores, base) in {**pairs, "alone to packed": (alone, together)}.items():
+        difference = (scores - base).abs()
         ends = np.cumsum([int(row.in_loss.sum()) for row in rows])[:-1].tolist()
-        means = [abs(float(part.mean())) for part in torch.tensor_split((one - other).double().cpu(), ends)]
+        means = [abs(float(part.mean())) for part in torch.tensor_split((scores - base).double().cpu(), ends)]
         found[name] = {"mean": float(difference.mean()), "largest": float(difference.max()), "row mean": max(means)}
     return found | {"scores": {"tokens": len(reference), "mean": float(reference.mean())}}
 

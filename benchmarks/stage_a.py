@@ -102,7 +102,7 @@ def run(root: Path, name: str, workers: int = 0) -> None:
 
 
 def build(recipe: "Recipe", run: "Run") -> dict[str, float]:
-    """Build a recipe anew, print all digests, and return the CPU seconds by stage."""
+    """Build a recipe from scratch, print digests, and return CPU seconds by stage."""
     from pipeline_assets.build.run_targets import run_targets
     from pipeline_assets.spine import durable
 

@@ -79,9 +79,9 @@ def test_what_is_no_result_is_one_line_and_the_page_is_not_touched(
 
 
 def test_a_matrix_leaves_what_the_page_reads(program: dict[str, Any], tmp_path: Path) -> None:
-    program["leave"].__globals__["RESULTS"] = tmp_path
+    program["write_result"].__globals__["RESULTS"] = tmp_path
 
-    path = program["leave"]("faults", cases=7, failures=1, rows=[{"read": "pin", "same": 7}], seconds=3.4)
+    path = program["write_result"]("faults", cases=7, failures=1, rows=[{"read": "pin", "same": 7}], seconds=3.4)
 
     [(name, result)] = program["read_results"](tmp_path).items()
     assert (path, name, result["cases"], result["failures"]) == (tmp_path / "faults.json", "faults", 7, 1)

@@ -159,7 +159,7 @@ def test_an_instance_that_cannot_be_read_is_told_in_one_line(
 
 
 def test_a_locked_instance_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instance, "_LOCKED_S", 0.1)
+    monkeypatch.setattr(instance, "_LOCK_TIMEOUT_S", 0.1)
     home = instance_home(tmp_path)
 
     with contextlib.closing(sqlite3.connect(home / DATABASES[0], isolation_level=None)) as database:

@@ -29,7 +29,7 @@ sys.path += [
     str(PROJECT / name) for name in ("", "pipeline_assets/api", "tests/harness", "tests/builders", "benchmarks")
 ]
 
-from evidence import leave  # noqa: E402
+from evidence import write_result  # noqa: E402
 from swarm_run import FAULTS, SEEDS_PER_WORKLOAD, Result, Swarm  # noqa: E402 - needs the paths above
 
 MIN_FIRED_SHARE, _MIN_ARMED = 0.4, 10  # a share of fewer seeds says little
@@ -186,7 +186,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     print("\n".join([*table(counted), *idle, f"results: {file}"]))
     rows = [{"fault": fault, **_columns(counts)} for fault, counts in counted["faults"].items()]
     failures, seconds = counted["states"].get("FAILED", 0), time.monotonic() - began
-    leave("swarm", cases=len(seeds), failures=failures, rows=rows, seconds=seconds, command="make soak")
+    write_result("swarm", cases=len(seeds), failures=failures, rows=rows, seconds=seconds, command="make soak")
     return int(bool(idle) or "FAILED" in counted["states"])
 
 
