@@ -7,7 +7,7 @@ from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError
 
 RepoType = Literal["dataset", "model"]
 RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
-_MAX_WAIT_S = 600.0  # that a hub may request; the public hub has rate limit windows of 300 s
+_MAX_WAIT_S = 600.0  # longest wait that a hub may request; the public hub's rate limit windows have 300 s
 
 
 class HubCall(NamedTuple):
