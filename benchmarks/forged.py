@@ -41,7 +41,7 @@ def upstream_digests(manifest: dict[str, Any]) -> set[str]:
 
 
 def forge(manifest: dict[str, Any], dice: random.Random) -> tuple[str, bytes]:
-    """Change one value of the identity; return the part that it is in, and the file."""
+    """Change one value of the identity; return the changed part's name, and the file."""
     changed = copy.deepcopy(manifest)
     part = dice.choice([name for name in IDENTITY if changed["identity"][name]])
     parent, key = dice.choice([*_values(changed["identity"], part)])

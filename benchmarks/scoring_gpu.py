@@ -101,7 +101,7 @@ def save_model(folder: Path, width: int, layers: int) -> transformers.LlamaConfi
 
 
 def useful_operations(config: transformers.LlamaConfig, rows: Sequence[TokenRow]) -> float:
-    """Count the operations that scores need; a product and its addition are two."""
+    """Count the operations that scores need; each multiply-add counts as two."""
     width = config.hidden_size
     keys = width * config.num_key_value_heads // config.num_attention_heads
     # Each layer: queries and output, keys and values, then gate, up and down.

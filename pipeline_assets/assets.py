@@ -193,7 +193,7 @@ def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: P
 
 
 def _has_other_partition(partition: str | None, target: Target) -> bool:
-    """Check whether a target or an artifact upstream of it has another partition."""
+    """Check whether a target or one of its upstream targets has another partition."""
     is_other = target.partition not in (None, partition)
     return is_other or any(_has_other_partition(partition, upstream) for upstream in target.upstream)
 

@@ -32,7 +32,7 @@ def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
 
 
 def _kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
-    """Yield kernels that a function calls, or that functions call which get its `job`."""
+    """Yield the kernels that a function calls, directly or through calls with `job`."""
     functions, imports = _parse(module)
     calls = [node for node in ast.walk(functions[line]) if isinstance(node, ast.Call) and node.args]
     for call in sorted(calls, key=lambda call: call.lineno):

@@ -127,7 +127,7 @@ def materialization(
 
 
 def newest_materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.EventLogEntry]:
-    """Return the newest materialization of an asset, then those of its partitions."""
+    """Return the newest materialization of an asset, then of each of its partitions."""
     latest = instance.event_log_storage.get_latest_storage_id_by_partition(
         key, dg.DagsterEventType.ASSET_MATERIALIZATION
     )

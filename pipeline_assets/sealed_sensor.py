@@ -181,7 +181,7 @@ def _failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg.RunRec
 
 
 def _looks_failed(entry: _SealedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
-    """Check whether a current artifact has only reports from before its failed run."""
+    """Check whether all reports of a current artifact are older than its failed run."""
     partitions = None if entry.view.partition is None else [entry.view.partition]
     chosen = dg.AssetRecordsFilter(entry.view.key, asset_partitions=partitions)
     events = instance.fetch_materializations(chosen, limit=1).records

@@ -85,7 +85,7 @@ def _lines(exported: Artifact) -> Iterator[str]:
 
 
 def _target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "Target":
-    """Return the target of an export; raise for rows or options that it does not take."""
+    """Return the target of an export; raise for rows or options that do not fit `to`."""
     from pipeline_assets.build.trainer_exports import FORMATS, KINDS
     from pipeline_assets.corpus.packing.recipe import TokenizerPath
 

@@ -20,7 +20,7 @@ def _setting(*names: str, **properties: Any) -> Any:
 class Settings:
     """Options that set environment variables, each named CORPUSMILL_<FIELD>.
 
-    A value of None or False leaves the variable as it is. The run, its workers and its libraries read the variables.
+    A value of None or False does not change the variable. The run, its workers and its libraries read the variables.
     """
 
     workers: Annotated[

@@ -204,7 +204,7 @@ def ledger_entry(source: str, step: str, ledger: Ledger, examples: Mapping[str, 
 
 
 def _summarize_scores(filtered: Artifact) -> dict[str, Any]:
-    """Count the documents of a source by score, and those with at least each score."""
+    """Count a source's documents in each bin of scores, and from each bin upwards."""
     identity = filtered.manifest.identity
     [(column, bins)], section = identity.counts["scored"].items(), identity.recipe["filters"]["score"]
     scored, dropped = sum(bins), identity.ledger.dropped.get(f"score:{column}", 0)

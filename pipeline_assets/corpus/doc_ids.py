@@ -99,7 +99,7 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 class FirstRepeat(NamedTuple):
-    """Shard and row of the first document that repeats an id; number of all repeats."""
+    """First document that repeats an id, as shard and row, and number of all repeats."""
 
     shard: int
     row: int

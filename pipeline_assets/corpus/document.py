@@ -113,6 +113,6 @@ def to_iso_time(value: str | float | datetime.date | None) -> str:
 def derive_doc_id(dataset: str, config: str, split: str, text: str) -> str:
     """Derive a document id: hex sha256 of dataset, config, split, text, joined by NUL.
 
-    The revision is not part of it, so that a text keeps its id, and so its split, in other revisions of the dataset.
+    The revision is not part of the id, so that a text keeps its id, and so its split, in other revisions.
     """
     return hashlib.sha256("\0".join((dataset, config, split, text)).encode("utf-8")).hexdigest()

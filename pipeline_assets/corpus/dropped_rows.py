@@ -31,7 +31,7 @@ class DroppedRow(msgspec.Struct, frozen=True):
 
 
 def dropped_rows(artifact: Artifact) -> Iterator[DroppedRow]:
-    """Yield the rows that an artifact lists as dropped, then those listed as rejected."""
+    """Yield the dropped rows that an artifact lists, then the rejected rows."""
     files = {file.path for file in artifact.manifest.identity.files}
     is_filtered = artifact.manifest.identity.stage.name == FILTER_STAGE.name
     for dropped in read_dropped(artifact) if is_filtered else ():

@@ -121,7 +121,7 @@ def _compare(old: str, new: str) -> list[Passage]:
 
 
 def count_funnel(steps: Mapping[str, Sequence[Artifact | None]]) -> list[dict[str, Any]]:
-    """Count the rows after each step, and those lost in it by reason.
+    """Count the rows after each step, and the rows lost in the step by reason.
 
     `steps` has the artifacts of each step; a step without artifacts is left out.
     """

@@ -47,7 +47,7 @@ def read_packed_tokens(
 def kept_sizes(decontaminated: Artifact, profile: Profile, packed_tokens: Mapping[str, int]) -> dict[str, Any]:
     """Return the sizes of sources in a decontaminated corpus, and their sum.
 
-    Sources in `packed_tokens` have exact tokens; those of others are scaled from `profile`, before decontamination.
+    `packed_tokens` are exact; tokens of other sources are scaled from `profile`, the profile before decontamination.
     """
     before, sizes, totals = sum_by(profile, "source"), dict[str, dict[str, int]](), Counter[str]()
     for name, kept in decontaminated.manifest.identity.counts["by_source"].items():

@@ -1,7 +1,7 @@
 """Reservoirs: k random rows of a stream of unknown length, in one pass.
 
-Random numbers are those of SplitMix64 (see `packing.hashed_order`), whose i-th number depends only on seed and i.
-Logarithms are those of `decimal`, which are correctly rounded on every machine; those of libm are not.
+Random numbers come from SplitMix64 (see `packing.hashed_order`), whose i-th number depends only on seed and i.
+Logarithms come from `decimal`, which rounds them correctly on every machine; libm does not.
 """
 
 import decimal

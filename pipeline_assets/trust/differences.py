@@ -119,7 +119,7 @@ def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool)
 
 
 def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[VersionChange]:
-    """List the current versions that differ from those in a provenance."""
+    """List the versions that changed since a provenance was recorded."""
     sealed = recorded_versions(provenance)
     return [
         VersionChange(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]

@@ -88,7 +88,7 @@ class ArtifactPlan:
         figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
         listed_bytes: Size of the manifest's entries for its input files.
-        disk_bytes: Estimate of the bytes that it adds to the disk; None if it has no rows, or is already built.
+        disk_bytes: Estimate of the artifact's bytes on the disk; None if it has no rows, or is already built.
     """
 
     status: ArtifactStatus

@@ -132,7 +132,7 @@ class ConvertedSource:
     Attributes:
         shards: Receipts by shard, in manifest order.
         derive_id: Derives the id of a row without an id from its text.
-        decisions: Facts that reading found, such as empty columns, for the manifest.
+        decisions: Facts for the manifest that reading found, such as empty columns.
         is_expected: Check whether a reject is normal for the source, and does not count against the limit on rejects.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.

@@ -26,7 +26,7 @@ class Order:
 
     Attributes:
         batch: Pairs per batch of a rank; None for one batch with all pairs of a rank.
-        drop_last: Whether the pairs after the last full step are dropped; they differ between epochs.
+        drop_last: Whether the pairs after the last full step are dropped; each epoch drops other pairs.
         bucket_steps: Steps per bucket. The pairs of a bucket are sorted by length, so that a step has similar lengths;
             then the full steps are shuffled. 0 does not sort.
     """

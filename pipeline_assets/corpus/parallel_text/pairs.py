@@ -84,7 +84,7 @@ def canonical_text(text: str) -> str:
 def pair_uid(languages: Languages, src: str, tgt: str) -> str:
     """Compute the uid of a pair of canonical texts.
 
-    It is the first 128 bits, in hex, of the sha256 of a JSON list: both language codes, then both texts.
+    The uid is the first 128 bits, in hex, of the sha256 of a JSON list: both language codes, then both texts.
     """
     data = msgspec.json.encode([languages.src, languages.tgt, src, tgt])
     return hashlib.sha256(data).hexdigest()[:_UID_DIGITS]

@@ -108,8 +108,8 @@ def find_split_files(
 
     Without configs in the card, `config` is None. Then, or if `config` names only a folder, the names of folders and
     files determine the split, as in `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then
-    used only if there are no Parquet files, and uncompressed `.json` files never. If no name contains a split, all
-    files belong to `train` without a `config`. If the split has no files, both lists are empty.
+    used only if there are no Parquet files, and uncompressed `.json` files never. If no name contains a split
+    and `config` is None, all files belong to `train`. If the split has no files, both lists are empty.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)

@@ -82,9 +82,9 @@ def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, b
 
 
 def _split_at_brackets(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each bracket and comma outside strings after the bytes before it.
+    """Yield (bytes before, token) for each bracket or comma outside strings.
 
-    The bytes after the last one in a block are yielded with b"".
+    The bytes after the last token of a block are yielded with the token b"".
     """
     is_string, rest = False, b""
     for block in blocks:

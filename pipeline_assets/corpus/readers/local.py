@@ -66,9 +66,9 @@ class LocalRecipe(SourceLabels):
         text_unit: None if no file is text. With `line`, blank lines are not documents.
         exclude: Patterns of files and folders, relative to the source's folder, that are not read.
         text_endings: Endings of further text files, such as `.py`, or `.html` to keep the tags of pages.
-        license_files: Pattern of licence file names, such as LICENSE*; with None, no file is one. A licence file is
-            not a document. It states the licence of rows that do not state their own, in its folder and in subfolders
-            without a licence file.
+        license_files: Pattern of licence file names, such as LICENSE*; with None, no file is a licence file. A
+            licence file is not a document. It states the licence of rows that do not state their own, in its folder and
+            in subfolders without a licence file.
     """
 
     files: Patterns = ("**/*",)

@@ -34,7 +34,7 @@ def without_compression(name: str) -> str:
 def detect_format(name: str, text_endings: Sequence[str] = ()) -> Format | None:
     """Return the format of a file by its name, without compression; None if unknown.
 
-    `text_endings` are endings of further text files, in lower case, which can be those of a format such as `.html`.
+    `text_endings` are lower-case endings of further text files, possibly also endings in `FORMATS`, such as `.html`.
     """
     name = without_compression(name).lower()
     if name.endswith(tuple(text_endings)):

@@ -19,7 +19,7 @@ _SHOWN = 5
 
 @contextlib.contextmanager
 def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) -> Iterator[None]:
-    """Add the error of the code that reads a file to `reasons`, or raise if None."""
+    """Store an InputError of the block in `reasons`; raise it if `reasons` is None."""
     try:
         yield
     except InputError as error:
@@ -35,7 +35,8 @@ class LostFiles:
 
     Attributes:
         reasons: Reasons by file name.
-        bytes: Size of these files; `source_bytes` and `source_files` are those of all files.
+        bytes: Total size of the unreadable files.
+        source_bytes, source_files: Total size and number of all files of the source.
     """
 
     reasons: Mapping[str, str]

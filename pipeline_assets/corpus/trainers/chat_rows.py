@@ -59,12 +59,13 @@ NOT_HARMONY = dropped_key("not_harmony")
 
 @dataclass(frozen=True)
 class ChatFile:
-    """File of rows; `rows` is 0 as in `ScoreJob`.
+    """File of rows to convert.
 
     Attributes:
         path: Path in the artifact, and in the export.
         catalogues: Files with the tool lists of its split, by id.
         has_all_tools: Whether these files have all tool lists; if not, a row whose list is missing is an error.
+        rows: Always 0, so that the engine does not search the file for poison rows.
     """
 
     name: str
