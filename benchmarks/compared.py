@@ -126,7 +126,7 @@ def write_recipe(folder: Path, is_slow: bool = False, is_packed: bool = False) -
     (recipes / "compared.yaml").write_text(recipe)
 
 
-def killed(command: Callable[[Path], list[str]], watched: str, out: str, whole: bool, folder: Path) -> Outcome:
+def kill_and_rerun(command: Callable[[Path], list[str]], watched: str, out: str, whole: bool, folder: Path) -> Outcome:
     """Kill a worker or all processes in the middle of a file, then run again."""
     write_recipe(folder, is_slow=True)
     first = kill_writer(command(folder), folder, folder / watched, whole)
@@ -134,13 +134,13 @@ def killed(command: Callable[[Path], list[str]], watched: str, out: str, whole: 
     return Outcome("; then ".join(filter(None, (first, second))), count_ids(folder / out))
 
 
-def half_written(write: str, read: str, whole_run: bool, folder: Path) -> Outcome:
+def read_half_written(write: str, read: str, whole_run: bool, folder: Path) -> Outcome:
     """Kill all processes of a writer; let the next program read the folder."""
     kill_writer(flow(write, folder), folder, folder / "out", True, is_worker=whole_run)
     return Outcome(run(flow(read, folder), folder), count_ids(folder / "next"))
 
 
-def half_written_artifact(folder: Path) -> Outcome:
+def export_half_written(folder: Path) -> Outcome:
     write_recipe(folder, is_slow=True)
     kill_writer(build(folder), folder, folder / FILTERED.parent, True)
     return Outcome(run(export(folder), folder), count_ids(folder / "next", "*.jsonl*"))
@@ -172,13 +172,13 @@ def cut_source(command: Callable[[Path], list[str]], out: str, is_text: bool, fo
     return Outcome(run(command(folder), folder), count_ids(folder / out), expected)
 
 
-def resumed(name: str, folder: Path) -> Outcome:
+def resume_flow(name: str, folder: Path) -> Outcome:
     """Run a flow four times, which stops three times and resumes from its state."""
     shown = [run(flow(name, folder), folder) for _ in range(4)]
     return Outcome(next(filter(None, shown), ""), count_ids(folder / "next", "used.jsonl"))
 
 
-def resumed_loader(folder: Path) -> Outcome:
+def resume_loader(folder: Path) -> Outcome:
     """Resume the loader of a packed set; numpy identifies rows by their tokens."""
     import numpy as np
 
@@ -195,8 +195,15 @@ def peer_cases() -> list[Case]:
     cases = []
     for fault, whole in ((WORKER, False), (WHOLE, True)):
         cases += [
-            Case(fault, "datatrove", "LocalPipelineExecutor, 2 workers", partial(killed, trove, "out", "out", whole)),
-            Case(fault, "datasets", "map, 2 processes; to_parquet", partial(killed, sets, "cache", "out", whole)),
+            Case(
+                fault,
+                "datatrove",
+                "LocalPipelineExecutor, 2 workers",
+                partial(kill_and_rerun, trove, "out", "out", whole),
+            ),
+            Case(
+                fault, "datasets", "map, 2 processes; to_parquet", partial(kill_and_rerun, sets, "cache", "out", whole)
+            ),
         ]
     cases.append(Case(RESUMED, "datatrove", "does not claim to resume a pass", None))
     for way, name in (
@@ -204,18 +211,20 @@ def peer_cases() -> list[Case]:
         ("stream, shuffle(buffer_size=1000), state_dict", "datasets_stream:shuffled"),
         ("on disk, shuffle, skip", "datasets_indexed"),
     ):
-        cases.append(Case(RESUMED, "datasets", way, partial(resumed, name)))
+        cases.append(Case(RESUMED, "datasets", way, partial(resume_flow, name)))
     for way, form, read in (
         ("JsonlWriter (gzip); JsonlReader", "gz", "datatrove_read:gz"),
         ("JsonlWriter(compression=None); JsonlReader", "jsonl", "datatrove_read:jsonl"),
         ("ParquetWriter; ParquetReader", "parquet", "datatrove_read:parquet"),
         ("JsonlWriter(compression=None); depends=", "jsonl", "datatrove_depends"),
     ):
-        cases.append(Case(HALF, "datatrove", way, partial(half_written, f"datatrove_write:{form}", read, True)))
+        cases.append(Case(HALF, "datatrove", way, partial(read_half_written, f"datatrove_write:{form}", read, True)))
     for way, form in (("to_json", "json"), ("to_parquet", "parquet"), ("save_to_disk", "arrow")):
         name = f"datasets_write:{form}"
         loaded = "load_from_disk" if form == "arrow" else "load_dataset"
-        cases.append(Case(HALF, "datasets", f"{way}; {loaded}", partial(half_written, name, "datasets_read", False)))
+        cases.append(
+            Case(HALF, "datasets", f"{way}; {loaded}", partial(read_half_written, name, "datasets_read", False))
+        )
     for way, form, is_text in (
         ("JsonlWriter (gzip); JsonlReader", "gz", False),
         ("JsonlWriter(compression=None); JsonlReader", "jsonl", True),
@@ -239,10 +248,10 @@ def peer_cases() -> list[Case]:
 def own_cases() -> list[Case]:
     filtered, shards = str(FILTERED.parent), str(FILTERED / "shards")
     return [
-        Case(WORKER, "corpusmill", "run, 2 workers", partial(killed, build, filtered, shards, False)),
-        Case(WHOLE, "corpusmill", "run, 2 workers", partial(killed, build, filtered, shards, True)),
-        Case(RESUMED, "corpusmill", "loader, shuffled, state_dict", resumed_loader),
-        Case(HALF, "corpusmill", "run; export", half_written_artifact),
+        Case(WORKER, "corpusmill", "run, 2 workers", partial(kill_and_rerun, build, filtered, shards, False)),
+        Case(WHOLE, "corpusmill", "run, 2 workers", partial(kill_and_rerun, build, filtered, shards, True)),
+        Case(RESUMED, "corpusmill", "loader, shuffled, state_dict", resume_loader),
+        Case(HALF, "corpusmill", "run; export", export_half_written),
         Case(CUT, "corpusmill", "run; export", cut_artifact),
         Case(SOURCE, "corpusmill", "run", partial(cut_source, build, shards, False)),
         Case(SOURCE_LINES, "corpusmill", "run", partial(cut_source, build, shards, True)),
@@ -278,7 +287,7 @@ def main() -> None:
     for case in own_cases() + peer_cases():
         if options.only not in f"{case.fault} {case.system}: {case.way}":
             continue
-        package = "torch" if case.strike is resumed_loader else case.system
+        package = "torch" if case.strike is resume_loader else case.system
         if versions[package] is None:
             print(f"left out: {case.system}, {case.way}; install {package} (the extra peers)", flush=True)
             continue

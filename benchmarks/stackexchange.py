@@ -160,7 +160,7 @@ def write_copies(site: Path, posts: Path, mb: int) -> int:
 FLOWS = {"lxml": read_attributes, "lxml, threads": join_threads, "corpusmill": read}
 
 
-def in_turn(posts: Path, runs: int) -> dict[str, list[Measured]]:
+def measure_flows(posts: Path, runs: int) -> dict[str, list[Measured]]:
     """Measure the flows in turn, so that a busy machine slows down both."""
     rounds = [{name: measure(Path(__file__), [name, str(posts)], 1) for name in FLOWS} for _ in range(runs)]
     return {name: [results[name] for results in rounds] for name in FLOWS}
@@ -185,7 +185,7 @@ def main() -> None:
             sys.exit(f"texts of {copies} copies must equal {copies} times those of the site")
         if (peers := join_threads(posts)[0]) != copies * threads:
             sys.exit(f"the peer has {peers} threads, the reader {copies * threads}")
-        starts, figures = in_turn(small_posts, options.runs), in_turn(posts, options.runs)
+        starts, figures = measure_flows(small_posts, options.runs), measure_flows(posts, options.runs)
     name = source.parent.name if source else "a synthetic site"
     print(f"{machine_line()}; median of {options.runs}; {mb:.0f} MB, {copies} times {name}\n")
     print("| flow | CPU s | start, CPU s | MB per CPU s beyond it | wall s | peak MiB |\n" + "|---" * 6 + "|")

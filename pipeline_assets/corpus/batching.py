@@ -127,7 +127,7 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
 
 
 def _to_tensors(sent: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Build a batch from the tokens and runs of documents that a worker process sends."""
+    """Build a batch from the token rows and document runs that a worker sends."""
     tokens, *runs = sent
     documents = [torch.from_numpy(np.repeat(*runs).reshape(tokens.shape))] if runs else []
     return torch.from_numpy(tokens.astype(np.int64)), *documents, rows

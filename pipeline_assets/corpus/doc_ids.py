@@ -117,7 +117,7 @@ def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """Write each shard's repeats to a work file; return its path, None without any."""
+    """Write each shard's repeats to a work file; return each path, None if no repeats."""
     written: list[Path | None] = [None] * len(paths)
     for block in find_repeats(paths):
         block = block[np.argsort(block["shard"], kind="stable")]

@@ -220,7 +220,7 @@ class ObjectStore:
         raise TransientError(what, f"{self.url}/{key}", "run the same command again")
 
     def _put_if(self, key: str, data: bytes, before: Pointer | None) -> bool:
-        """Put an object if it is still `before`; return False if the store refuses."""
+        """Put an object if its pointer still equals `before`, otherwise return False."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
