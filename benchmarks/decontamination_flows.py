@@ -100,9 +100,9 @@ def _ngrams(text: str) -> Iterator[str]:
 
 
 def by_datatrove(folder: Path) -> Report:
-    """Run datatrove's filter on an index that has the form of its indexer's.
+    """Run datatrove's filter on an index in the form that its indexer writes.
 
-    The indexer itself would need lighteval.
+    The benchmark writes the index, because the indexer would need lighteval.
     """
     import numpy as np
     from datatrove.data import Document

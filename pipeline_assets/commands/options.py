@@ -33,8 +33,8 @@ Content = dict[str, Any]
 class Section:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. If an option without a default is not passed, its key is left out of the content;
-    but a list is then empty, and a key that may be null is null.
+    The section's keys become options. An option without a default that is not passed leaves its key out of the content.
+    There are two exceptions: a list is then empty, and a key that may be null is null.
     """
 
     section: type[pydantic.BaseModel]

@@ -125,7 +125,7 @@ def profile_shard(
 
 
 def estimate_tokens(profile: Profile) -> dict[Group, Counts]:
-    """Estimate tokens and lengths by each group's sample, or by its source's."""
+    """Estimate tokens and lengths by each group's sample, or else the source's sample."""
     sources, estimated = sum_by(profile, "source"), dict[Group, Counts]()
     for group, counts in profile.items():
         sampled = counts if counts.sample.weighted_bytes else sources[group.source]
