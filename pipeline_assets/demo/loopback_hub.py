@@ -160,6 +160,8 @@ class LoopbackHub:
                 return json_answer([commit])
             case "GET", ["lfs-files"] if writes is not None:
                 return writes.large_files(request, repo)
+            case "POST", ["super-squash", "main"] if writes is not None:
+                return writes.squash(request, repo)
             case "POST", ["lfs-files", "batch"] if writes is not None:
                 return writes.delete_large_files(request)
             case "PUT", ["settings"] if writes is not None:

@@ -141,6 +141,11 @@ class HubWrites:
         os.replace(request.upload.file, sha256, src_dir_fd=request.upload.folder, dst_dir_fd=request.upload.folder)
         return Answer(200)
 
+    def squash(self, request: HubRequest, repo: Repo) -> Answer:
+        """Return the only commit of a repo, which has no history here."""
+        self._check_writer(request)
+        return json_answer({"commitId": repo.commit})
+
     def large_files(self, request: HubRequest, repo: Repo) -> Answer:
         """List the large files that were pushed to a repo, whether or not it has them now."""
         self._check_writer(request)

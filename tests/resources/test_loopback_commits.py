@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from huggingface_hub import HfApi
-from huggingface_hub.errors import RevisionNotFoundError
+from huggingface_hub import CommitOperationAdd, HfApi, constants
+from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
 from loopback_repo import COMMIT, REPO, write_stories
 
 from pipeline_assets.demo import loopback_repos
@@ -88,3 +88,34 @@ def test_content_that_was_written_a_moment_ago_is_read_again(
 
     assert (before, hub.commits()[REPO]) == (COMMIT, repo_commit(repo))
     assert repo_commit(repo) != COMMIT
+
+
+def test_large_files_of_earlier_commits_are_listed_until_they_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    (tmp_path / "hub").mkdir()
+    with LoopbackHub(tmp_path / "hub", writable=True) as hub:
+        api, stranger = (HfApi(endpoint=hub.endpoint, token=token) for token in (hub.token, "hf_reader"))
+        api.create_repo("loopback/rows", repo_type="dataset")
+        for content in (b"first", b"second"):
+            add = [CommitOperationAdd("rows.parquet", content)]
+            api.create_commit("loopback/rows", add, commit_message="Add rows", repo_type="dataset")
+        [main] = api.list_repo_refs("loopback/rows", repo_type="dataset", include_pull_requests=True).branches
+        listed = [*api.list_lfs_files("loopback/rows", repo_type="dataset")]
+        earlier = [file for file in listed if file.size == 5]
+
+        with pytest.raises(HfHubHTTPError, match="403"):
+            stranger.permanently_delete_lfs_files("loopback/rows", earlier, repo_type="dataset")
+        with pytest.raises(HfHubHTTPError, match="403"):
+            stranger.super_squash_history("loopback/rows", repo_type="dataset")
+        api.super_squash_history("loopback/rows", repo_type="dataset")
+        api.permanently_delete_lfs_files("loopback/rows", earlier, rewrite_history=False, repo_type="dataset")
+
+        assert (main.ref, main.target_commit) == ("refs/heads/main", hub.commits()["loopback/rows"])
+        [commit] = api.list_repo_commits("loopback/rows", repo_type="dataset")
+        assert commit.commit_id == main.target_commit
+        assert sorted(file.size for file in listed) == [5, 6]
+        [left] = api.list_lfs_files("loopback/rows", repo_type="dataset")
+        assert left.file_oid == "16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c55644c7c4"
+        assert (tmp_path / "hub/datasets/loopback/rows/rows.parquet").read_bytes() == b"second"

@@ -243,7 +243,7 @@ ENDPOINTS = [
 ]
 
 
-@pytest.mark.parametrize("kind", [FaultKind.BUSY, FaultKind.CUT])
+@pytest.mark.parametrize("kind", [pytest.param(FaultKind.BUSY, marks=pytest.mark.slow), FaultKind.CUT])
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_temporary_faults_are_tried_again(
     kind: FaultKind, path: str, place: Place, root: Path, versions: list[str], monkeypatch: pytest.MonkeyPatch
