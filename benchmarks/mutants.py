@@ -91,7 +91,7 @@ class Checkout:
     def test(self, mutant: Mutant) -> Outcome:
         """Run tests until one fails only with the mutant, or none is left, or time is up."""
         started = time.monotonic()
-        tests = nearest_tests(mutant)[: self._files]
+        tests = nearest_tests(mutant, self._files)
         parts = (tests[:FIRST_FILES], QUICK), (tests[FIRST_FILES:], QUICK), (tests[:FIRST_FILES], SLOW)
         for part, marks in ((part, marks) for part, marks in parts if part):
             while True:

@@ -7,17 +7,18 @@ from pathlib import Path
 from mutations import PROJECT, Mutant, imported_modules, module_name, names_imported
 
 RULES = {"sync dropped": ["tests/test_layout.py::test_files_are_written_by_durable_alone"]}
+CRASHES = ("tests/crashes/test_power_loss.py", "tests/crashes/test_crash_matrix.py")
 NOT_RUN = {"test_layout", "test_project_files", "test_mutants"}  # they compare sources, and notice any change
 _TYPED = re.compile(r"\b(corpusmill|started|root|demo_root|stage_a_root|notes_root|demo_hub)\b[(,)]")
 
 
-def nearest_tests(mutant: Mutant) -> list[str]:
+def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
     """List the nearest test files of a mutant, after the test of its rule.
 
     These are files named after the module, its importers, files named after importers, and the files of its folder.
 
     Among equals, tests that name the function come first, then tests of functions before those of typed commands, and
-    small files.
+    small files. Crashes follow for syncs, and for modules by which files are written.
     """
     module = module_name(mutant.file)
     importers = {name.rpartition(".")[2] for name, found in imported_modules().items() if module in found}
@@ -40,7 +41,8 @@ def nearest_tests(mutant: Mutant) -> list[str]:
         )
         if any(ranks):
             ranked.append((ranks.index(True), not names.search(text), is_typed, len(text), str(path)))
-    return [*RULES.get(mutant.rule, []), *(entry[-1] for entry in sorted(ranked))]
+    crashes = CRASHES if mutant.rule == "sync dropped" or "spine" in mutant.file.parts else ()
+    return [*RULES.get(mutant.rule, []), *[entry[-1] for entry in sorted(ranked)][:files], *crashes]
 
 
 @cache
