@@ -1,5 +1,6 @@
 """Test files in the order in which they probably notice a change of a function."""
 
+import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -10,15 +11,16 @@ RULES = {"sync dropped": ["tests/test_layout.py::test_files_are_written_by_durab
 CRASHES = ("tests/crashes/test_power_loss.py", "tests/crashes/test_crash_matrix.py")
 NOT_RUN = {"test_layout", "test_project_files", "test_mutants"}  # they compare sources, and notice any change
 _TYPED = re.compile(r"\b(corpusmill|started|root|demo_root|stage_a_root|notes_root|demo_hub)\b[(,)]")
+_PHRASE_CHARACTERS = 12  # so long is a piece of a message that no other function prints
 
 
 def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
     """List the nearest test files of a mutant, after the test of its rule.
 
-    These are files named after the module, its importers, files named after importers, and the files of its folder.
-
-    Among equals, tests that name the function come first, then tests of functions before those of typed commands, and
-    small files. Crashes follow for syncs, and for modules by which files are written.
+    These are files that quote messages of the function, files named after the module, its importers, tests with
+    builders that import it, files named after importers, and the files of its folder. Among equals, tests that name
+    the function come first, then tests of functions before those of typed commands, and small files. Crashes follow
+    for syncs, and for modules by which files are written.
     """
     module = module_name(mutant.file)
     importers = {name.rpartition(".")[2] for name, found in imported_modules().items() if module in found}
@@ -26,17 +28,22 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
     command = f'"{mutant.file.stem.replace("_", "-")}"'
     is_command = "commands" in mutant.file.parts
     names = re.compile(rf"\b({'|'.join(map(re.escape, mutant.names))})\b")
+    phrases = _phrases(mutant.file, mutant.names[0], mutant.before)
     ranked = []
-    for path, (text, imported) in test_files().items():
+    for path, (text, direct, by_builders) in test_files().items():
         stem = path.stem.removeprefix("test_")
         is_typed = bool(_TYPED.search(text))
+        is_named = stem == mutant.file.stem or (path.parent == folder and stem.startswith(mutant.file.stem))
+        is_near = path.parent == folder and folder != Path("tests")
         ranks = (
-            stem == mutant.file.stem or (path.parent == folder and stem.startswith(mutant.file.stem)),
-            module in imported
+            is_named or (is_near and any(phrase in text for phrase in phrases)),
+            any(phrase in text for phrase in phrases),
+            module in direct
             or (is_command and is_typed and command in text)
             or ("api" in folder.parts and stem == "api"),
-            stem in importers,
-            path.parent == folder and folder != Path("tests"),
+            module in by_builders and is_near,
+            stem in importers or module in by_builders,
+            is_near,
             mutant.file.stem in stem or stem in mutant.file.stem.split("_"),  # such as test_trace of trace_rows
         )
         if any(ranks):
@@ -46,8 +53,26 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
 
 
 @cache
-def test_files() -> dict[Path, tuple[str, frozenset[str]]]:
-    """Return the text and the imports of each test file."""
-    paths = sorted(path for path in (PROJECT / "tests").rglob("test_*.py") if path.stem not in NOT_RUN)
-    texts = {path.relative_to(PROJECT): path.read_text() for path in paths}
-    return {path: (text, names_imported(text.encode())) for path, text in texts.items()}
+def _phrases(file: Path, function: str, changed: str) -> tuple[str, ...]:
+    """Return pieces of messages in a function, and in functions of its file that the changed code calls."""
+    found = set()
+    for node in ast.walk(ast.parse((PROJECT / file).read_bytes())):
+        if isinstance(node, ast.FunctionDef) and (node.name == function or f"{node.name}(" in changed):
+            texts = [part.value for child in node.body[bool(ast.get_docstring(node)) :] for part in ast.walk(child)
+                     if isinstance(part, ast.Constant) and isinstance(part.value, str)]  # fmt: skip
+            found |= {text.strip() for text in texts if len(text.strip()) >= _PHRASE_CHARACTERS}
+    return tuple(sorted(found))
+
+
+@cache
+def test_files() -> dict[Path, tuple[str, frozenset[str], frozenset[str]]]:
+    """Return the text of each test file, its imports, and the imports of its builders."""
+    builders = {path.stem: names_imported(path.read_bytes()) for folder in ("builders", "harness", "oracles")
+                for path in (PROJECT / "tests" / folder).glob("*.py")}  # fmt: skip
+    files = {}
+    for path in sorted((PROJECT / "tests").rglob("test_*.py")):
+        if path.stem not in NOT_RUN:
+            direct = names_imported(path.read_bytes())
+            by_builders = frozenset().union(*(builders[name] for name in direct & builders.keys()))
+            files[path.relative_to(PROJECT)] = (path.read_text(), direct, by_builders)
+    return files

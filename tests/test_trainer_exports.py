@@ -313,6 +313,7 @@ def test_an_exported_copy_of_an_artifact_is_not_taken_for_the_artifact(
 
     for command in ("rebuild", "verify", "peek", "dropped"):
         assert refused(corpusmill(command, tmp_path / "copy")) == line
+    assert refused(corpusmill("publish", "me/set", tmp_path / "copy", "--data", tmp_path)) == line
 
 
 def test_the_card_names_licences_the_source_and_how_to_read(corpus: Path, export: Export) -> None:
@@ -364,6 +365,9 @@ def test_wrong_use_is_refused_in_one_line(
     )
     assert wrong(corpus, "olmo", "--seq-len", 8) == (
         "--seq-len: --to olmo does not use --seq-len; omit it, or choose another --to"
+    )
+    assert wrong(corpus, "parquet", "--seq-len", 8) == (
+        "--seq-len: --to parquet does not use --seq-len; omit it, or choose another --to"
     )
     assert wrong(corpus, "olmo", "--end-of-document", "x") == (
         "--end-of-document: o200k Harmony has its own end of a document; omit it, or pass a --tokenizer"

@@ -156,6 +156,16 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
             "verify {here}/empty",
             "{here}/empty: nothing is sealed here (no manifest.json); pass the folder of a finished artifact",
         ),
+        *(
+            (
+                f"{command} --data {{here}}",
+                "{here}/empty: nothing is sealed here (no manifest.json); pass the folder of a finished artifact",
+            )
+            for command in (
+                "describe {here}/empty --as answers",
+                "export {here}/empty --to hf --seq-len 9 --out {here}/none",
+            )
+        ),
         ("ui --data {here}/none", "{here}/none: folder not found; pass the data root of a build with --data"),
         (
             "hub serve {here}/none",

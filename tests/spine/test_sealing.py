@@ -16,6 +16,7 @@ from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
+from pipeline_assets.spine.staging import leftover_path
 
 
 def test_the_seal_puts_exactly_the_named_files_in_place(target: Path) -> None:
@@ -201,4 +202,14 @@ def test_a_crash_while_a_replaced_folder_was_removed_is_cleaned_up(target: Path)
 
     build(target, {"second": "plan"})
 
+    assert names_beside(target) == [".words.lock", "words"]
+
+
+def test_an_artifact_is_back_after_a_crash_between_the_two_renames_of_its_replacement(target: Path) -> None:
+    artifact = build(target)
+    target.rename(leftover_path(target, "old", 7))
+
+    recover(target)
+
+    assert is_whole(target) and open_artifact(target, artifact.manifest.digest)
     assert names_beside(target) == [".words.lock", "words"]
