@@ -11,6 +11,7 @@ from word_artifact import build_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing
 
 from pipeline_assets.build.build_target import seal_manifest
+from pipeline_assets.build.checks import files_match_manifest
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.spine.artifact import CheckResult, Verdict, read_check_results, write_check_results
 from pipeline_assets.spine.build_result import BuildResult
@@ -161,3 +162,19 @@ def test_what_a_recipe_asks_beyond_the_bytes_is_asked_anew_over_what_was_kept(tm
     assert many.results(tmp_path, build(many, tmp_path, never).manifest) == (
         CheckResult("few_documents", True, True, "6 documents, 99 at most"),
     )
+
+
+@pytest.mark.parametrize(
+    ("lost", "more"), [(["a"], ""), (["a", "b"], ", and 1 more"), (["a", "b", "c"], ", and 2 more")]
+)
+def test_the_check_of_files_names_the_first_damage_and_counts_the_others(
+    tmp_path: Path, lost: list[str], more: str
+) -> None:
+    artifact = build_words(tmp_path, "english")
+    paths = [file.path for file in artifact.manifest.storage][: len(lost)]
+    for path in paths:
+        (artifact.folder / path).unlink()
+
+    verdict = files_match_manifest(artifact, ENGLISH_WORDS, tmp_path)
+
+    assert verdict.because == f"{paths[0]}: the file is missing{more}: remove the folder, and run its recipe again"

@@ -2,6 +2,8 @@
 
 import os
 import resource
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,3 +168,13 @@ def test_a_server_that_dies_loading_is_said_with_what_to_do(building: StagingDir
         "perhaps); give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
     )
     assert children() == []
+
+
+@pytest.mark.parametrize(
+    ("thread", "is_safe"), [("", True), ("threading.Thread(target=time.sleep, args=(9,), daemon=True).start();", False)]
+)
+def test_a_process_is_forked_only_if_no_thread_is_lost(thread: str, is_safe: bool) -> None:
+    program = "import threading, time; from pipeline_assets.spine.fork_server import _can_fork_safely;"
+    run = subprocess.run([sys.executable, "-c", f"{program} {thread} print(_can_fork_safely())"], capture_output=True)
+
+    assert run.stdout.decode().strip() == str(is_safe), run.stderr

@@ -98,6 +98,8 @@ def test_a_document_is_under_the_nearest_licence_file_in_its_folder_or_above(
         "alike/h.py": "h = 8\n",
         "long/LICENSE": MIT + "\n" * LICENCE_TEXT_BYTES,
         "long/i.py": "i = 9\n",
+        "longest/LICENSE": MIT + "\n" * (LICENCE_TEXT_BYTES - len(MIT.encode())),
+        "longest/l.py": "l = 12\n",
         "latin-1/LICENSE": b"\xa9 2001 J\xfcrgen\n" + MIT.encode(),
         "latin-1/j.py": "j = 10\n",
         "mark/LICENSE": b"\xef\xbb\xbf" + MIT.encode(),
@@ -116,6 +118,7 @@ def test_a_document_is_under_the_nearest_licence_file_in_its_folder_or_above(
         "differ/g.py": ("unknown", "file: differ/LICENSE-APACHE (apache-2.0), differ/LICENSE-MIT (mit)"),
         "alike/h.py": ("mit", "file: alike/LICENSE"),
         "long/i.py": ("unknown", "file: long/LICENSE"),
+        "longest/l.py": ("mit", "file: longest/LICENSE"),
         "latin-1/j.py": ("mit", "file: latin-1/LICENSE"),
         "mark/k.py": ("mit", "file: mark/LICENSE"),
     }

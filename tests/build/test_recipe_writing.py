@@ -1,0 +1,25 @@
+"""Recipes that commands write: none for artifacts that another recipe built."""
+
+from pathlib import Path
+
+from refusals import refusal
+from stage_a_build import NO_COMMIT, build, local_source
+from stage_a_sources import recipe_content
+
+from pipeline_assets.build.recipe_writing import write_new_recipe
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.systems.stage_a import StageARecipe
+
+
+def test_a_recipe_that_would_replace_artifacts_of_another_one_is_not_written(tmp_path: Path) -> None:
+    source = local_source(tmp_path, "notes", [{"text": "five words are in here", "key": "note-0"}])
+    content = recipe_content(NO_COMMIT) | {"sources": [source], "outputs": {"up_to": "normalized"}}
+    build(StageARecipe.model_validate(content), tmp_path / "data")
+    other, root = content | {"shard_text_bytes": 1000}, tmp_path / "data"
+
+    line = refusal(lambda: write_new_recipe(StageARecipe, other, root, "stage-a normalize", False), UsageError)
+
+    assert "--replace" in line
+    assert not (root / "recipes").exists()
+    _, path = write_new_recipe(StageARecipe, other, root, "stage-a normalize", True)
+    assert path == root / "recipes" / f"{content['name']}.yaml" and path.exists()
