@@ -2,10 +2,11 @@
 
 import ast
 import re
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from mutations import PROJECT, Mutant, imported_modules, module_name, names_imported
+from mutations import PACKAGES, PROJECT, Mutant, imported_modules, module_name, names_imported
 
 RULES = {"sync dropped": ["tests/test_layout.py::test_files_are_written_by_durable_alone"]}
 CRASHES = ("tests/crashes/test_power_loss.py", "tests/crashes/test_crash_matrix.py")
@@ -28,7 +29,7 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
     command = f'"{mutant.file.stem.replace("_", "-")}"'
     is_command = "commands" in mutant.file.parts
     names = re.compile(rf"\b({'|'.join(map(re.escape, mutant.names))})\b")
-    phrases = _phrases(mutant.file, mutant.names[0], mutant.before)
+    phrases = _phrases(mutant)
     ranked = []
     for path, (text, direct, by_builders) in test_files().items():
         stem = path.stem.removeprefix("test_")
@@ -52,16 +53,29 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
     return [*RULES.get(mutant.rule, []), *[entry[-1] for entry in sorted(ranked)][:files], *crashes]
 
 
+def _phrases(mutant: Mutant) -> set[str]:
+    """Return pieces of messages in the changed function, and in functions that the changed code calls."""
+    called = re.findall(r"\w+(?=\()", mutant.before)
+    found = _messages()
+    return found[mutant.file, mutant.names[0]].union(
+        *(texts for (_, name), texts in found.items() if name in called and len(name) > 7)
+    )
+
+
 @cache
-def _phrases(file: Path, function: str, changed: str) -> tuple[str, ...]:
-    """Return pieces of messages in a function, and in functions of its file that the changed code calls."""
-    found = set()
-    for node in ast.walk(ast.parse((PROJECT / file).read_bytes())):
-        if isinstance(node, ast.FunctionDef) and (node.name == function or f"{node.name}(" in changed):
-            texts = [part.value for child in node.body[bool(ast.get_docstring(node)) :] for part in ast.walk(child)
-                     if isinstance(part, ast.Constant) and isinstance(part.value, str)]  # fmt: skip
-            found |= {text.strip() for text in texts if len(text.strip()) >= _PHRASE_CHARACTERS}
-    return tuple(sorted(found))
+def _messages() -> dict[tuple[Path, str], set[str]]:
+    """Return long pieces of text in each function, by file and name."""
+    found: dict[tuple[Path, str], set[str]] = defaultdict(set)
+    for path in (path for package in PACKAGES for path in (PROJECT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.FunctionDef):
+                parts = (part for child in node.body[bool(ast.get_docstring(node)) :] for part in ast.walk(child))
+                texts = (part.value.strip() for part in parts
+                         if isinstance(part, ast.Constant) and isinstance(part.value, str))  # fmt: skip
+                found[path.relative_to(PROJECT), node.name] |= {
+                    text for text in texts if len(text) >= _PHRASE_CHARACTERS
+                }
+    return found
 
 
 @cache
