@@ -119,9 +119,9 @@ class Checkout:
         self._share_machine_code(mutant)
 
     def _share_machine_code(self, mutant: Mutant | None) -> None:
-        """Copy the machine code of the original, without a changed kernel.
+        """Use the machine code of the original, except that a changed kernel is compiled.
 
-        The code of kernels that import it is left out, too.
+        Kernels that import it are compiled, too.
         """
         digest = hashlib.sha256()
         sources = self._folder / "pipeline_assets" / "corpus"
@@ -129,9 +129,13 @@ class Checkout:
             digest.update(f"{path.relative_to(sources).as_posix()}\0".encode() + path.read_bytes() + b"\0")
         original = cache_folder()
         shared = self._cache / f"{original.name.rpartition('-')[0]}-{digest.hexdigest()[:32]}"
-        if shared.exists() or not original.exists():
-            return
+        original.mkdir(parents=True, exist_ok=True)
         changed = affected_kernels(module_name(mutant.file)) if mutant else frozenset()
+        if shared.exists():
+            return
+        if not changed:
+            shared.symlink_to(original)
+            return
         shared.mkdir()
         for path in original.iterdir():
             if not any(f"-{module}.py3" in path.name for module in changed):

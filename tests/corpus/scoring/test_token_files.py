@@ -132,6 +132,15 @@ def test_a_row_that_cannot_be_encoded_stops_it_and_is_named(tmp_path: Path, chan
         made_of(tmp_path, **changes)
 
 
+@pytest.mark.parametrize("text", ["is <|endoftext|> text?", f"{' ' * 1_100_000}x"])
+def test_of_rows_that_are_encoded_together_the_one_that_cannot_be_is_named(tmp_path: Path, text: str) -> None:
+    bad = {"text": f"<|start|>user<|message|>{text}<|end|>"}
+    splits = [scored(tmp_path, "math/low", [talk("a"), talk("b") | bad, talk("c")], [1.0, 2.0, 3.0])]
+
+    with pytest.raises(InputError, match="math/low b: "):
+        subsets_of(tmp_path, splits, {"all": {}}, tokens=True)
+
+
 @pytest.mark.parametrize(
     ("decode", "why"),
     [
