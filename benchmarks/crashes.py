@@ -22,7 +22,7 @@ from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
 
-from crash_cases import CASES, INLINE, Case, Sources, open_sources
+from crash_cases import CASES, INLINE, Case, Sources, open_sources, without_git
 from crash_proof import Proof
 
 KINDS = {
@@ -141,7 +141,7 @@ def main() -> None:
     logging.disable(logging.WARNING)  # dead workers log thousands of warnings
     print(f"{machine_line()}\n", flush=True)
     tallies: dict[Case, Tally] = {}
-    with open_sources() as sources:
+    with without_git(), open_sources() as sources:
         for case in CASES:
             if options.only in case.name and time.monotonic() - started < 60 * options.minutes:
                 tallies[case] = run_case(case, sources)

@@ -21,7 +21,7 @@ from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
 
-from crash_cases import open_sources
+from crash_cases import open_sources, without_git
 from flip_proof import FLIP_CASES, FlipProof
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     same: Counter[str] = Counter()
     reported: Counter[str] = Counter()
     wrong: list[str] = []
-    with open_sources() as sources, tempfile.TemporaryDirectory() as folder:
+    with without_git(), open_sources() as sources, tempfile.TemporaryDirectory() as folder:
         for number, case in enumerate(cases):
             proof, dice = FlipProof(case, sources, Path(folder, str(number))), random.Random(f"{options.seed} {case}")
             for _ in range(-(-options.flips // len(cases))):

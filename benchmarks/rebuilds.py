@@ -20,7 +20,7 @@ from measure import PROJECT, machine_line
 
 sys.path.extend(str(PROJECT / "tests" / folder) for folder in ("builders", "harness"))
 
-from crash_cases import open_sources
+from crash_cases import open_sources, without_git
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
@@ -35,7 +35,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     print(f"{machine_line()}\n", flush=True)
     rows: list[dict[str, str | int]] = []
-    with open_sources() as sources, tempfile.TemporaryDirectory() as folder:
+    with without_git(), open_sources() as sources, tempfile.TemporaryDirectory() as folder:
         write_toy_model(sources.model)
         run = Run(Path(folder), RunSettings(), sources.offline, publishes=False)
         other = replace(run, settings=RunSettings(2, "spawn", zstd_level=19, fetch_threads=1))

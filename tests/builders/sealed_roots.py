@@ -19,7 +19,7 @@ from pathlib import Path
 from unittest import mock
 
 from chat_models import save_chat_model
-from crash_cases import Sources, open_sources
+from crash_cases import Sources, open_sources, without_git
 from forked_workers import forked_here
 from nemotron_build import row
 
@@ -39,7 +39,7 @@ NAMES = (*SYSTEM_NAMES, "chat_template")
 @contextmanager
 def open_recipes() -> Iterator[tuple[Sources, dict[str, Recipe]]]:
     """Write the sources of small recipes; yield them and the recipes of `NAMES`."""
-    with open_sources() as sources, forked_here():
+    with without_git(), open_sources() as sources, forked_here():
         write_toy_model(sources.model)
         recipes = {name: getattr(sources, name) for name in SYSTEM_NAMES}
         yield sources, recipes | {"chat_template": _chat_recipe(sources.cache.parent / "chat_template")}

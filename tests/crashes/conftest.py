@@ -4,13 +4,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash_cases import Sources, open_sources
+from crash_cases import Sources, open_sources, without_git
+
+
+@pytest.fixture(scope="session")
+def opened() -> Iterator[Sources]:
+    with open_sources() as sources:
+        yield sources
 
 
 @pytest.fixture(scope="module")
-def sources() -> Iterator[Sources]:
-    with open_sources() as sources:
-        yield sources
+def sources(opened: Sources) -> Iterator[Sources]:
+    """Share the sources, and what is built of them, among modules that only read them."""
+    with without_git():
+        yield opened
 
 
 @pytest.fixture

@@ -111,9 +111,8 @@ def is_writing(arguments: tuple[object, ...]) -> bool:
 def test_the_cases_take_every_kind_of_step(sources: Sources, scratch: Path) -> None:
     kinds = set()
     for case in ALONE:
-        start = scratch / case.name
-        start.mkdir()
-        case.start(sources, start, INLINE)
+        Proof(case, sources, scratch / case.name)
+        start = scratch / case.name / "start"
         kinds |= {kind for kind, _ in steps_of(lambda case=case, start=start: case.work(sources, start, INLINE))}
 
     assert kinds == set(get_args(durable.Operation))

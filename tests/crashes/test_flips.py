@@ -4,11 +4,19 @@ Three seeded flips of each case run always; benchmarks/flips.py makes a thousand
 """
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash_cases import Case, Sources
+from crash_cases import Case, Sources, open_sources, without_git
 from flip_proof import FLIP_CASES, FlipProof
+
+
+@pytest.fixture(scope="module")
+def sources() -> Iterator[Sources]:
+    """Open sources for these tests alone, which flip bits in any of their files."""
+    with without_git(), open_sources() as sources:
+        yield sources
 
 
 @pytest.mark.parametrize("case", FLIP_CASES, ids=str)

@@ -5,11 +5,10 @@ The tests and benchmarks/crashes.py run the same cases through `crash_proof`.
 
 import functools
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from unittest import mock
@@ -52,7 +51,10 @@ LEAVES = "maker/leaves"
 
 @dataclass(frozen=True)
 class Sources:
-    """What builds read: a hub on loopback, and the cache that it filled."""
+    """What builds read: a hub on loopback, and the cache that it filled.
+
+    `starts` are the folders that works leave; see `crash_proof.Proof`.
+    """
 
     hub: LoopbackHub
     cache: Path
@@ -61,6 +63,7 @@ class Sources:
     nemotron: NemotronRecipe
     stage2: Stage2Recipe
     parallel_text: ParallelRecipe
+    starts: dict[tuple[object, ...], Path] = field(default_factory=dict)
 
     @property
     def model(self) -> Path:
@@ -228,10 +231,7 @@ def _to_model(sources: Sources, root: Path, engine: RunSettings) -> None:
 
 
 def _to_scores(sources: Sources, root: Path, engine: RunSettings) -> None:
-    """Made once, and copied."""
-    made = sources.cache.parent / "to_scores"
-    _all(_to_model, _scores)(sources, made, engine)
-    shutil.copytree(made, root, dirs_exist_ok=True)
+    _all(_to_model, _scores)(sources, root, engine)
 
 
 def _inline_and_forked(name: str, start: Work, work: Work, stride: int = 1) -> list[Case]:
@@ -296,10 +296,15 @@ CASES = [
 ]
 
 
+def without_git() -> AbstractContextManager[object]:
+    """Run the block without programs, so that no git is asked for a commit."""
+    return mock.patch.dict(os.environ, {"PATH": ""})
+
+
 @contextmanager
 def open_sources() -> Iterator[Sources]:
-    """A hub with the pages and the leaves, all that builds read in the cache, and no git to be asked for a commit."""
-    with tempfile.TemporaryDirectory() as temporary, mock.patch.dict(os.environ, {"PATH": ""}):
+    """Serve a hub with the pages and the leaves, with a full cache."""
+    with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_pages(folder / "hub")
         _write_leaves(folder / "hub" / "datasets" / LEAVES)

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -59,12 +60,9 @@ class Proof:
 
     def __init__(self, case: Case, sources: Sources, folder: Path) -> None:
         self._case, self._sources, self._folder = case, sources, folder
-        start, goal = folder / "start", folder / "goal"
-        start.mkdir(parents=True)
-        self._run(case.start, start)
-        copy_tree(start, goal)
-        self._run(case.interrupted or case.work, goal)
-        self._undisturbed = contents(goal)
+        start = folder / "start"
+        copy_tree(self._folder_after(case.start), start)
+        self._undisturbed = contents(self._folder_after(case.start, case.interrupted or case.work))
         self._interruptions = 1 if case.interrupted is None else self._steps(start, case.interrupted)
 
     def starts(self) -> list[Path]:
@@ -96,12 +94,11 @@ class Proof:
 
     def power_losses(self, start: Path) -> list["PowerLoss"]:
         """What the disk may hold before each step from a start, and after the last one; each state once."""
-        losses: dict[bytes, PowerLoss] = {}
+        losses: dict[object, PowerLoss] = {}
 
         def note(disk: Disk, is_over: bool = False) -> None:
             for badness, tree in disk.after_power_loss(seed=f"{len(losses)}").items():
-                state = hashlib.sha256(f"{is_over} {tree}".encode()).digest()  # trees share their bytes, words don't
-                losses.setdefault(state, PowerLoss(badness, tree, is_over))
+                losses.setdefault((is_over, _frozen(tree)), PowerLoss(badness, tree, is_over))
 
         root = self._folder / "followed"
         copy_tree(start, root)
@@ -130,6 +127,19 @@ class Proof:
             return [f"it can't go on: {error!r}"]
         found = contents(root)
         return lost(found, self._undisturbed) + left_over(found, self._undisturbed)
+
+    def _folder_after(self, *works: Work) -> Path:
+        """Return the folder that works leave, run once for all cases and only read."""
+        starts, key = self._sources.starts, (self._case.lacks, *works)
+        if key not in starts:
+            folder = Path(tempfile.mkdtemp(dir=self._sources.cache.parent), "root")
+            if works[1:]:
+                copy_tree(self._folder_after(*works[:-1]), folder)
+            else:
+                folder.mkdir()
+            self._run(works[-1], folder)
+            starts[key] = folder
+        return starts[key]
 
     def _start(self, number: int) -> Path:
         """What lies there at first, or when what is interrupted was killed before that step, counted from 0."""
@@ -168,6 +178,11 @@ class Proof:
             case "link":
                 return mock.patch.object(os, "link", side_effect=OSError(errno.EPERM, "no links here"))
         return nullcontext()
+
+
+def _frozen(tree: Tree) -> object:
+    """Return a tree as a key that shares its bytes, each of which is hashed once."""
+    return tuple((name, node if isinstance(node, bytes) else _frozen(node)) for name, node in tree.items())
 
 
 def copy_tree(source: Path, target: Path) -> None:

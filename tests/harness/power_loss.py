@@ -8,6 +8,7 @@ names, or neither.
 
 import os
 import random
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,11 +73,14 @@ class Disk:
             self._pending = [change for change in self._pending if change.folder is not node]
 
     def _look(self, path: Path, seen: dict[int, _Node]) -> _Node:
-        inode, is_folder = path.lstat().st_ino, path.is_dir()
+        status = path.lstat()
+        inode, is_folder = status.st_ino, stat.S_ISDIR(status.st_mode)
         node = seen.get(inode) or self._nodes.get(inode) or _Node(is_folder)
         seen[inode] = self._nodes[inode] = node
         if not is_folder:
-            node.live_bytes = path.read_bytes()
+            data = path.read_bytes()
+            if data != node.live_bytes:  # states of the disk share what stays
+                node.live_bytes = data
             return node
         names = {entry.name: self._look(entry, seen) for entry in sorted(path.iterdir())}
         changed: dict[str, _Node | None] = {name: None for name in node.live_names.keys() - names.keys()}
