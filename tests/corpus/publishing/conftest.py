@@ -1,6 +1,9 @@
 """Folders as a hub has them, made of small splits; a writable hub, and pools to publish there."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,19 @@ def place(tmp_path: Path) -> Iterator[Place]:
     yield from open_place(tmp_path / "hub")
 
 
+@pytest.fixture(scope="session")
+def build_first(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Artifact]:
+    """Return a function that builds pools once for each commit of the dataset."""
+
+    @cache
+    def build(revision: str) -> Artifact:
+        return pools(tmp_path_factory.mktemp("first"), {"low": rows_of(revision), "high": rows_of(revision, 5)})
+
+    return build
+
+
 @pytest.fixture
-def first(place: Place, tmp_path: Path) -> Artifact:
-    return pools(tmp_path / "first", {"low": rows_of(place.revision), "high": rows_of(place.revision, 5)})
+def first(place: Place, tmp_path: Path, build_first: Callable[[str], Artifact]) -> Artifact:
+    """Copy the pools of two splits into a folder that a test may change."""
+    built = build_first(place.revision)
+    return replace(built, folder=shutil.copytree(built.folder, tmp_path / "first" / "pools"))
