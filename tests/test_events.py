@@ -35,6 +35,7 @@ from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.registry import SYSTEMS
 
 Look = Callable[[], str]
+LOADED: dict[Path, dg.Definitions] = {}  # of each data root, as its last look loaded them
 RAW, FILTERED, REPORT = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifact in ("raw", "filtered", "report"))
 
 
@@ -47,6 +48,7 @@ def root(notes_root: Path) -> Path:
 @pytest.fixture
 def look(root: Path, instance: dg.DagsterInstance) -> Look:
     cursor: list[str | None] = [None]
+    LOADED.clear()
 
     def tick() -> str:
         sensor = sensor_of(root)
@@ -59,11 +61,12 @@ def look(root: Path, instance: dg.DagsterInstance) -> Look:
 
 
 def sensor_of(root: Path) -> dg.SensorDefinition:
-    return next(one for one in build_definitions(root).sensors or [] if one.name == "sealed_artifacts")
+    LOADED[root] = build_definitions(root)
+    return next(one for one in LOADED[root].sensors or [] if one.name == "sealed_artifacts")
 
 
 def staleness(root: Path, instance: dg.DagsterInstance, recipe: str = "mixed") -> dict[str, str]:
-    graph = build_definitions(root).resolve_asset_graph()
+    graph = LOADED[root].resolve_asset_graph()
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
     said = {}
     for key in graph.get_all_asset_keys():
@@ -146,7 +149,7 @@ def test_its_event_has_the_time_of_the_build(look: Look, instance: dg.DagsterIns
 
 def failed_run(root: Path, instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None) -> None:
     """Record a run of an asset that failed before it began, as by a time-out of the code server."""
-    job = build_definitions(root).resolve_implicit_global_asset_job_def().get_subset(asset_selection={key})
+    job = LOADED[root].resolve_implicit_global_asset_job_def().get_subset(asset_selection={key})
     tags = {} if partition is None else {"dagster/partition": partition}
     run = instance.create_run_for_job(job, tags=tags, asset_selection=frozenset({key}))
     instance.report_run_failed(run, "the code server did not answer in 60 s")
@@ -154,7 +157,7 @@ def failed_run(root: Path, instance: dg.DagsterInstance, key: dg.AssetKey, parti
 
 def is_failed(instance: dg.DagsterInstance, root: Path, key: dg.AssetKey) -> bool:
     """As the UI shows an asset or one of its partitions."""
-    graph = build_definitions(root).resolve_asset_graph()
+    graph = LOADED[root].resolve_asset_graph()
     compute = AssetMaterializationHealthState.compute_for_asset
     state = asyncio.run(compute(key, graph.get(key).partitions_def, LoadingContextForTest(instance)))
     return not state.failed_subset.is_empty

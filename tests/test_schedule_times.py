@@ -50,17 +50,23 @@ def schedule_of(recipe: str, zone: str, cron: str, period: str) -> dict[str, str
     return schedule | {"action": "repin", "period": period}
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "data"
-    write_datasets(tmp_path / "hub", documents=4)
-    return root
-
-
-@pytest.fixture
-def hub(root: Path, tmp_path: Path) -> Iterator[LoopbackHub]:
-    with LoopbackHub(tmp_path / "hub") as running:
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    folder = tmp_path_factory.mktemp("hub")
+    write_datasets(folder, documents=4)
+    with LoopbackHub(folder) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def scheduled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dg.Definitions]:
+    """Write a data root with a recipe and a schedule for each tick."""
+    root, schedules = tmp_path_factory.mktemp("data"), []
+    for number, (zone, cron, period, _, _) in enumerate(TICKS.values()):
+        add_recipe(root, f"recipe_{number}")
+        schedules.append(schedule_of(f"recipe_{number}", zone, cron, period))
+    (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": schedules}))
+    return root, build_definitions(root)
 
 
 def add_recipe(root: Path, name: str) -> None:
@@ -77,21 +83,21 @@ def add_recipe(root: Path, name: str) -> None:
 
 @pytest.mark.parametrize("case", TICKS)
 def test_a_version_has_the_date_of_the_schedules_zone(
-    case: str, root: Path, hub: LoopbackHub, instance: dg.DagsterInstance
+    case: str, scheduled: tuple[Path, dg.Definitions], hub: LoopbackHub, instance: dg.DagsterInstance
 ) -> None:
-    zone, cron, period, due, first_day = TICKS[case]
-    add_recipe(root, "small")
-    (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [schedule_of("small", zone, cron, period)]}))
+    (root, definitions), name = scheduled, f"recipe_{list(TICKS).index(case)}"
+    _, _, _, due, first_day = TICKS[case]
 
-    job = build_definitions(root).resolve_job_def("small_again__repin")
+    job = definitions.resolve_job_def(f"{name}_again__repin")
     moment = datetime.fromisoformat(due).astimezone(UTC).isoformat()
 
     assert run_job(job, instance, hub.endpoint, moment).success
-    assert [path.stem for path in (root / "recipes").glob("small_*.yaml")] == [f"small_{first_day}"]
+    assert [path.stem for path in (root / "recipes").glob(f"{name}_*.yaml")] == [f"{name}_{first_day}"]
 
 
 @pytest.mark.slow
-def test_ticks_of_the_daemon_write_versions_of_the_schedules_zone(root: Path, hub: LoopbackHub) -> None:
+def test_ticks_of_the_daemon_write_versions_of_the_schedules_zone(tmp_path: Path, hub: LoopbackHub) -> None:
+    root = tmp_path / "data"
     ticks = {f"recipe_{number}": TICKS[case] for number, case in enumerate(OF_DAEMON)}
     schedules = []
     for name, (zone, cron, period, _, _) in ticks.items():

@@ -37,7 +37,7 @@ SHARDS, TOKENIZER, INVENTORY = (
 
 @dataclass(frozen=True)
 class Weeks:
-    """A data root after three weeks, its runs, and definitions as they were before the first week."""
+    """A data root after three weeks, its runs, and its definitions."""
 
     root: Path
     definitions: dg.Definitions
@@ -65,7 +65,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weeks]:
                 file.write(json.dumps({"text": texts(50 + number, 1)[0], "id": f"new-{number}"}) + "\n")
             with LoopbackHub(hub_folder) as hub:
                 runs.append(run_job(definitions.resolve_job_def("weekly__repin"), instance, hub.endpoint, due))
-        yield Weeks(root, definitions, instance, runs)
+        yield Weeks(root, build_definitions(root), instance, runs)
 
 
 def partitions_with_events(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str | None]:
@@ -96,26 +96,23 @@ def test_the_run_of_a_week_has_the_materializations_and_checks_of_its_version(we
 
 
 def test_each_asset_has_a_point_for_each_week_and_the_newest_week_comes_last(weeks: Weeks) -> None:
-    definitions = build_definitions(weeks.root)
-
     report_sealed(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, weeks.instance)
 
-    assert len(version_keys(definitions)) == 8
+    assert len(version_keys(weeks.definitions)) == 8
     assert partitions_with_events(weeks.instance, TOKENIZER) == list(DATES)
     for source in ("code", "pages", "web"):
         of_source = [one for one in partitions_with_events(weeks.instance, SHARDS) if str(one).startswith(source)]
         assert of_source == [f"{source}|{date}" for date in DATES]
-    keys = definitions.resolve_asset_graph().get(SHARDS).partitions_def
+    keys = weeks.definitions.resolve_asset_graph().get(SHARDS).partitions_def
     assert keys is not None
     assert len(keys.get_partition_keys(dynamic_partitions_store=weeks.instance)) == 9
 
 
 def test_a_version_has_no_assets_of_its_own_and_keeps_folders_and_job(weeks: Weeks) -> None:
-    definitions = build_definitions(weeks.root)
-    keys = definitions.resolve_asset_graph().get_all_asset_keys()
+    keys = weeks.definitions.resolve_asset_graph().get_all_asset_keys()
 
     assert not [key for key in keys if any(date in part for part in key.path for date in DATES)]
-    assert definitions.resolve_job_def(f"small_{DATES[0]}")
+    assert weeks.definitions.resolve_job_def(f"small_{DATES[0]}")
     assert (weeks.root / "stage2" / f"small_{DATES[0]}" / "shards" / "web" / "manifest.json").exists()
 
 
@@ -137,7 +134,7 @@ def test_an_old_home_starts_and_gets_each_old_version_once(weeks: Weeks) -> None
         assert len(partitions_with_events(instance, SHARDS)) == 9
         for key in old:
             assert instance.get_latest_materialization_event(key) is not None
-        [sensor] = [one for one in build_definitions(weeks.root).sensors or [] if one.name == "sealed_artifacts"]
+        [sensor] = [one for one in weeks.definitions.sensors or [] if one.name == "sealed_artifacts"]
         with dg.build_sensor_context(instance=instance, cursor="of another program") as context:
             assert sensor.evaluate_tick(context).skip_message == "events reported: 0"
 
@@ -145,11 +142,11 @@ def test_an_old_home_starts_and_gets_each_old_version_once(weeks: Weeks) -> None
 def test_all_weeks_are_fresh_and_checks_are_those_of_the_newest(weeks: Weeks) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         report_sealed(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, instance)
-        graph = build_definitions(weeks.root).resolve_asset_graph()
+        graph = weeks.definitions.resolve_asset_graph()
         resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
         states = {
             (key, partition): resolver.get_status(key, partition).value
-            for key in version_keys(build_definitions(weeks.root))
+            for key in version_keys(weeks.definitions)
             for partition in graph.get(key).partitions_def.get_partition_keys(dynamic_partitions_store=instance)  # type: ignore[union-attr]
         }
         [record] = instance.event_log_storage.get_asset_check_execution_history(
