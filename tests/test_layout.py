@@ -76,16 +76,22 @@ MAY_IMPORT = {
 
 
 @functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Parse a file once for all tests."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@functools.cache
 def imports(path: Path) -> list[tuple[str, bool, int]]:
     """(module, whether it is loaded, line) of every import; those under `if TYPE_CHECKING` are not loaded."""
-    tree, found = ast.parse(path.read_text(encoding="utf-8")), []
+    found: list[tuple[str, bool, int]] = []
     for_types = {
         id(node)
-        for block in ast.walk(tree)
+        for block in nodes(path)
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
         for node in ast.walk(block)
     }
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [(alias.name, id(node) not in for_types, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -173,7 +179,7 @@ def test_private_names_of_libraries_are_imported_in_one_module() -> None:
         f"{path}:{node.lineno}"
         for path in SOURCES
         if module_name(path) != "pipeline_assets.compat"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
         for name in [f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name]
@@ -188,7 +194,7 @@ def test_the_driver_alone_builds() -> None:
     builders = {
         module_name(path)
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr == "build" and ast.unparse(node.value).endswith("kind")
     }
 
@@ -272,7 +278,7 @@ def test_benchmarks_import_names_that_are_there() -> None:
     asked = [
         (homes[node.module], name.name)
         for path in (PROJECT / "benchmarks").glob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and node.module in homes
         for name in node.names
     ]
@@ -316,7 +322,7 @@ def test_files_are_written_by_durable_alone() -> None:
     found = Counter(
         module_name(path)
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES
         if ast.unparse(node.func.value) not in ("durable", "formatter")
     )
@@ -329,7 +335,7 @@ def test_only_echo_prints() -> None:
     calls = (
         (module_name(path), ast.unparse(node.func))
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
     )
     prints = Counter(module for module, name in calls if name in ("typer.echo", "click.echo", "print"))

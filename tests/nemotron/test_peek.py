@@ -73,11 +73,15 @@ def marked(shown: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", range(len(MODES)), ids=lambda mode: "-".join(map(str, MODES[mode].values())))
-def test_what_counts_is_marked_and_told(corpusmill: Corpusmill, made: Callable[[int], Path], mode: int) -> None:
+def test_what_counts_is_marked_and_told(
+    made: Callable[[int], Path], mode: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     for place, rows in STEPS.items():
         for number in rows:
-            told = json.loads(corpusmill("peek", made(mode) / place, "--row", number, "--json").stdout)
-            shown = corpusmill("peek", made(mode) / place, "--row", number).stdout
+            peek(made(mode) / place, number, as_json=True)
+            told = json.loads(capsys.readouterr().out)
+            peek(made(mode) / place, number)
+            shown = capsys.readouterr().out
 
             loss = RowsRecipe.from_content({"loss": MODES[mode]}).loss_mode
             expected = loss_spans(parse_harmony(told["text"]), loss) if told["doc_id"] != "no harmony" else []
