@@ -18,6 +18,7 @@ from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES, percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
+from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 
@@ -74,14 +75,19 @@ def scored(
 
 
 def subsets_of(
-    root: Path, splits: Sequence[ScoredSplit], rules: Mapping[str, Any], workers: int = 0, **recipe: Any
+    root: Path,
+    splits: Sequence[ScoredSplit],
+    rules: Mapping[str, Any],
+    workers: int = 0,
+    tokenizer: Tokenizer | None = None,
+    **recipe: Any,
 ) -> Artifact:
     asked = SubsetsRecipe.from_mapping({"rules": rules, "tokens": False, **recipe}, "the test")
     target = Target(
         unknown_kind("nemotron/training_subsets", SUBSETS_STAGE), "mine", Path("subsets"), {"subsets": asked.content()}
     )
-    settings = RunSettings(workers)
-    return build_target(target, root, lambda made: choose_subsets(made, splits, asked, encoder(), settings), True, {})
+    settings, chosen = RunSettings(workers), tokenizer or encoder()
+    return build_target(target, root, lambda made: choose_subsets(made, splits, asked, chosen, settings), True, {})
 
 
 def rows_in(subsets: Artifact, rule: str) -> list[Row]:

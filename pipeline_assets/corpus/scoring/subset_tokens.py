@@ -129,14 +129,17 @@ def _encode_batches(
     for batch in group_by_size(_read_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
         parsed_rows = [_parse_row(row, name) for row, name in zip(batch, names, strict=True)]
+        are_harmony = isinstance(encoder, HarmonyEncoder)
+        encoded = list[encode.HarmonyTokens]()
         try:
-            if isinstance(encoder, HarmonyEncoder):
-                encoded = encode.encode_harmony([parsed for parsed, _ in parsed_rows], encoder)
+            if are_harmony:
+                encoded += encode.encode_harmony([parsed for parsed, _ in parsed_rows], encoder)
             else:
-                pairs = zip(parsed_rows, batch, strict=True)
-                encoded = [encode_row(parsed, row["template"], mode, encoder) for (parsed, mode), row in pairs]
+                for row, (parsed, mode) in zip(batch, parsed_rows, strict=True):
+                    encoded.append(encode_row(parsed, row["template"], mode, encoder))
         except Refusal as refusal:
-            raise InputError(str(refusal), names[refusal.message or 0], _FIX) from None
+            number = refusal.message if are_harmony else len(encoded)
+            raise InputError(str(refusal), names[number or 0], _FIX) from None
         for row, (parsed, mode), tokens, name in zip(batch, parsed_rows, encoded, names, strict=True):
             mask = _loss_mask(parsed, tokens, mode, loss, encoder, name)
             yield {"id": row["id"], "loss_rule": loss.rule(mode)}, tokens.ids, mask

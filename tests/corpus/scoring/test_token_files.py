@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from chat_models import save_chat_model
 from nemotron_rows import encoder
-from subset_pools import HARD, Row, ids_in, rows_in, scored, subsets_of, talk
+from subset_pools import HARD, Row, bare, ids_in, rows_in, scored, subsets_of, talk
 
+from pipeline_assets.corpus.chat_templates.template import ChatFiles, load_template
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, AssistantAll, AssistantLast
 from pipeline_assets.corpus.scoring.subset_tokens import ROWS
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
@@ -139,6 +141,23 @@ def test_of_rows_that_are_encoded_together_the_one_that_cannot_be_is_named(tmp_p
 
     with pytest.raises(InputError, match="math/low b: "):
         subsets_of(tmp_path, splits, {"all": {}}, tokens=True)
+
+
+def test_the_row_of_a_chat_template_whose_body_ends_within_a_token_is_named(tmp_path: Path) -> None:
+    files = ChatFiles(save_chat_model(tmp_path / "model", "chatml"), "test/chatml", "2026-01-31")
+    template = load_template(files)
+    text = "<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\nfour<|im_end|>\n"
+    body = text.index("four")
+    rules = [
+        f"spans/1 user@17-23 assistant@{body}-{body + length}*" for length in (4, 4, 6)
+    ]  # "four<|": a part of the token <|im_end|>
+    rows = [
+        bare(name, text=text, template=template.column, loss_rule=rule) for name, rule in zip("abc", rules, strict=True)
+    ]
+    splits = [scored(tmp_path, "math/low", rows, [1.0, 2.0, 3.0])]
+
+    with pytest.raises(InputError, match=r"math/low c: .*tokens do not end where the body does"):
+        subsets_of(tmp_path, splits, {"all": {}}, tokenizer=template.tokenizer, tokens=True)
 
 
 @pytest.mark.parametrize(
