@@ -7,7 +7,7 @@ Each mutant is one seeded change of one line, in equal numbers for each rule. Th
 module run first (nearest_tests.py), and slow tests last. A process that has imported the package forks each run
 (mutant_server.py). The first failure kills the mutant, and so does a test that hangs. Survivors are printed. Some are
 equivalent to the original, which only a reader can decide: equivalent_mutants.txt lists these. With --journal, the next
-run takes killed mutants from that file, and tests only the others.
+run takes killed mutants from that file, and tests the others again while there is time.
 """
 
 import argparse
@@ -47,6 +47,7 @@ VERDICTS = {  # with the titles of their columns
     "undecided": "undecided",
     "equivalent": "equivalent",
 }
+NOTICED = ("killed", "slow", "hangs")
 _STAMPS = itertools.count(int(time.time()))
 
 
@@ -176,11 +177,10 @@ def draw(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
 
 
 def read_journal(path: Path | None) -> dict[str, dict[str, Any]]:
-    """Read the killed mutants of earlier runs by their keys."""
+    """Read the last verdict of earlier runs on each mutant, by its key."""
     if path is None or not path.exists():
         return {}
-    verdicts = map(json.loads, path.read_text().splitlines())
-    return {verdict["key"]: verdict for verdict in verdicts if verdict["verdict"] in ("killed", "slow", "hangs")}
+    return {verdict["key"]: verdict for verdict in map(json.loads, path.read_text().splitlines())}
 
 
 def summary(outcomes: list[Outcome], key: str) -> list[dict[str, str | int]]:
@@ -223,17 +223,18 @@ def main() -> None:
     known = {line.partition("  #")[0] for line in EQUIVALENT.read_text().splitlines()}
     before = read_journal(options.journal)
     outcomes = [Outcome(mutant, "equivalent") for mutant in sample if mutant.key in known]
-    outcomes += [
-        Outcome(mutant, verdict["verdict"], verdict["noticed_by"], verdict["seconds"])
+    earlier = {
+        mutant: Outcome(mutant, verdict["verdict"], verdict["noticed_by"], verdict["seconds"])
         for mutant in sample
         if mutant.key not in known and (verdict := before.get(mutant.key))
-    ]
+    }
+    outcomes += [outcome for outcome in earlier.values() if outcome.verdict in NOTICED]
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR"), ignore_cleanup_errors=True) as scratch:
         idle = [Checkout(Path(scratch, str(job)), options.limit_s, options.files) for job in range(options.jobs)]
 
         def test(mutant: Mutant) -> Outcome | None:
             if time.monotonic() - started > 60 * options.minutes:
-                return None
+                return earlier.get(mutant)
             checkout = idle.pop()
             try:
                 return checkout.test(mutant)
@@ -241,11 +242,14 @@ def main() -> None:
                 idle.append(checkout)
 
         with ThreadPoolExecutor(options.jobs) as pool:
-            waiting = [mutant for mutant in sample if mutant.key not in known and mutant.key not in before]
+            done = {outcome.mutant for outcome in outcomes}
+            waiting = [mutant for mutant in sample if mutant not in done]
             for future in as_completed([pool.submit(test, mutant) for mutant in waiting]):
                 if (outcome := future.result()) is None:
                     continue
                 outcomes.append(outcome)
+                if outcome == earlier.get(outcome.mutant):
+                    continue
                 print(
                     f"{outcome.seconds:4.0f} s {outcome.verdict:9} {outcome.mutant}  {outcome.noticed_by}", flush=True
                 )
