@@ -16,7 +16,7 @@ from refusals import refusal
 from sentence_pairs import NOON, SOURCE, lines_file, real_or_made_rows, translation_lines, translation_parquet
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.parallel_text.draw import materialize, write_sample
+from pipeline_assets.corpus.parallel_text.draw import draw_pairs, materialize, write_sample
 from pipeline_assets.corpus.parallel_text.pairs import Languages, Pair, canonical_text, pair_uid
 from pipeline_assets.corpus.parallel_text.sample import (
     Sample,
@@ -113,6 +113,22 @@ def test_what_is_left_out_is_counted_by_its_reason(tmp_path: Path) -> None:
     assert sorted(str(row) for row in drawn_rows) == sorted(
         str(rows[number]["translation"]) for number in (0, 1, 2, 3, 4, 12, 14, 16)
     )
+
+
+def test_reasons_are_counted_in_their_order_whatever_the_order_of_the_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    odd = [
+        {"translation": "no object"},
+        pair_of("a", "too short"),
+        pair_of("trop long", "x" * 257),
+        pair_of("", "empty"),
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in odd) + "{broken\n")
+
+    ledger = draw_pairs([TranslationFile("a.jsonl", lambda: path)], SampleRecipe(languages=FR_EN, k=1)).ledger
+
+    assert [*ledger.dropped] == ["empty", "too_long", "too_short"]
+    assert [*ledger.rejected] == ["not_json", "wrong_type"]
 
 
 def test_more_bad_rows_than_the_recipe_allows_stop_it(tmp_path: Path) -> None:
