@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from faulty_hub import FaultyHub
+from faulty_hub import Fault, FaultKind, FaultyHub
 from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -14,6 +14,7 @@ from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, bytes_to_fetch, 
 from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.systems.healing import HealingRecipe
 
 
@@ -75,6 +76,21 @@ def test_a_file_of_which_every_row_group_is_wanted_is_one_range_up_to_its_footer
     assert request.is_whole
     assert request.ranges == ((0, request.file.size - 65_536),)
     assert len(request.pieces) == 10
+
+
+def test_a_whole_file_with_other_bytes_than_its_hash_says_is_refused_and_fetched_again(planned: Plan) -> None:
+    made = planned(amount={"files": 1})
+    made.hub.inject(Fault(FaultKind.WRONG_BYTES, "*.parquet"))
+
+    with pytest.raises(
+        RetryableError, match=r"downloaded bytes do not match sha256:[0-9a-f]{64} of the listing; run again"
+    ):
+        made.fetch()
+
+    again = Planned(
+        made.hub, made.files, made.recipe, plan_snapshot(made.files, made.recipe, threads=4, log_every_s=60)
+    )
+    assert len(again.fetch()) == 10
 
 
 def test_what_came_with_the_footer_is_not_asked_for_again(planned: Plan) -> None:

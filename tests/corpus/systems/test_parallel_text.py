@@ -163,6 +163,18 @@ def test_a_recipe_that_cannot_be_is_refused(change: dict[str, Any], said: str, t
     assert said in refusal(lambda: ParallelRecipe.from_mapping(content, "made"), UsageError)
 
 
+def test_a_set_without_a_pinned_revision_is_refused_with_the_command_that_pins_it(
+    hub: LoopbackHub, tmp_path: Path
+) -> None:
+    [raw, *_] = of_hub("0" * 40).targets()
+    run = Run(tmp_path, INLINE, HubFiles(tmp_path / "cache", hub.endpoint))
+
+    assert refusal(lambda: raw.kind.build(raw, run), UsageError) == (
+        "maker/pairs: no revision is pinned yet; "
+        "run corpusmill pin maker/pairs --recipe pairs, which writes the commit into the recipe"
+    )
+
+
 def test_every_file_that_a_pattern_matches_is_read_in_the_order_of_splits(tmp_path: Path) -> None:
     for split in SIZES:
         write_set(tmp_path / "set" / split, parquet=False)
