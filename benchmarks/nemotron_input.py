@@ -131,10 +131,10 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _without_null(kind: pa.DataType) -> pa.DataType:
+def _without_null(data_type: pa.DataType) -> pa.DataType:
     """Replace Arrow's null type by string, also in nested types."""
-    if pa.types.is_list(kind):
-        return pa.list_(_without_null(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _without_null(field.type)) for field in kind])
-    return pa.string() if pa.types.is_null(kind) else kind
+    if pa.types.is_list(data_type):
+        return pa.list_(_without_null(data_type.value_type))
+    if pa.types.is_struct(data_type):
+        return pa.struct([(field.name, _without_null(field.type)) for field in data_type])
+    return pa.string() if pa.types.is_null(data_type) else data_type

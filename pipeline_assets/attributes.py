@@ -20,11 +20,11 @@ Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 
 
 def add_attributes(assets: Assets, used: Collection[str], scheduled: Collection[str]) -> Assets:
-    """Add owners, tags, groups and conditions to assets.
+    """Add owners, tags, groups and automation conditions to assets.
 
-    Groups that are not in `used` become one group. An external input is in the group of its reader, if only one recipe
-    reads it. If the sensor for conditions is on in the UI, an asset of a `scheduled` recipe is built when an input
-    artifact was.
+    Groups that are not in `used` are merged into the group `never_built`. An external input is in the group of its
+    reader, if only one recipe reads it. If the sensor for automation conditions is on in the UI, an asset of a
+    `scheduled` recipe is built after each build of one of its input artifacts.
     """
     specs = [spec for asset in assets for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])]
     owned, readers = _owners_and_tags(), dict[dg.AssetKey, set[str | None]]()

@@ -35,7 +35,7 @@ _NO_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "clas
 def instance_home(root: Path) -> Path:
     """Return the folder for DAGSTER_HOME of a data root, created if needed.
 
-    Its configuration is the project's, with absolute paths. RetryableError is raised if a database cannot be used.
+    Its configuration is the project's, with absolute paths. RetryableError if it is a file or a database is unusable.
     """
     home = root.absolute() / "dagster"
     if home.is_file():

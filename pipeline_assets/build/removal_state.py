@@ -48,7 +48,7 @@ def write_comparisons(root: Path, comparisons: dict[str, Comparison]) -> None:
 
 
 def compared_entries(listed: Removals, manifest: Manifest, comparison: Comparison) -> int:
-    """Return the number of entries that an artifact's build or a comparison covered."""
+    """Count the entries compared with an artifact, in its build or by `forget`."""
     return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))
 
 

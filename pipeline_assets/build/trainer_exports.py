@@ -23,7 +23,7 @@ from pipeline_assets.build.target import Kind
 from pipeline_assets.corpus.chat_templates.marked_text import RULE
 from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe, TokenizerPath, tokenizer_path
-from pipeline_assets.corpus.publishing.dataset_card import ROW_FILE, CardContent, CardSplit, dataset_card, split_pattern
+from pipeline_assets.corpus.publishing.dataset_card import ROW_FILE, CardContent, CardSplit, dataset_card, file_pattern
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.sealed_shards import document_shards
@@ -188,7 +188,7 @@ def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardS
         if match is not None and file.rows:
             with open_parquet(staging.path(file.path)) as parquet:
                 schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
-            pattern = split_pattern(file.path)
+            pattern = file_pattern(file.path)
             split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT, match[2], pattern, schema))
             split.rows, split.bytes = split.rows + file.rows, split.bytes + file.bytes
             groups = map(footer.row_group, range(footer.num_row_groups))

@@ -94,7 +94,7 @@ class BuildOptions(BuildFlags):
 
 
 def free_folder(out_dir: Path) -> Path:
-    """Return an output folder's absolute path; raise if it is inside an artifact."""
+    """Return an output folder's absolute path; UsageError if a file or in an artifact."""
     folder = out_dir.absolute()
     if folder.is_file():
         raise UsageError("expected a folder, got a file", folder, "choose another folder, or move the file away")

@@ -28,7 +28,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError, TransientEr
 from pipeline_assets.spine.install_hints import not_installed_error, pip_hint
 from pipeline_assets.spine.json_log import check_log_form
 from pipeline_assets.spine.lock import locked
-from pipeline_assets.spine.lock_reach import mounts_of, raise_if_locks_are_local
+from pipeline_assets.spine.lock_reach import mounts_for, raise_if_locks_are_local
 from pipeline_assets.spine.ray_engine import connect, describe_nodes, disconnect, node_resources
 from pipeline_assets.spine.usage import nearest_existing
 from resources.launchers import remote_launcher_factory
@@ -125,7 +125,7 @@ def _disk(root: Path) -> str:
     probe = folder / f".doctor.{os.getpid()}"
     durable.write_durably(probe, bytes(1 << 16))
     durable.remove(probe)
-    usage, kind = shutil.disk_usage(folder), next((kind for kind, _ in mounts_of(folder)), "unknown file system")
+    usage, kind = shutil.disk_usage(folder), next((kind for kind, _ in mounts_for(folder)), "unknown file system")
     text = f"{terminal.format_bytes(usage.free)} of {terminal.format_bytes(usage.total)} are free ({kind})"
     if usage.free < _LOW_DISK_BYTES:
         raise ProbeWarning(text, folder, "free some, see `corpusmill gc`; `corpusmill plan` shows what a build needs")

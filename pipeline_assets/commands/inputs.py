@@ -30,7 +30,7 @@ _READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
 
 
 def local_folder(name: str, option: str) -> Path | None:
-    """Return an input folder's absolute path; None if missing; raise if it is a file."""
+    """Return an input folder's absolute path; None if missing, UsageError for a file."""
     path = Path(name).absolute()
     if not name:
         raise UsageError("must not be empty", option, "pass a folder, or owner/name")
@@ -149,7 +149,7 @@ def slugify(source: str) -> str:
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     """List folders of sealed artifacts in order of matching patterns, then of paths.
 
-    Raise if a pattern matches no artifact, or matches folders but only artifacts of earlier patterns.
+    Raise UsageError if a pattern matches no artifact, or matches folders but only artifacts of earlier patterns.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:
@@ -172,7 +172,7 @@ def _sealed_folder(match: Path) -> Path | None:
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
-    """Return a folder's artifact as an external target; raise if of another kind."""
+    """Return a folder's artifact as an external target; UsageError for other kinds."""
     artifact = open_artifact(folder)
     manifest = artifact.manifest
     kind = next((kind for kind in kinds if kind.name == manifest.kind), None)
@@ -200,7 +200,7 @@ def find_data_root_above(folder: Path) -> Path:
 
 
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Find the artifacts of `kinds` below a folder, by role; raise if a role repeats."""
+    """Return artifacts of `kinds` below a folder by role; UsageError if one repeats."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for sealed in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):

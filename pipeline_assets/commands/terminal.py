@@ -69,7 +69,7 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
 
 
 def existing_root(root: Path) -> Path:
-    """Return the data root; raise if it is not a folder."""
+    """Return the data root; raise UsageError if it is not a folder."""
     if root.is_dir():
         return root
     what = "expected a folder, got a file" if root.exists() else "folder not found"

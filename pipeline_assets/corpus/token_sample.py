@@ -73,10 +73,10 @@ NO_SAMPLE = Sample()
 def count_tokens(
     texts: Sequence[str], weights: Sequence[int], rate: int, encoder: Tokenizer
 ) -> tuple[Sample, list[int]]:
-    """Count the tokens of sampled texts; unencodable texts have 0.
+    """Count the tokens of sampled texts; unencodable texts count as 0 tokens.
 
-    Returns:
-        The sample, and the sum of its weights in each bin of lengths, see `Counts`.
+    `weights` and `rate` are in units of 1 / ONE. Return the sample, and the sum of the texts' weights in each bin: bin
+    i has texts of 2**i to 2**(i + 1) - 1 tokens, and bin 0 also those of 0 tokens.
     """
     tokens = encoder.encode([text if encoder.can_encode(text) else "" for text in texts]).lengths.tolist()
     rows, lengths = list[Sample](), [0] * LENGTH_BINS

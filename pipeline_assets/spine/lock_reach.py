@@ -10,7 +10,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 _LOCAL_OPTIONS = ("nolock", "local_lock=flock", "local_lock=all", "localflock")
 
 
-def mounts_of(root: Path, mounts: Path = _MOUNTS) -> list[tuple[str, list[str]]]:
+def mounts_for(root: Path, mounts: Path = _MOUNTS) -> list[tuple[str, list[str]]]:
     """Return (type, options) of each mount of a path's disk; none without /proc.
 
     The path need not exist.
@@ -27,7 +27,7 @@ def raise_if_locks_are_local(root: Path, mounts: Path = _MOUNTS) -> None:
 
     Without /proc, nothing is checked. Other file systems may keep locks local too, without a sign that a client sees.
     """
-    for _, options in mounts_of(root, mounts):
+    for _, options in mounts_for(root, mounts):
         local = next((option for option in _LOCAL_OPTIONS if option in options), None)
         if local is not None:
             what = f"locks exclude only processes of this machine, because of the mount option {local}"

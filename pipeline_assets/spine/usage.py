@@ -15,7 +15,7 @@ _forked_maxrss, _forked_cpu_s = 0, 0.0
 
 
 def count_forked(maxrss: int, cpu_s: float) -> None:
-    """Add the usage of an ended worker of the fork server, which `getrusage` omits."""
+    """Add an ended fork-server worker's `ru_maxrss` and CPU seconds to this process's."""
     global _forked_maxrss, _forked_cpu_s
     _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
 

@@ -137,7 +137,7 @@ def deduplicated_targets(
     near, kept = rules.prompt_dedup_recipe(), list[Target]()
     scopes: dict[str | None, list[Target]] = {}
     for target in rows:
-        scopes.setdefault(rules.scope_of_split(str(target.partition)), []).append(target)
+        scopes.setdefault(rules.scope_for(str(target.partition)), []).append(target)
     for scope, splits in scopes.items():
         prompts: list[Target] = []
         for split in splits:

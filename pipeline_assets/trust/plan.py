@@ -223,14 +223,14 @@ def _stored_bytes(
     return sum(file.bytes for file in files) or max(read, *by_kind.values(), 0)
 
 
-def _disk_bytes(target: Target, stored: float, share: float, figures: Mapping[str, Forecast]) -> int | None:
+def _disk_bytes(target: Target, stored_bytes: float, share: float, figures: Mapping[str, Forecast]) -> int | None:
     if target.kind.rows is None:
         return None
     if target.kind.keeps_all(target.recipe):
         return 0
     if target.kind.formats & {"jsonl", "parquet"}:
-        return round(stored * share)
-    return round(_TOKEN_BYTES * figures["tokens"].value if "tokens" in figures else _TOKEN_SHARE * stored)
+        return round(stored_bytes * share)
+    return round(_TOKEN_BYTES * figures["tokens"].value if "tokens" in figures else _TOKEN_SHARE * stored_bytes)
 
 
 def limit_warnings(plan: RecipePlan) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, Source, dataset_card, split_pattern
+from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, Source, dataset_card, file_pattern
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -35,7 +35,7 @@ IDENTITY = Identity(
 
 
 def split_of(name: str = "train", **changes: Any) -> CardSplit:
-    pattern = split_pattern(f"data/{name}-00000-of-00002.parquet")
+    pattern = file_pattern(f"data/{name}-00000-of-00002.parquet")
     split = CardSplit("default", name, pattern, SCHEMA, 3, 1000, 600, 2048, 4096, licences_of({"cc-by-4.0": 3}))
     return replace(split, **changes)
 

@@ -70,7 +70,7 @@ def find_folder_splits(path: Path) -> dict[str, SplitFiles]:
 
 def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, SplitFiles]:
     """Find the splits of a hub dataset at a commit, and their files."""
-    return find_splits(_paths(hub, dataset, revision), read_card(hub, dataset, revision), f"{dataset}@{revision}")
+    return find_splits(_list_paths(hub, dataset, revision), read_card(hub, dataset, revision), f"{dataset}@{revision}")
 
 
 def pin_split(target: Target, run: Run) -> BuildResult:
@@ -89,7 +89,7 @@ def _pin_hub_split(target: Target, run: Run) -> BuildResult:
     dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
     raw_pin.raise_if_unpinned(dataset, revision, target.name.partition("/")[0], hub)
     card = "" if split in patterns else read_card(hub, dataset, revision)
-    chosen = find_split(_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
+    chosen = find_split(_list_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
     listed = {file.path: file for file in hub.list_files(dataset, revision)}
     return raw_pin.pin_hub_files(dataset, revision, [listed[path] for path in chosen.files], _decisions(chosen))
 
@@ -154,7 +154,7 @@ def _scan_folder(path: Path) -> tuple[list[str], str]:
     return [file.name for file in list_files(path, ["**/*"])], text
 
 
-def _paths(hub: HubFiles, dataset: str, revision: str) -> list[str]:
+def _list_paths(hub: HubFiles, dataset: str, revision: str) -> list[str]:
     return [file.path for file in hub.list_files(dataset, revision)]
 
 

@@ -143,7 +143,7 @@ def _describe_file(entry: Mapping[str, Any]) -> str:
 
 
 def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """List differing values as lines `NAME: A → B` with dotted names."""
+    """List differing values as `NAME: A → B`: dotted names, `none` if missing."""
     flat_a, flat_b = dict(dotted(a)), dict(dotted(b))
     names = [name for name in {**flat_a, **flat_b} if flat_a.get(name) != flat_b.get(name)]
     return [f"{name}: {flat_a.get(name, 'none')} → {flat_b.get(name, 'none')}" for name in names]

@@ -161,7 +161,7 @@ class FileRows(RowStore):
         raise AssertionError("the range was checked")
 
     def row_number(self, file: str, row: int) -> int:
-        """Convert a file and the row in it to a row number of the artifact."""
+        """Return the artifact's row number for a row of a file; InputError if not listed."""
         if file not in self.files:
             what = f"{file} not found, but a downstream artifact refers to it"
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on both")

@@ -94,7 +94,7 @@ def trace_row(store: RowStore, number: int) -> list[TracedRow]:
 
 
 def trace_token(store: RowStore, position: int) -> TracedRow:
-    """Trace one token of a token file to its source."""
+    """Trace token `position` of a token file to its source; UsageError if padding."""
     row = store.row_at(store.row_of_token(position))
     column = position - (row.first_token or 0)
     part = next((part for part in row.parts if part.column <= column < part.column + (part.tokens or 0)), None)

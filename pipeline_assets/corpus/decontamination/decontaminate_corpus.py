@@ -60,13 +60,13 @@ class DecontaminationRules:
 def decontaminate_shard(
     shard: CorpusShard, window: Window, folder: StagingView, rules: DecontaminationRules, zstd_level: int
 ) -> Receipt:
-    """Decontaminate one shard, or link it; clean documents keep their bytes.
+    """Drop or cut the contaminated documents of one shard; copy the others unchanged.
 
-    Files: the kept documents, in order; a `ContaminatedLine` for each document that was dropped or cut, in order;
-    the rejected rows, which crash a worker. Counts: `rows` read; kept `documents` and the `bytes` of their texts;
-    `changed` documents, and the `cut/words` and `cut/bytes` removed from them; documents `dropped/<reason>`; rows
-    `rejected/<reason>`; for each evaluation set, the contaminated documents `contaminated/<set>`, and among these the
-    cut documents `cut_for/<set>`.
+    Files: the kept documents, in order, as a link to the shard if none changed; a `ContaminatedLine` for each dropped
+    or cut document, in order; the rejected rows, which crash a worker. Counts: `rows` read; kept `documents` and the
+    `bytes` of their texts; `changed` documents, and the `cut/words` and `cut/bytes` removed from them; documents
+    `dropped/<reason>`; rows `rejected/<reason>`; for each evaluation set, the contaminated documents
+    `contaminated/<set>`, and among these the cut documents `cut_for/<set>`.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []

@@ -23,7 +23,7 @@ def empty_bitmap(document_count: int) -> NDArray[np.uint8]:
 
 @compiled
 def add_to_bitmap(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> None:
-    """Add documents to a bitmap, in place."""
+    """Set the bits of documents in the bitmap `members`, in place."""
     for order in orders:
         number = order & _NUMBER
         members[number >> _3] |= _ONE << np.uint8(number & _7)  # set bit number % 8 of byte number // 8
@@ -31,7 +31,7 @@ def add_to_bitmap(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> Non
 
 @compiled_inner
 def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
-    """Check whether a bitmap contains a document."""
+    """Check whether the bit of a document is set in the bitmap `members`."""
     number = order & _NUMBER
     return bool(members[number >> _3] >> np.uint8(number & _7) & _ONE)  # shift the document's bit down to bit 0
 

@@ -107,9 +107,9 @@ def write_sets(
 
 
 def index_sets(files: Sequence[ShingleSetFiles], path: Path) -> Path:
-    """Write one index of shingle sets whose files are in the order of their documents.
+    """Write the joint index of shingle sets to `path`, and return `path`.
 
-    Its first line lists the files of the sets, each with the number of its first document.
+    `files` must be in the order of their documents. The first line lists each file and its first document's number.
     """
     firsts = [int(np.fromfile(shard.index_file, _INDEX, 1)["number"][0]) + shard.offset for shard in files]
     header = json.dumps([(str(shard.sets), first) for shard, first in zip(files, firsts, strict=True)]).encode()

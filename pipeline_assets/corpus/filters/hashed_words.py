@@ -98,7 +98,7 @@ def hash_phrases(
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
     """Hash the beginnings of each phrase: its first word, its first two, and so on.
 
-    Returns the hashes; 1 for each hash of a whole phrase, else 0; and the number of words of each phrase.
+    Phrase i is `text[offsets[i] : offsets[i + 1]]`. Return hashes, flags of whole phrases (1), and words per phrase.
     """
     hashes, is_whole = np.empty(len(text), np.uint64), np.zeros(len(text), np.int32)
     words, size = np.zeros(len(offsets) - 1, np.int64), 0

@@ -128,7 +128,7 @@ def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
 
 @compiled_inner
 def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
-    """Return the index of the first limit that a document violates, or -1."""
+    """Return the index of the first limit that counts by `TextCount` violate, or -1."""
     for number in range(len(limits.numerator)):
         value = float(counts[limits.numerator[number]])
         if limits.denominator[number] >= 0:

@@ -155,22 +155,22 @@ def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
         return file.read(columns)
 
 
-def _type_name(kind: pa.DataType) -> str:
-    if pa.types.is_dictionary(kind):
-        return _type_name(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"list<{_nested_name(kind.value_field)}>"
-    if pa.types.is_struct(kind):
-        return "struct<" + ", ".join(f"{field.name}: {_nested_name(field)}" for field in kind) + ">"
-    return str(kind).removeprefix("large_")
+def _type_name(data_type: pa.DataType) -> str:
+    if pa.types.is_dictionary(data_type):
+        return _type_name(data_type.value_type)
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        return f"list<{_nested_name(data_type.value_field)}>"
+    if pa.types.is_struct(data_type):
+        return "struct<" + ", ".join(f"{field.name}: {_nested_name(field)}" for field in data_type) + ">"
+    return str(data_type).removeprefix("large_")
 
 
 def _nested_name(field: pa.Field) -> str:
     return _type_name(field.type) + ("" if field.nullable else " not null")
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return kind in _NARROW or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+def _is_text(data_type: pa.DataType) -> bool:
+    return data_type in _NARROW or pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type)
 
 
 def _validity(array: pa.Array) -> NDArray[np.bool_]:

@@ -20,30 +20,30 @@ def rows_to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Ta
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def to_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def to_column(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """Convert Python values to a column.
 
     Values are texts, booleans, numbers, lists of texts, or dicts. None becomes null, but cannot be among dicts.
     """
-    if pa.types.is_struct(kind):
-        children = [to_column([value[field.name] for value in values], field.type) for field in kind]
-        return pa.StructArray.from_arrays(children, fields=list(kind))
-    if pa.types.is_large_string(kind):
+    if pa.types.is_struct(data_type):
+        children = [to_column([value[field.name] for value in values], field.type) for field in data_type]
+        return pa.StructArray.from_arrays(children, fields=list(data_type))
+    if pa.types.is_large_string(data_type):
         return widen_offsets(to_column(values, pa.string()))
     valid = None
     if None in values:
         is_valid = np.array([value is not None for value in values], bool)
         valid = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
-    if pa.types.is_list(kind):
+    if pa.types.is_list(data_type):
         offsets = np.zeros(len(values) + 1, np.int32)
         np.cumsum([len(value or ()) for value in values], out=offsets[1:])
-        texts = to_column([text for value in values for text in value or ()], kind.value_type)
-        return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(offsets)], children=[texts])
-    if pa.types.is_string(kind):
+        texts = to_column([text for value in values for text in value or ()], data_type.value_type)
+        return pa.Array.from_buffers(data_type, len(values), [valid, pa.py_buffer(offsets)], children=[texts])
+    if pa.types.is_string(data_type):
         buffers = string_column([value or "" for value in values]).buffers()[1:]
-    elif pa.types.is_boolean(kind):
+    elif pa.types.is_boolean(data_type):
         buffers = bool_column(np.array([bool(value) for value in values], bool)).buffers()[1:]
     else:
-        numbers = np.array([0 if value is None else value for value in values], kind.to_pandas_dtype())
+        numbers = np.array([0 if value is None else value for value in values], data_type.to_pandas_dtype())
         buffers = to_arrow(numbers).buffers()[1:]
-    return pa.Array.from_buffers(kind, len(values), [valid, *buffers])
+    return pa.Array.from_buffers(data_type, len(values), [valid, *buffers])

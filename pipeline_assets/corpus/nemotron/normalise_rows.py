@@ -117,9 +117,9 @@ def _read_drafts(
                 drafts.append(draft)
             else:
                 dropped.append(Reject(origin.file, number, *reason))
-        except Refusal as fault:
-            unused = dropped if fault.reason == RowReason.PROMPT_WITHHELD else rejects
-            unused.append(_to_reject(origin, number, fault))
+        except Refusal as refusal:
+            unused = dropped if refusal.reason == RowReason.PROMPT_WITHHELD else rejects
+            unused.append(_to_reject(origin, number, refusal))
         except UnicodeEncodeError as error:
             detail = f"U+{ord(error.object[error.start]):04X} beside the text"
             rejects.append(Reject(origin.file, number, RowReason.LONE_SURROGATE.value, detail))
@@ -176,9 +176,9 @@ def _encode(
             logger.warning("%s: row %r is rejected", rejects[-1], draft.id)
 
 
-def _to_reject(origin: RowOrigin, number: int, fault: Refusal) -> Reject:
-    detail = str(fault).removeprefix(f"{fault.reason}: ")
-    return Reject(origin.file, number, str(fault.reason), detail)
+def _to_reject(origin: RowOrigin, number: int, refusal: Refusal) -> Reject:
+    detail = str(refusal).removeprefix(f"{refusal.reason}: ")
+    return Reject(origin.file, number, str(refusal.reason), detail)
 
 
 def _to_batch(drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], origin: RowOrigin) -> pa.RecordBatch:

@@ -97,25 +97,25 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _has_objects(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) or any(_has_objects(field.type) for field in _fields(kind))
+def _has_objects(data_type: pa.DataType) -> bool:
+    return pa.types.is_struct(data_type) or any(_has_objects(field.type) for field in _fields(data_type))
 
 
-def _has_objects_in_texts(kind: pa.DataType) -> bool:
+def _has_objects_in_texts(data_type: pa.DataType) -> bool:
     return any(
         _has_objects(field.type) if field.name in _MESSAGE_TEXTS else _has_objects_in_texts(field.type)
-        for field in _fields(kind)
+        for field in _fields(data_type)
     )
 
 
-def _fields(kind: pa.DataType) -> list[pa.Field]:
-    return [kind.field(index) for index in range(kind.num_fields)]
+def _fields(data_type: pa.DataType) -> list[pa.Field]:
+    return [data_type.field(index) for index in range(data_type.num_fields)]
 
 
-def _is_json(kind: pa.DataType) -> bool:
-    if kind.num_fields:
-        return all(_is_json(field.type) for field in _fields(kind)) and not pa.types.is_map(kind)
-    if pa.types.is_dictionary(kind):
-        return _is_json(kind.value_type)
+def _is_json(data_type: pa.DataType) -> bool:
+    if data_type.num_fields:
+        return all(_is_json(field.type) for field in _fields(data_type)) and not pa.types.is_map(data_type)
+    if pa.types.is_dictionary(data_type):
+        return _is_json(data_type.value_type)
     names = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
-    return any(test(kind) for test in (*names, pa.types.is_boolean, pa.types.is_null))
+    return any(test(data_type) for test in (*names, pa.types.is_boolean, pa.types.is_null))

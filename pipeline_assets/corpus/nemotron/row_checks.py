@@ -40,14 +40,14 @@ def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
 
 
 def encoding_faults(
-    batch: pa.RecordBatch, rows: Sequence[int], loss: encode.LossMode, encoder: HarmonyEncoder
+    batch: pa.RecordBatch, rows: Sequence[int], loss_mode: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[tuple[int, str]]:
     """Yield (row in the batch, problem) for each disagreement between tokens and text.
 
     Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts. `span_faults` checks
-    the bodies that count in the loss by `loss`, or by the row's own rule if it is of `AssistantTurns`. `rows` are the
-    numbers of sampled rows, because tiktoken is several times slower than the rest. Rows that are not valid Harmony are
-    skipped.
+    the bodies that count in the loss by `loss_mode`, or by the row's own rule if it is of `AssistantTurns`. `rows` are
+    the numbers of sampled rows, because tiktoken is several times slower than the rest. Rows that are not valid Harmony
+    are skipped.
     """
     sample = batch.take(to_arrow(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):
@@ -58,7 +58,7 @@ def encoding_faults(
         [encoded] = encode.encode_harmony([parsed], encoder)
         try:
             mode = encode.row_loss_mode(None, values["loss_rule"])
-            mode = mode if isinstance(mode, encode.AssistantTurns) else loss
+            mode = mode if isinstance(mode, encode.AssistantTurns) else loss_mode
             counting = encode.loss_messages(parsed, mode)
         except ValueError as error:
             yield row, str(error)
@@ -75,7 +75,7 @@ def encoding_faults(
 
 
 def span_faults(
-    parsed: ParsedText, encoded: encode.HarmonyTokens, loss: encode.LossMode, encoder: HarmonyEncoder
+    parsed: ParsedText, encoded: encode.HarmonyTokens, loss_mode: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[str]:
     """Compare bodies that count in the loss with the control tokens; yield errors."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
@@ -85,11 +85,11 @@ def span_faults(
         yield f"{len(parsed.messages)} messages have {len(starts)} starts, {len(opened)} bodies, {len(closed)} ends"
         return
     headers = [encoder.decode(encoded.ids[start + 1 : stop]) for start, stop in zip(starts, opened, strict=True)]
-    expected = _loss_messages_by_header(headers, loss)
-    counting = encode.loss_messages(parsed, loss)
+    expected = _loss_messages_by_header(headers, loss_mode)
+    counting = encode.loss_messages(parsed, loss_mode)
     if counting != expected:
         yield f"messages {counting} count in the loss, expected {expected} by their headers"
-    for number, span in zip(counting, encode.loss_spans(parsed, loss), strict=True):
+    for number, span in zip(counting, encode.loss_spans(parsed, loss_mode), strict=True):
         first, stop = encoded.bodies[number].tolist()
         if (first, stop) != (opened[number] + 1, closed[number]):
             yield f"the body of message {number} is not between its control tokens"
@@ -97,17 +97,17 @@ def span_faults(
             yield f"the body of message {number} is not the text of its span"
 
 
-def _loss_messages_by_header(headers: Sequence[str], loss: encode.LossMode) -> list[int]:
+def _loss_messages_by_header(headers: Sequence[str], loss_mode: encode.LossMode) -> list[int]:
     assistant = [number for number, header in enumerate(headers) if _IS_ASSISTANT.match(header)]
-    if isinstance(loss, encode.AssistantTurns):
-        return [number for number in assistant if number in loss.messages]
-    if isinstance(loss, encode.AssistantLast):
+    if isinstance(loss_mode, encode.AssistantTurns):
+        return [number for number in assistant if number in loss_mode.messages]
+    if isinstance(loss_mode, encode.AssistantLast):
         return [number for number in assistant[-1:] if " to=" not in headers[number]]
     return [
         number
         for number in assistant
-        if (loss.calls or " to=" not in headers[number])
-        and (loss.analysis or "<|channel|>analysis" not in headers[number])
+        if (loss_mode.calls or " to=" not in headers[number])
+        and (loss_mode.analysis or "<|channel|>analysis" not in headers[number])
     ]
 
 

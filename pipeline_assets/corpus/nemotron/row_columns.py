@@ -250,26 +250,26 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
     return round(float(np.count_nonzero(hashes[1:] == hashes[:-1])) / runs, 4)
 
 
-def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss: LossMode) -> dict[str, object]:
+def row_stats(parsed: ParsedText, encoded: HarmonyTokens, mode: LossMode) -> dict[str, object]:
     """Return the columns `stats_…` of a text; invalid Harmony counts as no messages."""
     tokens, bodies = len(encoded.ids), encoded.bodies.tolist()
     return {
         "stats_char_len": len(parsed.text),
         "stats_approx_tokens": tokens,  # an estimate in existing datasets, exact here
         "stats_tokens": tokens,
-        "stats_completion_tokens": sum(bodies[number][1] - bodies[number][0] for number in loss_messages(parsed, loss)),
+        "stats_completion_tokens": sum(bodies[number][1] - bodies[number][0] for number in loss_messages(parsed, mode)),
         "stats_turns": [message.role for message in parsed.conversation].count(Role.USER),
         "stats_tool_calls": len(parsed.calls),
     }
 
 
-def has_completion(parsed: ParsedText, loss: LossMode) -> bool:
+def has_completion(parsed: ParsedText, mode: LossMode) -> bool:
     """Check whether the last message is non-blank and counts in the loss.
 
     If the row names the messages that count, one of these must be non-blank.
     """
-    counting, last = loss_messages(parsed, loss), len(parsed.messages) - 1
-    if type(loss) is AssistantTurns:  # in a text of a chat template, the last message decides
+    counting, last = loss_messages(parsed, mode), len(parsed.messages) - 1
+    if type(mode) is AssistantTurns:  # in a text of a chat template, the last message decides
         return any(parsed.conversation[number].content.strip() for number in counting)
     return counting[-1:] == [last] and bool(parsed.conversation[last].content.strip())
 

@@ -49,8 +49,8 @@ class DeduplicateRecipe(RecipeSection):
     near: NearRecipe | None = NearRecipe.model_validate({})
     near_duplicates: Literal["tag", "drop"] = "tag"
 
-    def scope_of_split(self, split: str) -> str | None:
-        """Return the partition whose rows are compared with a split's; None for all rows."""
+    def scope_for(self, split: str) -> str | None:
+        """Return the split or dataset to compare a split's rows with; None for all rows."""
         return {"split": split, "dataset": dataset_of_partition(split), "all": None}[self.scope]
 
     def prompt_dedup_recipe(self) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ _UPPER_HALF = np.uint64(32)
 
 @compiled
 def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
-    """Count the rows that best fit needs; `pieces` is from `count_pieces`.
+    """Count the rows that best fit needs; `pieces` are the counts by length in tokens.
 
     A row that receives a piece is also the best fit for the next piece of equal length, until this row is too full. So
     all pieces of one length are placed together into rows of one room, much faster than piece by piece.

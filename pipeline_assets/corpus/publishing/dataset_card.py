@@ -81,7 +81,7 @@ class CardContent:
     licences: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # as in a split, of rows outside splits
 
 
-def split_pattern(path: str) -> str:
+def file_pattern(path: str) -> str:
     """Return the pattern of all numbered files of a split, given the path of one file."""
     return re.sub(r"-\d{5}-of-(?=\d{5}\.parquet)", f"-{_NUMBER}-of-", path)
 
@@ -106,7 +106,7 @@ def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list
         if rows["dataset"].null_count:
             what = "rows do not name their dataset, so the terms of its readers are unknown"
             raise UsageError(what, where, "publish an artifact of normalised rows")
-        pattern = split_pattern(stored.path)
+        pattern = file_pattern(stored.path)
         split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT, match[2], pattern, schema))
         datasets, revisions, licences, tokens, completion_tokens = (rows[name].to_pylist() for name in _CARD_COLUMNS)
         split.rows += rows.num_rows
@@ -324,8 +324,8 @@ def _column_lines(card: CardContent) -> list[str]:
     return head + markdown_table(["column", "type", "content"], rows)
 
 
-def _type_label(kind: pa.DataType) -> str:
-    return f"list of {type_name(kind)}" if pa.types.is_list(kind) else type_name(kind)
+def _type_label(data_type: pa.DataType) -> str:
+    return f"list of {type_name(data_type)}" if pa.types.is_list(data_type) else type_name(data_type)
 
 
 def _verification_lines(script: str) -> list[str]:

@@ -88,11 +88,11 @@ def size_category(rows: int) -> str:
     return _SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]
 
 
-def type_name(kind: pa.DataType) -> str:
+def type_name(data_type: pa.DataType) -> str:
     """Return an Arrow type's name in `datasets`; for a list, the item type's name."""
-    if pa.types.is_list(kind):
-        return type_name(kind.value_type)
-    return "float64" if pa.types.is_float64(kind) else str(kind)
+    if pa.types.is_list(data_type):
+        return type_name(data_type.value_type)
+    return "float64" if pa.types.is_float64(data_type) else str(data_type)
 
 
 def arrow_features(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
@@ -100,10 +100,10 @@ def arrow_features(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
     return [{"name": field.name, **_feature(field.type)} for field in fields]
 
 
-def _feature(kind: pa.DataType) -> dict[str, Any]:
-    if pa.types.is_struct(kind):
-        return {"struct": arrow_features(kind)}
-    if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type):
-        item = _feature(kind.value_type)
+def _feature(data_type: pa.DataType) -> dict[str, Any]:
+    if pa.types.is_struct(data_type):
+        return {"struct": arrow_features(data_type)}
+    if pa.types.is_list(data_type) and pa.types.is_nested(data_type.value_type):
+        item = _feature(data_type.value_type)
         return {"list": item.get("struct", item)}
-    return {"list" if pa.types.is_list(kind) else "dtype": type_name(kind)}
+    return {"list" if pa.types.is_list(data_type) else "dtype": type_name(data_type)}

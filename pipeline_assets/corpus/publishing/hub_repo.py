@@ -88,7 +88,7 @@ class HubRepo:
         return f"{self.hub.client().address}/datasets/{self.name}"
 
     def check_token(self) -> list[str]:
-        """Return the token's user and organisations; raise if it is invalid or read-only."""
+        """Return the token's user and organisations; RetryableError if it cannot write."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def send() -> list[str]:
@@ -175,7 +175,7 @@ class HubRepo:
         self.call_library(create)
 
     def call_library(self, call: Callable[["HfApi"], T]) -> T:
-        """Make a call that may write to the hub, with limits and retries; convert its errors."""
+        """Make a call that may write to the hub, with limits and retries; convert errors."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> T:

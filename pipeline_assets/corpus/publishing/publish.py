@@ -76,16 +76,16 @@ def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool 
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
     head = repo.hub.resolve(repo.name)
-    stored = repo.files(head)
+    remote_files = repo.files(head)
     changed, unchanged = list[UploadFile](), list[UploadFile]()
     for item in publication.files.values():
-        (unchanged if item.is_stored(stored.get(item.path)) else changed).append(item)
-    previous, manifest = _manifest_at(repo, stored, head), publication.artifact.manifest
-    replaceable = stored.keys() - publication.files.keys()
+        (unchanged if item.is_stored(remote_files.get(item.path)) else changed).append(item)
+    previous, manifest = _manifest_at(repo, remote_files, head), publication.artifact.manifest
+    replaceable = remote_files.keys() - publication.files.keys()
     obsolete = [file.path for file in previous.storage if file.path in replaceable] if previous else []
     if not changed and not obsolete:
         return PublicationPlan(head, [], unchanged)
-    is_bare = not {CARD, FILE_NAME} & stored.keys()
+    is_bare = not {CARD, FILE_NAME} & remote_files.keys()
     is_next = previous is not None and _kind_and_partition(previous) == _kind_and_partition(manifest)
     if not (replaces or is_bare or is_next):
         content = "a card of another origin" if previous is None else f"{previous.kind} {previous.name}"
@@ -93,7 +93,7 @@ def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool 
         raise UsageError(what, repo.name, "choose another name, or use --replace")
     if previous is not None and not replaces and is_edited(read_card(repo.hub, repo.name, head)):
         raise UsageError(f"{CARD} was edited after its publication", repo.name, "use --replace to overwrite the edit")
-    return PublicationPlan(head, _plan_commits(changed, stored, obsolete), unchanged)
+    return PublicationPlan(head, _plan_commits(changed, remote_files, obsolete), unchanged)
 
 
 def _kind_and_partition(manifest: Manifest) -> tuple[str, str]:
@@ -167,21 +167,21 @@ def preview_publication(artifact: Artifact) -> list[dict[str, str]]:
     return [{"config": row["config"], "split": row["split"], "rows": f"{row['rows']:,}"} for row in rows]
 
 
-def _manifest_at(repo: HubRepo, stored: Mapping[str, HubFile], commit: str) -> Manifest | None:
+def _manifest_at(repo: HubRepo, remote_files: Mapping[str, HubFile], commit: str) -> Manifest | None:
     """Return a repo's manifest; None if it is missing or not of this project."""
-    if FILE_NAME not in stored:
+    if FILE_NAME not in remote_files:
         return None
-    local = repo.hub.fetch(repo.name, commit, stored[FILE_NAME]).local
+    local = repo.hub.fetch(repo.name, commit, remote_files[FILE_NAME]).local
     with suppress(InputError):  # a file that another program wrote
         return Manifest.from_bytes(local.read_bytes(), local)
     return None
 
 
 def _plan_commits(
-    changed: Sequence[UploadFile], stored: Mapping[str, HubFile], obsolete: Sequence[str]
+    changed: Sequence[UploadFile], remote_files: Mapping[str, HubFile], obsolete: Sequence[str]
 ) -> list[PlannedCommit]:
     """Divide changes into commits: batches of new files, then all the rest in one."""
-    at_last = {*stored, CARD, FILE_NAME}
+    at_last = {*remote_files, CARD, FILE_NAME}
     new = [item for item in changed if item.path not in at_last]
     last = [item for item in changed if item.path in at_last]
     starts = range(0, len(new), _FILES_PER_COMMIT)

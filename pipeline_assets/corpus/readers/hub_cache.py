@@ -62,7 +62,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
-    """Return a cached span with a correct hash, or else None; delete damaged spans."""
+    """Return the cached file of bytes [start, stop), or None; delete a damaged one."""
     for path in folder.glob(f"{start}-{stop}.*"):
         if path.suffix == PARTIAL:
             continue
@@ -82,7 +82,7 @@ def cached_folders(cache: Path) -> Iterator[tuple[str, Path]]:
 
 
 def partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the path of a download to resume; delete downloads from before a reboot."""
+    """Return the partial file of bytes [start, stop); delete those of earlier boots."""
     partial = folder / partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):
         if other != partial:

@@ -286,7 +286,7 @@ def folder_path(manifest: Manifest, root: Path) -> Path | None:
 
 @contextlib.contextmanager
 def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
-    """Yield the files that a pin lists; raise if they changed before the context ends."""
+    """Yield the files that a pin lists; InputError if they change during the block."""
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
     yield listed_files(folder, pin)
     listed_files(folder, pin)  # raises if a file was changed while it was read

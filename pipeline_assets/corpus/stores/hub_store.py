@@ -1,6 +1,6 @@
 """Stores on a hub: datasets and read-only buckets.
 
-The commit of a pointer names its parent, so that it fails if another commit moved the head.
+Each commit that writes a `Pointer` names its parent, so the hub refuses it if another commit moved the head.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class HubStore:
     is_bucket: bool
 
     def prepare_writes(self) -> None:
-        """Create the dataset if it is missing; raise an error if writes are impossible."""
+        """Create the dataset if it is missing; raise if writes are impossible."""
         if self.is_bucket:
             fix = "push to hf://datasets/OWNER/NAME or to an object store"
             raise UsageError("a hub bucket has no conditional writes, so it is only read", self.url, fix)

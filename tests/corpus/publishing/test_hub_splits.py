@@ -8,7 +8,7 @@ from datasets.naming import _split_re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.publishing.dataset_card import split_pattern
+from pipeline_assets.corpus.publishing.dataset_card import file_pattern
 from pipeline_assets.corpus.publishing.hub_metadata import hub_split_names
 
 SPLITS = st.lists(
@@ -44,4 +44,4 @@ def test_a_pattern_has_the_files_of_its_split_alone(splits: list[str]) -> None:
     files = {split: f"data/{split}-00001-of-00002.parquet" for split in splits}
 
     for split in splits:
-        assert fnmatch.filter(files.values(), split_pattern(files[split])) == [files[split]]
+        assert fnmatch.filter(files.values(), file_pattern(files[split])) == [files[split]]
