@@ -55,9 +55,9 @@ def period_start(moment: datetime, period: Period) -> str:
 def version_for(
     name: str, root: Path, systems: Systems, hub: HubFiles, moment: datetime, period: Period = "day"
 ) -> Version:
-    """Return the version for the period of a moment.
+    """Return the version of a recipe for the period that contains `moment`.
 
-    If it does not exist, it is written, unless no head moved: see `Version.path`.
+    A missing version is written if the head of a dataset moved; otherwise `Version.path` is the newest recipe's.
 
     Raises:
         TransientError: The hub did not answer.

@@ -72,7 +72,7 @@ class RunSettings:
         return f"{stage} {self.subject}".rstrip()
 
 
-def limit_workers(building: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
+def limit_workers(staging: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
     """Return settings without workers if starting workers takes longer than they save.
 
     Workers save at most the time that all shards except the largest take. A large shard keeps the workers, since
@@ -83,7 +83,7 @@ def limit_workers(building: StagingDir, settings: RunSettings, sizes: Collection
     """
     largest = max(sizes, default=0)
     is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD * settings.inline_bytes
-    return replace(settings, workers=0) if is_small and not building.has_partial_work else settings
+    return replace(settings, workers=0) if is_small and not staging.has_partial_work else settings
 
 
 StageRunner: TypeAlias = Callable[[str, Sequence[S], StagingView], Generator[Receipt]]

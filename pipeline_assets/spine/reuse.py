@@ -16,11 +16,11 @@ def sealed_files(artifact: Artifact) -> dict[str, OutputFile]:
     return files
 
 
-def link_content(building: StagingDir, artifact: Artifact) -> BuildResult:
+def link_content(staging: StagingDir, artifact: Artifact) -> BuildResult:
     """Link an artifact's files into a staging directory, and return them as a result."""
     identity, files = artifact.manifest.identity, sealed_files(artifact)
     for path in files:
-        durable.link(artifact.folder / path, building.path(path))
+        durable.link(artifact.folder / path, staging.path(path))
     contents = [file.path for file in identity.files]
     return BuildResult(
         files=[files[path] for path in contents],

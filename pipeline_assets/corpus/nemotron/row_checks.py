@@ -168,7 +168,7 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
 
 
 def compare_coverage(shards: Artifact, inventories: Sequence[Artifact]) -> Verdict:
-    """Compare the metadata of rows with the inventory, if both read all rows."""
+    """Compare counts of rows with metadata in shards and inventory, if both are whole."""
     if not inventories:
         return Verdict(True, "nothing to compare", applies=False)
     inventory = read_inventory(*inventories)
