@@ -154,6 +154,21 @@ def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room
     )
 
 
+def test_rows_of_all_documents_are_counted_before_the_disk_is_filled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 64, 64))
+
+    line = refusal(
+        lambda: pack_documents(folder, documents_of("a", [400]), num_seqs=None, weights=None), RetryableError
+    )
+
+    assert line == (
+        f"{folder / 'packed'}: 50 rows of 8 tokens need 1,600 bytes, but only 64 are free; "
+        "free disk space, lower `pack.num_seqs`, or choose a folder on a larger disk"
+    )
+
+
 def test_a_line_that_is_no_document_is_named(folder: Path) -> None:
     tokenizer = write_tokenizer(folder)
     [shard] = write_shards(folder / "c", documents_of("a", [5] * 3), 5)
