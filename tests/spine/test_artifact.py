@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from crash_points import steps_of
 from forgery import overwrite
 from refusals import refusal
 from word_artifact import build_words
 
-from pipeline_assets.spine.artifact import Damage, open_artifact, read_manifest, verify
+from pipeline_assets.spine.artifact import Damage, copy_manifest, open_artifact, read_manifest, verify
 from pipeline_assets.spine.manifest import Identity, StageVersion, StoredFile
 from pipeline_assets.spine.opening import seal_in_place
 
@@ -193,3 +194,12 @@ def test_what_another_builder_sealed_meanwhile_in_place_is_not_written_again(tmp
     second = seal_in_place(tmp_path / "words", "words/set", "words", identity, {"said": "second"}, lambda: True)
 
     assert (second.manifest.provenance["said"], (second.folder / "manifest.json").stat().st_ino) == ("first", before)
+
+
+def test_a_copy_of_a_manifest_has_its_bytes_and_is_written_only_once(tmp_path: Path) -> None:
+    artifact, copy = build_words(tmp_path, "english"), tmp_path / "manifests" / "words.json"
+
+    first, again = (steps_of(lambda: copy_manifest(artifact, copy)) for _ in range(2))
+
+    assert copy.read_bytes() == (artifact.folder / "manifest.json").read_bytes()
+    assert first != [] and again == []
