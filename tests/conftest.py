@@ -54,6 +54,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup() -> None:
+    """Hide the test's name from builds: a fork server starts anew whenever the environment differs."""
+    os.environ["PYTEST_CURRENT_TEST"] = "a test"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    """Hide it again: pytest sets it before the call, too."""
+    os.environ["PYTEST_CURRENT_TEST"] = "a test"
+
+
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-c", "from pipeline_assets.cli import main; main()", *map(str, arguments)]
 

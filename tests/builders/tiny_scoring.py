@@ -1,6 +1,5 @@
 """Complete tiny model with its own tokenizer, pools of texts, and their scores."""
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,8 +67,6 @@ def score_here(
     root: Path, recipe: Mapping[str, Any], settings: RunSettings = ONE_WORKER, replace: bool = False
 ) -> Manifest:
     """Builds a recipe's scores in this process, and their workers; what is sealed of its only split."""
-    # pytest names each test in the environment; for another one the process that workers are forked from starts anew.
-    os.environ.pop("PYTEST_CURRENT_TEST", None)
     targets = [one for one in NemotronRecipe.from_mapping(recipe, "the test").targets() if one.kind.name in MADE]
     run = Run(root, settings, replace=replace)
     return [target.kind.build(target, run).manifest for target in targets][-1]
