@@ -1,5 +1,6 @@
 """Error messages for the keys and values of a recipe."""
 
+import datetime
 import difflib
 import json
 import re
@@ -14,6 +15,12 @@ from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 _MAX_PREVIEW = 200  # characters of a value in a message
 
 # Pydantic's messages, such as "Input should be a valid integer", and plain words for its types.
+_UNION_MEMBERS = {
+    "bool": "bool_type",
+    "int": "int_type",
+    "str": "string_type",
+}  # last part of a location, and its error
+_UNION_TAG = re.compile(r"\([a-z]+\)|(function-after\[.*)?tuple\[.*\]")
 _PYDANTIC_RULE = re.compile(r"\w+ should (.*)")
 _PLAIN_WORDS = (
     (re.compile(r"a valid (dictionary|mapping)\b.*"), "a mapping"),
@@ -36,11 +43,12 @@ def format_validation_errors(
     """Convert pydantic's validation errors to one error per key.
 
     A missing key is not reported if a misspelt key resembles it. `locate` returns the place of a key, or, if the
-    key is missing, of its section. Tags of unions are omitted if they are in parentheses.
+    key is missing, of its section. Types and tags of unions are omitted.
     """
     problems = error.errors(include_url=False)
     for problem in problems:
-        problem["loc"] = tuple(part for part in problem["loc"] if not re.fullmatch(r"\([a-z]+\)", str(part)))
+        problem["loc"] = tuple(part for part in problem["loc"] if not _UNION_TAG.fullmatch(str(part)))
+    problems = _join_unions(problems)
     misspelt = {
         (*problem["loc"][:-1], nearest)
         for problem in problems
@@ -54,6 +62,26 @@ def format_validation_errors(
         if not (problem["type"] == "missing" and problem["loc"] in misspelt)
         and not (problem["type"] == "too_short" and problem["loc"] in parents)
     ]
+
+
+def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Join the errors of a value whose type is not in a union.
+
+    An error inside the value, such as in an item of a list, replaces them.
+    """
+    joined = dict[tuple[int | str, ...], ErrorDetails]()
+    is_member = [_UNION_MEMBERS.get("".join(map(str, problem["loc"][-1:]))) == problem["type"] for problem in problems]
+    inside = {problem["loc"][:-1] for problem, member in zip(problems, is_member, strict=True) if not member}
+    for problem, member in zip(problems, is_member, strict=True):
+        location = problem["loc"][:-1] if member else problem["loc"]
+        if member and location in inside:
+            continue
+        if (first := joined.get(location)) is None:
+            joined[location] = problem
+        else:
+            rule = f"{_rule(first)}, or {_rule(problem).removeprefix('must be ')}"
+            joined[location] = {**first, "loc": location, "type": "union", "msg": rule}
+    return list(joined.values())
 
 
 def _nearest_key(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> str | None:
@@ -94,7 +122,7 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
                 what = f"`{name}` {rule}" + ("" if ", got " in rule else f", got {value}")
             else:
                 what = f"`{name}` is {value}: {rule}"
-            is_unquoted = problem["type"] == "string_type" and isinstance(problem["input"], int | float)
+            is_unquoted = problem["type"] == "string_type" and isinstance(problem["input"], int | float | datetime.date)
             return UsageError(what, place, "put it in quotes" if is_unquoted else "correct the value")
 
 
@@ -123,7 +151,7 @@ def _rule(problem: ErrorDetails) -> str:
 
 
 def _preview(value: object) -> str:
-    return _clip(repr(value))
+    return _clip(str(value) if isinstance(value, datetime.date) else repr(value))
 
 
 def _clip(text: str) -> str:

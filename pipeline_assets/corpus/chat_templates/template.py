@@ -90,6 +90,7 @@ def load_template(files: ChatFiles) -> ChatTemplate:
         InputError: A file is missing or invalid, the date is missing, or the template fails whatever the row.
     """
     folder, name = files.folder, files.name
+    place = name if "@" in name else folder  # a digest names no place
     date = None if files.date is None else datetime.date.fromisoformat(files.date)
     tokenizer, config = load_model_tokenizer(folder, is_harmony=False), _read_json(folder / CONFIG)
     own = {} if "added_tokens_decoder" in config else _read_json(folder / SPECIAL)  # as in transformers
@@ -98,16 +99,16 @@ def load_template(files: ChatFiles) -> ChatTemplate:
     sources = _read_sources(folder, config)
     if "default" not in sources:
         what = f"no default chat template found, only {', '.join(sources)}" if sources else "no chat template found"
-        raise InputError(what, name, f"use a model with {TEMPLATE}, or with `chat_template` in {CONFIG}")
+        raise InputError(what, place, f"use a model with {TEMPLATE}, or with `chat_template` in {CONFIG}")
     if date is None and any("strftime_now" in source for source in sources.values()):
         fix = "set `rows.template.date` to the day that texts shall name, such as 2026-01-31"
-        raise InputError("the chat template writes the current date", name, fix)
+        raise InputError("the chat template writes the current date", place, fix)
     constants = special | json.loads(files.variables)
     template = ChatTemplate(f"{PREFIX}{name} {tokenizer.sha256}", sources, constants, date, tokenizer)
     try:
         template.render([{"role": "user", "content": "question"}], None)
     except (jinja2.TemplateSyntaxError, jinja2.exceptions.SecurityError) as error:
-        raise InputError(f"the chat template is invalid: {one_line(error)}", name, "use another model") from None
+        raise InputError(f"the chat template is invalid: {one_line(error)}", place, "use another model") from None
     except jinja2.TemplateError:  # some refuse conversations without an answer
         pass
     return template

@@ -61,12 +61,17 @@ class ChatTemplateSection(RecipeSection):
     date: Annotated[str | None, pydantic.Field(pattern=r"^\d{4}-\d\d-\d\d$")] = None
     variables: dict[str, bool | int | str] = pydantic.Field({})
 
+    @pydantic.field_validator("date")
+    @classmethod
+    def _check_date(cls, date: str | None) -> str | None:
+        if date is not None:
+            datetime.date.fromisoformat(date)
+        return date
+
     @pydantic.model_validator(mode="after")
     def _check_location(self) -> Self:
         if {self.model is None, self.revision is None} != {self.path is not None}:
             raise ValueError("set `model` and `revision` for a model on a hub, or only `path` for a local folder")
-        if self.date is not None:
-            datetime.date.fromisoformat(self.date)
         if taken := self.variables.keys() & {"messages", "tools", "documents", "add_generation_prompt"}:
             raise ValueError(f"`variables` cannot set {min(taken)}, which each row sets")
         return self
@@ -122,6 +127,13 @@ class RowsRecipe(RecipeSection):
     shard_bytes: int = pydantic.Field(SHARD_BYTES, gt=0)
     max_reject_fraction: Annotated[Share, Option("Stop if a split's share of rejected rows exceeds this.")] = "0.05"
     tokenizer: HarmonyRecipe = HarmonyRecipe()
+
+    @pydantic.field_validator("template", mode="before")
+    @classmethod
+    def _check_template_name(cls, template: object) -> object:
+        if isinstance(template, str) and template not in [*Template]:
+            raise ValueError(f"must be {Template.HARMONY_1}, or {{path: FOLDER}} for the chat template of a model")
+        return template
 
     @pydantic.field_validator("template")
     @classmethod

@@ -128,7 +128,7 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
 
 def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeError]:
     """Yield errors: a repeated dataset or split, a missing domain, an unused effort."""
-    earlier = set[str]()
+    earlier, sources = set[str](), dict[str, object]()
     for number, section in sections_at(recipe, "datasets"):
         dataset, location = str(section.get("dataset")), ("datasets", number)
         splits = section.get("splits")
@@ -139,6 +139,13 @@ def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool)
                 fix = "name it once for `hf_layout`" if key in named else "name each split once"
                 yield RecipeError((*location, "dataset" if key in named else "splits"), f"{key} is repeated", fix)
             earlier.add(key)
+        for source in (section, *(seeds for _, seeds in sections_at(section, "prompts"))):
+            place, splits = [source.get(key) for key in ("path", "revision", "files")], source.get("splits")
+            for split in splits if isinstance(splits, list | tuple) else []:
+                key = partition_key(str(source.get("dataset")), str(split))
+                if place != sources.setdefault(key, place):
+                    fix = "give each seed set a `dataset` of its own"
+                    yield RecipeError((*location, "prompts"), f"{key} is the name of two different sources", fix)
         if has_rows and section.get("domain") is None and known_domain(dataset) is None:
             yield RecipeError(location, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
         if has_rows and section.get("reasoning_effort") and section_at(recipe, "rows").get("system", True) is None:

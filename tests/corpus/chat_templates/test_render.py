@@ -252,6 +252,15 @@ def test_an_unusable_template_stops_the_run_in_one_line(source: str | None, tmp_
     assert "\n" not in str(refused.value)
 
 
+def test_the_error_of_a_template_that_only_a_digest_names_has_its_folder(tmp_path: Path) -> None:
+    folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template="{{ strftime_now('%Y') }}")
+
+    with pytest.raises(InputError) as refused:
+        load_template(ChatFiles(folder, "sha256:0123456789abcdef", None))
+
+    assert str(refused.value).startswith(f"{folder}: the chat template writes the current date; ")
+
+
 def oracle(folder: Path, row: dict[str, Any], template: ChatTemplate) -> tuple[str, list[int]]:
     """Return text and ids of `apply_chat_template` for a row whose template needs no other order of messages."""
     tokenizer = _tokenizer(folder)

@@ -40,6 +40,8 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
         ({"percentile": [0, "2.5 %"]}, "`rules.mine.percentile.1` must be a decimal number, such as 0.3, got '2.5 %'"),
         ({"percentile": [30, 25]}, "`rules.mine.percentile` is [30, 25]: write the lower percentile first"),
         ({"where": ["nll_mean > 1"]}, "unknown column nll_mean"),
+        ({"balance": "meta_domain"}, "`rules.mine.balance` must be true or false, or a list, got 'meta_domain'"),
+        ({"balance": ["meta_domain", 3]}, "`rules.mine.balance.1` must be text, got 3; put it in quotes"),
         ({"max_rows": 0}, "`rules.mine.max_rows` must be >= 1, got 0"),
         ({"percentiles": [0, 1]}, "did you mean `percentile`?"),
     ],

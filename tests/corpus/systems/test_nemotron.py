@@ -1,5 +1,6 @@
 """The nemotron recipe: what it refuses, what it names, and that a commit nobody looked up yet builds nothing."""
 
+import datetime
 import re
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,10 @@ def test_the_shipped_recipe_names_every_split_of_six_datasets() -> None:
         ),
         ({"splits": ["../low"]}, "a split name must have only letters, digits, `_`, `.` and `-`, got '../low'"),
         ({"splits": ["low", "low"]}, "chats/low is repeated; name each split once"),
+        (
+            {"prompts": [{"dataset": "maker/chats", "path": "seeds", "splits": ["low"], "text": "text"}]},
+            "chats/low is the name of two different sources; give each seed set a `dataset` of its own",
+        ),
         ({"files": {"high": ["*"]}}, "`files` has 'high', which is not in `splits`"),
         ({"split": ["low"]}, "unknown key `datasets.0.split`; chats.yaml"),
     ],
@@ -78,6 +83,19 @@ def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
+        ({"template": "qwen"}, "must be harmony/1, or {path: FOLDER} for the chat template of a model, got 'qwen'"),
+        (
+            {"template": {"path": "m", "date": datetime.date(2026, 1, 31)}},
+            "`rows.template.date` must be text, got 2026-01-31; put it in quotes",
+        ),
+        (
+            {"template": {"path": "m", "date": "2026-02-31"}},
+            "`rows.template.date` is '2026-02-31': day is out of range for month",
+        ),
+        (
+            {"template": {"path": "m", "variables": {"effort": 0.5}}},
+            "`rows.template.variables.effort` must be true or false, or an integer, or text, got 0.5",
+        ),
         ({"template": "plain/1"}, "`rows.template` is 'plain/1': plain/1 was removed; write"),
         (
             {"loss": {"mode": "assistant_first"}},
