@@ -95,7 +95,8 @@ class ModelFolder(InputFolder):
     def choose_files(self) -> ModelFiles:
         """Choose the model's files in the folder; the folder's path must be absolute."""
         if not self.path.is_dir():
-            raise UsageError("folder not found", self.path, "correct the model's `path`")
+            what = "expected a folder, got a file" if self.path.exists() else "folder not found"
+            raise UsageError(what, self.path, "correct the model's `path`")
         if not has_files(self.path):
             raise UsageError("the folder is empty", self.path, "use a folder that contains a model")
         files = {file.name: file for file in list_files(self.path, ["**/*"])}

@@ -148,7 +148,8 @@ def _decisions(chosen: SplitFiles) -> dict[str, Any]:
 def _scan_folder(path: Path) -> tuple[list[str], str]:
     """Return the names of a folder's files except hidden ones, and its card's text."""
     if not path.is_dir():
-        raise UsageError("folder not found", path, "correct the dataset's `path`")
+        what = "expected a folder, got a file" if path.exists() else "folder not found"
+        raise UsageError(what, path, "correct the dataset's `path`")
     card = path / CARD
     text = card.read_bytes().decode("utf-8", "replace") if card.is_file() else ""
     return [file.name for file in list_files(path, ["**/*"])], text

@@ -132,7 +132,9 @@ class RowsRecipe(RecipeSection):
     @classmethod
     def _check_template_name(cls, template: object) -> object:
         if isinstance(template, str) and template not in [*Template]:
-            raise ValueError(f"must be {Template.HARMONY_1}, or {{path: FOLDER}} for the chat template of a model")
+            raise ValueError(
+                f"must be {Template.HARMONY_1}, or in a recipe {{path: FOLDER}} for a model's chat template"
+            )
         return template
 
     @pydantic.field_validator("template")

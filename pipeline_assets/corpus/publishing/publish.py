@@ -130,7 +130,7 @@ def publish(
             verb = "Files of" if rest else "Publish"
             repo.commit(str(plan.parent), f"{verb} {title}", commit.uploads, commit.deletions)
             plan = plan_publication(publication, repo, replaces=replaces)
-            logger.info("%s: sent %s bytes, %d commits remaining", repo.name, f"{commit.bytes:,}", len(plan.commits))
+            logger.info("%s: sent %s bytes, commits remaining: %d", repo.name, f"{commit.bytes:,}", len(plan.commits))
         head = str(plan.parent)
         if publication.configs:
             load_back(repo.name, head, repo.hub.client().address, repo.hub.token, publication.configs)

@@ -169,7 +169,8 @@ def has_files(folder: Path) -> bool:
 def _no_match_error(root: Path, pattern: str, has_folders: bool) -> UsageError:
     """Return the error for a pattern that matches no file; its fix has existing names."""
     if not root.is_dir():
-        return UsageError("folder not found", root, "correct the source's folder")
+        what = "expected a folder, got a file" if root.exists() else "folder not found"
+        return UsageError(what, root, "correct the source's folder")
     if has_folders:
         fix = f"write {pattern.rstrip('/')}/* for the files in the folder"
         return UsageError(f"the pattern {pattern!r} matches only folders", root, fix)

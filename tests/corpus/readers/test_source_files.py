@@ -89,6 +89,8 @@ def test_a_pattern_that_matches_no_file_says_what_there_is(root: Path, pattern: 
 def test_a_folder_that_is_not_there_is_named(root: Path) -> None:
     with pytest.raises(UsageError, match="nowhere: folder not found; correct the source's folder"):
         list_files(root / "nowhere", ["*"])
+    with pytest.raises(UsageError, match=r"a\.jsonl: expected a folder, got a file; correct the source's folder"):
+        list_files(root / "a.jsonl", ["*"])
 
 
 def test_a_broken_link_is_an_error_and_not_left_out(root: Path) -> None:

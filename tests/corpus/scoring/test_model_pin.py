@@ -318,6 +318,10 @@ def test_a_model_that_nobody_pinned_or_that_is_not_there_is_refused(run: Run) ->
         "set `revision` to the commit that `corpusmill pin maker/tiny --model` prints"
     )
     assert gone == f"{run.root / 'models/none'}: folder not found; correct the model's `path`"
+    (run.root / "models").mkdir(parents=True, exist_ok=True)
+    (run.root / "models/none").touch()
+    file = refusal(lambda: drive.build(pin_of(path="models/none"), run), UsageError)
+    assert file == f"{run.root / 'models/none'}: expected a folder, got a file; correct the model's `path`"
 
 
 def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_before_it_is_loaded(

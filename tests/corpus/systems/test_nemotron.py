@@ -10,6 +10,7 @@ import yaml
 from nemotron_hub import SHIPPED, SPLITS
 from refusals import refusal
 
+from pipeline_assets.build.pins.split_pin import SplitFolder
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.nemotron.dataset_section import DatasetSection
 from pipeline_assets.corpus.nemotron.splits import find_splits, partition_key
@@ -83,7 +84,10 @@ def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"template": "qwen"}, "must be harmony/1, or {path: FOLDER} for the chat template of a model, got 'qwen'"),
+        (
+            {"template": "qwen"},
+            "must be harmony/1, or in a recipe {path: FOLDER} for a model's chat template, got 'qwen'",
+        ),
         (
             {"template": {"path": "m", "date": datetime.date(2026, 1, 31)}},
             "`rows.template.date` must be text, got 2026-01-31; put it in quotes",
@@ -218,3 +222,14 @@ def test_shipped_recipes_name_commits_and_the_splits_of_parquet_files() -> None:
 
     assert unpinned == {("nemotron_v1", "radna0/nemotron-math-v2-harmony-tools")}
     assert sorted(find_splits(files, "", "math")) == sorted(SPLITS["nvidia/Nemotron-Math-v2"])
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("none", "folder not found"), ("low.jsonl", "expected a folder, got a file")]
+)
+def test_the_path_of_a_dataset_must_be_a_folder(name: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / "low.jsonl").touch()
+
+    told = refusal(lambda: SplitFolder(tmp_path / name, "low", {}).choose_files(), UsageError)
+
+    assert told == f"{tmp_path / name}: {what}; correct the dataset's `path`"
