@@ -140,10 +140,11 @@ def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool)
                 yield RecipeError((*location, "dataset" if key in named else "splits"), f"{key} is repeated", fix)
             earlier.add(key)
         for source in (section, *(seeds for _, seeds in sections_at(section, "prompts"))):
-            place, splits = [source.get(key) for key in ("path", "revision", "files")], source.get("splits")
+            place, splits = [source.get(key) for key in ("dataset", "path", "revision")], source.get("splits")
             for split in splits if isinstance(splits, list | tuple) else []:
                 key = partition_key(str(source.get("dataset")), str(split))
-                if place != sources.setdefault(key, place):
+                files = section_at(source, "files").get(str(split))
+                if (place, files) != sources.setdefault(key, (place, files)):
                     fix = "give each seed set a `dataset` of its own"
                     yield RecipeError((*location, "prompts"), f"{key} is the name of two different sources", fix)
         if has_rows and section.get("domain") is None and known_domain(dataset) is None:

@@ -68,6 +68,18 @@ def test_a_section_that_cannot_be_is_refused_in_one_line(changes: dict[str, Any]
     assert line.partition("; ")[0] in told and "\n" not in told
 
 
+def test_a_seed_set_may_be_a_split_of_a_dataset_in_the_recipe() -> None:
+    files = {"low": ["low*.jsonl"], "high": ["high*.jsonl"]}
+    seeds = dataset(files={"low": ["low*.jsonl"]}, text="text")
+
+    recipe = recipe_of(dataset(splits=["low", "high"], files=files, prompts=[seeds]))
+
+    assert [target.partition for target in recipe.targets() if target.kind.name == "nemotron/raw"] == [
+        "chats/low",
+        "chats/high",
+    ]
+
+
 def rows_of(**changes: Any) -> NemotronRecipe:
     shipped = yaml.safe_load(SHIPPED.read_text())
     sections = {"rows": shipped["rows"] | changes, "hf_layout": shipped["hf_layout"]}
