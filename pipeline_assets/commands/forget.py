@@ -58,14 +58,19 @@ def forget(
     if lineage.unreadable:
         raise next(iter(lineage.unreadable.values()))
     stores, content, lines = RowStores(SYSTEMS.kinds, lineage), dict[str, Any](), list[str]()
-    listed = ids.read_text(errors="replace").splitlines() if ids else []
-    values: list[Value] = [("id", line) for line in listed if line]
-    values += (("text", path.read_text(errors="replace")) for path in text or ())
+    values: list[Value] = [("id", line.strip()) for line in _read(ids).splitlines() if line.strip()] if ids else []
+    values += (("text", _read(path)) for path in text or ())
     patterns = [pattern for pattern in url or () if "*" in pattern]
     values += [_url_value(address) for address in url or () if address not in patterns]
     values += (value for address in source or () for value in _source_values(address, stores))
     if clean and (values or patterns):
         raise UsageError("excludes --ids, --source, --url and --text", "--clean", "add the rows first")
+    if (apply or reason is not None) and not (values or patterns or clean):
+        raise UsageError(
+            "no rows to forget", "--apply" if apply else "--reason", "pass --ids, --source, --url or --text"
+        )
+    if keep_history and not clean:
+        raise UsageError("needs --clean or --published", "--keep-history", "add one of them, or remove the option")
     if values or patterns:
         if apply and not (reason or "").strip():
             raise UsageError("missing", "--reason", "state why, such as the number of the request")
@@ -77,7 +82,8 @@ def forget(
         content |= {"rows": rows, "near_copies": copies}
         values = list(dict.fromkeys([*values, *(value for row in rows for value in row.values)]))
         if not apply:
-            lines.append(f"nothing was changed; to put {len(values):,} values on the list, add --reason and --apply")
+            counted = terminal.pluralize(len(values), "value")
+            lines.append(f"nothing was changed; to put {counted} on the list, add --reason and --apply")
             terminal.answer(as_json, content, lines)
             return
         content["added"] = add_entries(root, values, str(reason), f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
@@ -150,10 +156,21 @@ def _count_lines(names: Sequence[str], noun: str) -> Iterator[str]:
         yield f"  and {len(names) - _SHOWN:,} more; --json lists all"
 
 
+def _read(path: Path) -> str:
+    """Return the text of a file without a byte order mark; raise UsageError if it is blank or not UTF-8."""
+    try:
+        text = path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the file is not UTF-8 ({error})", path, "pass a text file") from None
+    if not text.strip():
+        raise UsageError("the file is empty", path, "write an id per line for --ids, or a text for --text")
+    return text
+
+
 def _url_value(url: str) -> "Value":
     """Return the entry for a URL, or for a host."""
     host, _ = split_url(url)
-    if not host:
+    if not host or " " in host:
         raise UsageError(f"must be a URL, a host or a pattern with *, got {url!r}", "--url", "correct it")
     return ("url", url) if "/" in url else ("host", host)
 

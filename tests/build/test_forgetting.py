@@ -257,6 +257,17 @@ def test_wrong_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "--published: excludes --clean and all options of rows" in refusal(url=["a.org"], published="me/pools")
     assert "the removal list is empty" in refusal(published="me/pools")
     assert "--url: must be a URL, a host or a pattern with *, got 'http://['" in refusal(url=["http://["])
+    assert "--url: must be a URL, a host or a pattern with *, got 'not a url'" in refusal(url=["not a url"])
+    for name, content, rule in [
+        ("blank", b" \n\n", "the file is empty"),
+        ("latin", b"caf\xe9\n", "the file is not UTF-8"),
+    ]:
+        (tmp_path / name).write_bytes(content)
+        assert f"{name}: {rule}" in refusal(ids=tmp_path / name, reason="r", apply=True)
+        assert f"{name}: {rule}" in refusal(text=[tmp_path / name], reason="r", apply=True)
+    assert "--apply: no rows to forget" in refusal(apply=True)
+    assert "--reason: no rows to forget" in refusal(reason="r")
+    assert "--keep-history: needs --clean or --published" in refusal(keep_history=True)
     assert "no document was read from this row" in refusal(source=[f"{tmp_path}/in/sources/notes/rows.jsonl#3"])
     assert not (root / "removals").exists()
 
@@ -264,6 +275,13 @@ def test_wrong_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (root / "removals/list.json").write_text("{}\n")
     with pytest.raises(InputError, match="not a valid removal list: Expected `array`, got `object`"):
         forget(data=root)
+
+
+def test_ids_are_read_without_byte_order_mark_and_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, ids = tmp_path / "data", tmp_path / "ids.txt"
+    build(sources(tmp_path / "in", "notes"), run_in(root))
+    ids.write_bytes(b"\xef\xbb\xbfnote_7\r\n\tnote_8 \r\n  \r\n")
+    assert [row["id"] for row in typed(capsys, root, ids=ids)["rows"]] == ["note_7", "note_8"]
 
 
 @pytest.mark.slow
