@@ -103,16 +103,19 @@ class Receipt:
     notes: Mapping[str, Any] = field(default_factory=dict)
     reads: Mapping[str, str] = field(default_factory=dict)
 
-    def to_bytes(self) -> bytes:
-        """Serialize as a line with the sha256 of the JSON, followed by the JSON."""
+    def to_bytes(self, place: str = "") -> bytes:
+        """Serialize as a line with the sha256 of `place` and the JSON, then the JSON.
+
+        `place` is the stage and file name of a stored receipt, so that no receipt is read as that of another shard.
+        """
         content = json.dumps({**vars(self), "files": [vars(file) for file in self.files]}, sort_keys=True).encode()
-        return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+        return hashlib.sha256(place.encode() + content).hexdigest().encode() + b"\n" + content
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Receipt | None":
-        """Parse the output of `to_bytes`; return None if it is damaged."""
+    def from_bytes(cls, data: bytes, place: str = "") -> "Receipt | None":
+        """Parse the output of `to_bytes`; return None if it is damaged or misplaced."""
         sha256, _, content = data.partition(b"\n")
-        if hashlib.sha256(content).hexdigest().encode() != sha256:
+        if hashlib.sha256(place.encode() + content).hexdigest().encode() != sha256:
             return None
         try:
             return msgspec.convert(json.loads(content), cls)
@@ -122,7 +125,7 @@ class Receipt:
 
 def read_receipt(path: Path) -> Receipt | None:
     try:
-        return Receipt.from_bytes(RECEIPT_FILE.read_raw(path))
+        return Receipt.from_bytes(RECEIPT_FILE.read_raw(path), f"{path.parent.name}/{path.name}")
     except (FileNotFoundError, InputError):
         return None
 
@@ -167,7 +170,7 @@ class StagingView:
     def commit(self, stage: str, shard: str, receipt: Receipt) -> None:
         """Mark a shard as finished by writing its receipt durably."""
         with durable.DurableFile(self.path(self._receipt_name(stage, shard))) as file:
-            file.write(receipt.to_bytes())
+            file.write(receipt.to_bytes(f"{stage}/{shard}.json"))
 
     def receipt(self, stage: str, shard: str) -> Receipt | None:
         """Read a shard's receipt; None if it is damaged or the shard is unfinished."""

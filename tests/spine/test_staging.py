@@ -75,6 +75,18 @@ def test_a_shard_that_is_not_as_it_was_written_is_not_adopted_and_what_is_left_o
         assert {"parts/a.txt", ".work/a.lengths"}.isdisjoint(files_in(resumed.folder))
 
 
+def test_a_receipt_in_the_place_of_another_is_not_adopted(target: Path) -> None:
+    with open_staging_dir(target, PLAN) as building:
+        write_shard(building, 0)
+        kept = write_shard(building, 1)
+        receipts = building.path(".receipts/write")
+        (receipts / "a.json").write_bytes((receipts / "b.json").read_bytes())
+
+    with open_staging_dir(target, PLAN) as resumed:
+        assert [resumed.receipt("write", name) for name in ("a", "b")] == [None, kept]
+        assert "parts/a.txt" not in files_in(resumed.folder)
+
+
 def test_after_a_changed_work_file_no_shard_of_another_stage_is_adopted(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
