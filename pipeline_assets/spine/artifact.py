@@ -74,8 +74,15 @@ def try_read_manifest(folder: Path) -> Manifest | None:
 
 
 def copy_manifest(artifact: Artifact, copy: Path) -> None:
-    """Copy an artifact's manifest to `copy`, unless `copy` has the same bytes already."""
-    data = MANIFEST_FILE.read_raw(artifact.folder / FILE_NAME)
+    """Copy an artifact's manifest to `copy`, unless `copy` has the same bytes already.
+
+    Raise InputError if the file is not the intact manifest of the artifact that was opened.
+    """
+    path = artifact.folder / FILE_NAME
+    data = MANIFEST_FILE.read_raw(path)
+    if Manifest.from_bytes(data, path).digest != artifact.manifest.digest or not is_seal_intact(data):
+        what = f"the file is not the manifest that was opened, of {artifact.manifest.digest}"
+        raise RetryableError(what, path, "run the same command again")
     if not copy.exists() or copy.read_bytes() != data:
         durable.make_folder(copy.parent)
         durable.write_durably(copy, data)

@@ -12,6 +12,7 @@ from refusals import refusal
 from word_artifact import build_words
 
 from pipeline_assets.spine.artifact import Damage, copy_manifest, open_artifact, read_manifest, verify
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Identity, StageVersion, StoredFile
 from pipeline_assets.spine.opening import seal_in_place
 
@@ -203,3 +204,19 @@ def test_a_copy_of_a_manifest_has_its_bytes_and_is_written_only_once(tmp_path: P
 
     assert copy.read_bytes() == (artifact.folder / "manifest.json").read_bytes()
     assert first != [] and again == []
+
+
+@pytest.mark.parametrize("read", ["former", "first half", "other builder"])
+def test_a_manifest_that_is_not_the_one_that_was_opened_is_not_copied(tmp_path: Path, read: str) -> None:
+    artifact, former = build_words(tmp_path, "english"), build_words(tmp_path / "former", "french")
+    file, copy = artifact.folder / "manifest.json", tmp_path / "copy.json"
+    data = file.read_bytes()
+    half, edited = data[: len(data) // 2], data.replace(b'"builder": 1', b'"builder": 2')
+    assert edited != data
+    others = {"former": (former.folder / "manifest.json").read_bytes(), "first half": half, "other builder": edited}
+    overwrite(file, others[read])
+
+    with pytest.raises(InputError) as refused:
+        copy_manifest(artifact, copy)
+
+    assert (refused.value.where, copy.exists()) == (str(file), False)
