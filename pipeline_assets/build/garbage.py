@@ -72,14 +72,23 @@ class Survey:
         doubts: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
 
-    def __init__(self, root: Path, systems: Systems, min_age_s: float = 0.0, ignored: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        root: Path,
+        systems: Systems,
+        min_age_s: float = 0.0,
+        ignored: Collection[str] = (),
+        now_s: float | None = None,
+    ) -> None:
         """Survey a data root.
 
         Garbage is at least `min_age_s` seconds old, and in a cache also at least a day. `ignored` has the names of
-        recipes that count as missing.
+        recipes that count as missing. Ages end at `now_s`, by default the time of the clock.
         """
-        self._survey_again = functools.partial(Survey, root, systems, min_age_s, ignored)
-        self._newest_s = time.time() - min_age_s
+        self._now_s = time.time() if now_s is None else now_s
+        # A clock that is set back or forward in between must change no age.
+        self._survey_again = functools.partial(Survey, root, systems, min_age_s, ignored, self._now_s)
+        self._newest_s = self._now_s - min_age_s
         recipes, errors = systems.load_recipes(root)
         recipes = [recipe for recipe in recipes if recipe.name not in ignored]
         requested = {root / target.folder: target for recipe in recipes for target in recipe.targets()}
@@ -216,7 +225,7 @@ class Survey:
 
     def _is_unused(self, folder: Path) -> bool:
         paths = [*folder.iterdir()]
-        return bool(paths) and all(self._is_old(path, time.time() - _CACHE_AGE_S) for path in paths)
+        return bool(paths) and all(self._is_old(path, self._now_s - _CACHE_AGE_S) for path in paths)
 
     def _is_old(self, path: Path, newest_s: float = float("inf")) -> bool:
         try:

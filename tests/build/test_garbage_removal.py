@@ -49,6 +49,21 @@ def before_hiding(name: str, action: Callable[[], object]) -> Iterator[None]:
         durable.failpoint = None
 
 
+@pytest.mark.parametrize("days", [-400, -2, 400])
+def test_a_clock_that_jumps_during_the_removal_keeps_no_garbage(
+    tmp_path: Path, days: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_graph(tmp_path, "words", FORK)
+    build_graph(tmp_path, "words")
+    (tmp_path / "recipes" / "words.yaml").unlink()
+    clock = time.time
+
+    with before_hiding("a", lambda: monkeypatch.setattr(time, "time", lambda: clock() + days * 86_400)):
+        collect(tmp_path)
+
+    assert sealed_in(tmp_path) == set()
+
+
 def test_a_build_that_begins_during_the_removal_gets_its_inputs_back(tmp_path: Path) -> None:
     write_graph(tmp_path, "words", FORK)
     build_graph(tmp_path, "words")
@@ -85,8 +100,10 @@ def test_a_recipe_that_becomes_unreadable_during_the_removal_keeps_everything(tm
     recipe = tmp_path / "recipes" / "words.yaml"
     recipe.unlink()
 
-    with before_hiding("a", lambda: recipe.write_text("system: [")):
-        assert len(collect(tmp_path)) == 3
+    with before_hiding("a", lambda: recipe.write_text("system: [")), pytest.raises(InputError) as refused:
+        collect(tmp_path)
+
+    assert refused.value.where == str(recipe)
 
     assert sealed_in(tmp_path) == {"graph/words/a", "graph/words/b", "graph/words/c"}
     assert_whole(tmp_path)
