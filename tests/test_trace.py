@@ -107,6 +107,23 @@ def test_a_split_that_was_moved_is_traced_with_its_data_root(
     )
 
 
+@pytest.mark.parametrize("words", [("trace", "--row", "0"), ("trace", "--token", "0"), ("peek", "--row", "0")])
+def test_a_file_that_is_no_longer_parquet_is_named_in_one_line(
+    corpusmill: Corpusmill, root: Path, words: tuple[str, ...]
+) -> None:
+    train = root / "megatron" / "healing_text_v1" / "train"
+    file = train / "documents.parquet"
+    forged = file.read_bytes()[:-1] + b"?"
+    file.chmod(0o644)
+    file.write_bytes(forged)
+
+    result = corpusmill(words[0], train, *words[1:])
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith(f"corpusmill: {file}: not a valid Parquet file: ")
+
+
 def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: Path, tmp_path: Path) -> None:
     tokens = len(np.memmap(train / "tokens.bin", np.int32, "r"))
     dataset = train.parent

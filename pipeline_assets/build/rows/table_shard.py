@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import open_stored
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 
 _TYPES = {str: pa.string(), int: pa.int64()}
@@ -47,6 +47,6 @@ class TableShard:
                 documents = msgspec.to_builtins(DOCUMENT_DECODER.decode_lines(block))
                 yield rows_to_table(documents, self.schema)
         else:
-            with open_parquet(self.file) as parquet:
+            with open_stored(self.file) as parquet:
                 for group in range(parquet.num_row_groups):
                     yield parquet.read_row_group(group).cast(self.schema)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow_columns import to_bools, to_numpy, widen_offsets
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.metadata_file import REBUILD
 from pipeline_assets.spine.staging import OutputFile
 
 HASH_BLOCK_ROWS = 65_536
@@ -147,6 +149,14 @@ def write_table(path: Path, name: str, tables: Iterable[pa.Table], schema: pa.Sc
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a file; the checksums of its pages are verified when they are read."""
     return pq.ParquetFile(path, page_checksum_verification=True)
+
+
+def open_stored(path: Path) -> pq.ParquetFile:
+    """Open a file of an artifact; raise InputError if its bytes are not Parquet."""
+    try:
+        return open_parquet(path)
+    except pa.ArrowException as error:
+        raise InputError(f"not a valid Parquet file: {error}", path, REBUILD) from None
 
 
 def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
