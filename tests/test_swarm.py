@@ -15,7 +15,7 @@ import pytest
 import swarm
 import swarm_auditor
 from disk_faults import DiskFault
-from swarm_auditor import Answer, Facts, named_path, wrong_answer, wrong_artifacts
+from swarm_auditor import Answer, Facts, differences, named_path, wrong_answer, wrong_artifacts
 from swarm_run import FAULTS, Swarm
 from swarm_workload import SYSTEMS, generate
 
@@ -113,6 +113,21 @@ def test_a_run_that_was_cut_off_may_leave_the_earlier_or_the_new_artifact_and_no
     assert wrong(a={"digest": "old"}, kept=kept) == wrong(a={"digest": "new"}, kept=kept) == []
     assert wrong(a={"digest": "third"}, kept=kept) == ["a: the artifact is neither the earlier nor the new one"]
     assert wrong(kept=kept) == ["a: the artifact is lost"]
+    assert wrong(a={"digest": "new"}, kept=kept, **{"data/rebuilds/x/a": {"digest": "old"}}) == []
+    third = "data/rebuilds/x/a: the artifact is neither the earlier nor the new one"
+    assert wrong(a={"digest": "new"}, kept=kept, **{"data/rebuilds/x/a": {"digest": "third"}}) == [third]
+
+
+def test_only_an_equal_copy_of_an_earlier_rebuild_may_stay() -> None:
+    sealed = Facts({"a": {"digest": "1"}}, {"a/manifest.json": "a manifest"})
+
+    def differing(digest: str, was_there: bool) -> list[str]:
+        folder = "data/rebuilds/x/a"
+        copy = Facts(sealed.artifacts | {folder: {"digest": digest}}, sealed.others | {f"{folder}/f": "2"})
+        return differences(copy, sealed, kept=copy if was_there else sealed)
+
+    left = ["data/rebuilds/x/a: the artifact should not exist", "data/rebuilds/x/a/f: left over"]
+    assert (differing("1", True), differing("1", False), differing("2", True)) == ([], left, left)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ MANIFEST = "manifest.json"
 _ASIDE = re.compile(r"\..+\.(building|old)\.\d+$")
 _TEMPORARY = re.compile(r"\..*\.tmp$", re.DOTALL)
 _LINE = re.compile(r"corpusmill: (?P<where>\S.*?): (?P<what>\S.*?); (?P<fix>\S.*)")
+_REBUILDS = "data/rebuilds/"
 _COPIES, _CACHE = "data/manifests/", ("data/hub_cache/", "other/hub_cache/", "hub/.objects/")
 
 
@@ -112,21 +113,32 @@ def _is_copy(name: str) -> bool:
     return name.startswith(_COPIES) or name.endswith(f".{MANIFEST}")
 
 
-def differences(actual: Facts, expected: Facts, is_repairable_allowed: bool = False) -> list[str]:
+def _equal_copies(facts: Facts, expected: Facts) -> set[str]:
+    """Return the folders of rebuilt copies, each equal to an expected artifact."""
+    sealed = [*expected.artifacts.values()]
+    return {folder for folder, own in facts.artifacts.items() if folder.startswith(_REBUILDS) and own in sealed}
+
+
+def differences(
+    actual: Facts, expected: Facts, is_repairable_allowed: bool = False, kept: Facts | None = None
+) -> list[str]:
     """List the differences of two roots, such as that of a fault-free run.
 
     A cache of the hub is no result. `is_repairable_allowed`: the disk lied, and nothing reads a check record or the
-    copy of a manifest before the next run, which writes them again.
+    copy of a manifest before the next run, which writes them again. `kept`: the state before the last run, which keeps
+    the copies of an earlier rebuild that found damage.
     """
     found = [*actual.damage]
+    copies = set[str]() if kept is None else _equal_copies(kept, expected) & _equal_copies(actual, expected)
     for folder in sorted(actual.artifacts.keys() | expected.artifacts.keys()):
         own, other = actual.artifacts.get(folder), expected.artifacts.get(folder)
-        if own != other:
+        if own != other and folder not in copies:
             state = "is missing" if own is None else "should not exist" if other is None else "has other bytes"
             found.append(f"{folder}: the artifact {state}")
     for name in sorted(actual.others.keys() | expected.others.keys()):
         is_repairable = _is_copy(name) or name.endswith(".checks.json")
-        if name.startswith(_CACHE) or (is_repairable and is_repairable_allowed):
+        is_copied = any(name.startswith(f"{folder}/") for folder in copies)
+        if name.startswith(_CACHE) or is_copied or (is_repairable and is_repairable_allowed):
             continue
         if actual.others.get(name) != expected.others.get(name):
             here, there = name in actual.others, name in expected.others
@@ -137,11 +149,13 @@ def differences(actual: Facts, expected: Facts, is_repairable_allowed: bool = Fa
 def wrong_artifacts(actual: Facts, *allowed: Facts) -> list[str]:
     """List artifacts that are damaged, lost or in none of the allowed states.
 
-    A run that was cut off may leave any artifact as it was before or as it shall be, and nothing else.
+    A run that was cut off may leave any artifact as it was before or as it shall be, and nothing else. A rebuild that
+    was cut off, or that found damage, leaves copies, each equal to an artifact.
     """
     found = [*actual.damage]
+    copies = set[str]().union(*(_equal_copies(actual, state) for state in allowed))
     for folder, facts in actual.artifacts.items():
-        if facts not in [state.artifacts.get(folder) for state in allowed]:
+        if folder not in copies and facts not in [state.artifacts.get(folder) for state in allowed]:
             found.append(f"{folder}: the artifact is neither the earlier nor the new one")
     kept = set.intersection(*(set(state.artifacts) for state in allowed))
     return found + [f"{folder}: the artifact is lost" for folder in sorted(kept - actual.artifacts.keys())]

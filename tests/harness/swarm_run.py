@@ -236,7 +236,7 @@ class Swarm:
 
     def _repair(self, workload: Workload, space: Workspace) -> list[str]:
         """Run the command without faults until it succeeds; list what differs then."""
-        words, answers = space.command(workload.verb), []
+        words, answers, struck = space.command(workload.verb), [], auditor.read_facts(space.folder)
         for _ in range(_CLEAN_TRIES):
             answer = self._type(words)
             answers.append(answer.stderr[-400:])
@@ -247,7 +247,7 @@ class Swarm:
             words = self._follow(answer, words, space)
         else:
             return [f"the command never succeeds again: {answers}"]
-        wrong = auditor.differences(auditor.read_facts(space.folder), self._reference.after)
+        wrong = auditor.differences(auditor.read_facts(space.folder), self._reference.after, kept=struck)
         return [f"not repaired by a clean run: {what}" for what in wrong]
 
     def _follow(self, answer: Answer, words: list[str], space: Workspace) -> list[str]:

@@ -145,7 +145,9 @@ class Workspace:
     def _artifact(self, has_rows: bool = False) -> Path:
         """Return one of the sealed folders."""
         names = ("normalized", "filtered", "packed", "train", "hf_layout", "shards", "token_cache", "deduplicated")
-        folders = sorted(path.parent for path in self.data.rglob("manifest.json") if ".building." not in str(path))
+        aside = (".building.", f"{self.data}/rebuilds/")  # a struck rebuild leaves copies
+        paths = sorted(self.data.rglob("manifest.json"))
+        folders = [path.parent for path in paths if not any(part in str(path) for part in aside)]
         rows = [folder for folder in folders if any(name in folder.parts for name in names)]
         chosen = (rows if has_rows else folders) or folders
         return chosen[int(self._workload.pick * len(chosen))]
