@@ -70,7 +70,7 @@ def repin(
 ) -> Iterator[Event]:
     """Build a recipe's version of the run's date, or the newest one if no head moved.
 
-    Yield events that the UI lacks. Errors are raised as by `build_all`, also if the heads of some datasets are unknown.
+    Yield events that the UI lacks. Raise errors as `build_all`, and after the build those of unknown heads.
     Without an error, artifacts of versions beyond the newest `keep_versions` (if set) are deleted last.
     """
     version = version_for(

@@ -76,7 +76,7 @@ def try_read_manifest(folder: Path) -> Manifest | None:
 def copy_manifest(artifact: Artifact, copy: Path) -> None:
     """Copy an artifact's manifest to `copy`, unless `copy` has the same bytes already.
 
-    Raise InputError if the file is not the intact manifest of the artifact that was opened.
+    Raise InputError if the file is not a manifest, RetryableError if it is not the intact one that was opened.
     """
     path = artifact.folder / FILE_NAME
     data = MANIFEST_FILE.read_raw(path)

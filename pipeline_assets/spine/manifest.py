@@ -254,7 +254,7 @@ def _encode_json(value: Json) -> bytes:
 
 
 class _KindPart(dict[str, Any]):
-    """Manifest part whose keys depend on the kind; a missing key is an InputError."""
+    """Manifest part whose keys depend on the kind; a missing key raises InputError."""
 
     where: Path | str
 

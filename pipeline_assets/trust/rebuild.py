@@ -152,7 +152,7 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class ScratchFolder:
-    """Open scratch folder, and the path `kept` to which `keep` renames it."""
+    """Scratch folder in use, and the path `kept` to which `keep` renames it."""
 
     folder: Path
     kept: Path

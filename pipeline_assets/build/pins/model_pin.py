@@ -148,7 +148,7 @@ def list_model(target: Target, run: Run) -> Listing:
 
 
 def list_fetched(target: Target, run: Run) -> Listing:
-    """List the uncached bytes of a target's hub models and splits; empty for folders."""
+    """List the uncached bytes of hub models and splits; local folders add none."""
     listing = split_pin.list_fetched(target, run)
     for pin in target.upstream:
         if pin.stage.name in (MODEL_STAGE.name, TEMPLATE_STAGE.name) and pin.external_inputs is None:

@@ -103,7 +103,7 @@ def list_split(target: Target, run: Run) -> Listing:
 
 
 def list_fetched(target: Target, run: Run) -> Listing:
-    """List the uncached bytes of a target's hub splits; empty for local folders."""
+    """List the uncached bytes of a target's hub splits; local folders add none."""
     missing: dict[str, int] = {}
     remote = [raw for raw in target.upstream if raw.stage == RAW_STAGE and raw.external_inputs is None]
     for raw in remote:

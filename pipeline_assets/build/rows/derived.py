@@ -40,13 +40,13 @@ class FilteredRows(DerivedRows):
     display_names = DisplayNames("filtered", "filtered", other_changes=OTHER_CHANGES)
 
     @cached_property
-    def _rules(self) -> FilterRecipe:
+    def _recipe(self) -> FilterRecipe:
         manifest, root = self.artifact.manifest, self.lineage.root
         return resolve_filters(manifest.identity.recipe["filters"], FilterFiles.from_manifest(manifest, root), root)
 
     def fate(self, part: Part) -> Fate | None:
         document: Document = part.record
-        verdict = evaluate(document.text, document.meta.columns(), self._rules)
+        verdict = evaluate(document.text, document.meta.columns(), self._recipe)
         measurements = [str(measurement) for measurement in verdict.measurements]
         details: dict[str, Any] = {"reason": None, "measurements": measurements, "changes": dict(verdict.changes)}
         dropped = find_dropped_line(self.artifact, part.id)
@@ -61,7 +61,7 @@ class FilteredRows(DerivedRows):
             lines = [f"rejected: {reject_summary(reject)}", *(f"  {line}" for line in measurements)]
             return Fate(self.artifact, "rejected", reject_summary(reject), details=details, lines=lines)
         changed = [f"  changed: {name} {count:,}" for name, count in verdict.changes.items()]
-        step = self._rules.python
+        step = self._recipe.python
         ran = [] if step is None else [f"  python: kept by {step.function} in {step.file}"]
         lines = ["kept", *(f"  {line}" for line in measurements), *changed, *ran]
         kept = self._kept_fate(part, lines, details, [part.shard])

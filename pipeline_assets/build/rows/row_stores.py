@@ -36,7 +36,7 @@ class RowStores:
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
-    """Return an artifact's row store, or None; the default lineage is its data root's."""
+    """Return an artifact's row store, or None; `lineage` defaults to its data root's."""
     folder = artifact.folder.absolute()
     return RowStores(kinds, lineage or Lineage(find_data_root(folder) or folder.parent)).for_artifact(artifact)
 

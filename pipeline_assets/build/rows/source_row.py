@@ -66,7 +66,7 @@ class LocalRow:
 
     @property
     def file(self) -> str:
-        """Absolute path of the file; manifests have it relative to the source folder."""
+        """Absolute path of the file; manifests have paths relative to the source folder."""
         return str(self.path)
 
     def __str__(self) -> str:

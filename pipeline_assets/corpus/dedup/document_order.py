@@ -48,5 +48,5 @@ def is_from_seen_corpus(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def document_numbers(orders: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the numbers of documents from their priorities."""
+    """Return the documents' numbers, the lower 32 bits of their priorities."""
     return orders & _NUMBER

@@ -62,7 +62,7 @@ class LanguageFilter(Filter):
 
 @functools.lru_cache(maxsize=8)
 def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
-    """Return the filters of a recipe except `windows`, in their order of application."""
+    """Return the filters, except `windows` and `python`, in order of application."""
     # Filters load compiled code, which readers of verdicts do not need.
     from pipeline_assets.corpus.filters.blocklist import BlocklistFilter
     from pipeline_assets.corpus.filters.c4 import C4Filter

@@ -116,7 +116,7 @@ def whole_lines(
 ) -> Iterator[bytes]:
     """Regroup blocks into blocks of at least `block_bytes` that end with a line feed.
 
-    The last block may be shorter and end without a line feed. A line longer than `max_line_bytes` is an InputError.
+    The last block may be shorter and end without a line feed. A line longer than `max_line_bytes` raises InputError.
     """
     pending: list[bytes] = []
     pending_bytes = line_bytes = 0  # line_bytes: bytes after the last line feed

@@ -60,7 +60,7 @@ def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int)
 def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
     """Yield a file's uncompressed bytes in blocks, as `whole_lines` regroups them.
 
-    A truncated or damaged file is an InputError, and so is a file of 0 bytes: even a file without lines has a frame.
+    Raise InputError for a truncated or damaged file, or one of 0 bytes: even a file without lines has a frame.
     """
     with open(path, "rb", buffering=0) as file:
         blocks = decompress(hash_while_reading(file, path), ZSTD, path, _FIX, 1)
@@ -75,7 +75,7 @@ def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
 
 
 def read_line(path: Path, row: int, struct: type[T]) -> T:
-    """Decode line `row`, from 0; a missing or invalid line is an InputError."""
+    """Decode line `row`, from 0; raise InputError if it is missing or invalid."""
     return read_chosen_lines([(path, row)], struct)[path, row]
 
 

@@ -34,7 +34,7 @@ class NpyHeader:
 
 
 def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:
-    """Read the header of an .npy file; other content is an InputError."""
+    """Read the header of an .npy file; raise InputError for other content."""
     try:
         npy.read_magic(file)
         shape, is_fortran, dtype = npy.read_array_header_1_0(file)

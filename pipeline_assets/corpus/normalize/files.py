@@ -247,9 +247,9 @@ def read_piece(
     """
     name = piece.file.name
     parents = PurePosixPath(name).parents
-    licensed = next((licences[parent] for parent in parents if licences and parent in licences), None)
+    folder_licence = next((licences[parent] for parent in parents if licences and parent in licences), None)
     derive_id = functools.partial(local_doc_id, recipe.source)
-    document = RowMap(recipe.row_columns(name), recipe, name, derive_id, licensed, fields_with_values).to_document
+    document = RowMap(recipe.row_columns(name), recipe, name, derive_id, folder_licence, fields_with_values).to_document
     for position, row in piece_rows(piece, recipe):
         yield row.to_reject(name, position) if isinstance(row, Fault) else document(row, position)
 

@@ -25,7 +25,7 @@ class RowMap:
         labels: SourceLabels | HubRows,
         file_name: str,
         derive_id: DeriveId,
-        licensed: LicenceTag | None = None,
+        default_licence: LicenceTag | None = None,
         fields_with_values: set[str] | None = None,
     ) -> None:
         """Prepare the conversion of a file's rows.
@@ -35,13 +35,13 @@ class RowMap:
             labels: Section with the source, domain and default licence.
             file_name: Name of the file in rejects and in the meta of its Documents.
             derive_id: Derives the id of a row without an id from its text.
-            licensed: Licence of rows that do not state their own; None uses the licence of `labels`.
+            default_licence: Licence of rows that do not state their own; None uses the licence of `labels`.
             fields_with_values: Set to which each Document field is added when a row has a value for it.
         """
         self._columns = [(field, name) for field, name in columns if name is not None]
         self._is_licensed = isinstance(columns, LicensedColumns)
         self._source, self._domain = labels.source, labels.domain
-        self._licensed = licensed or LicenceTag(labels.license_tag, "recipe")
+        self._default_licence = default_licence or LicenceTag(labels.license_tag, "recipe")
         self._file_name, self._derive_id = file_name, derive_id
         self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
 
@@ -98,7 +98,7 @@ class RowMap:
     def _row_licence(self, column: Column | None) -> tuple[str, str]:
         """Return the licence tag of a row and the evidence for it."""
         if column is None or column.value is None or column.value == "":
-            return self._licensed.tag, self._licensed.evidence
+            return self._default_licence.tag, self._default_licence.evidence
         tag = column.value.strip().lower() if isinstance(column.value, str) else "unknown"
         return tag, f"row: {column.name}"
 

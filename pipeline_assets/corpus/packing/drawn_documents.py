@@ -29,7 +29,7 @@ _CHUNK_DRAWS = 1 << 16
 
 @dataclass
 class DrawnDocuments:
-    """Lines of documents.parquet, one per draw; reading all `tables` fills the counts.
+    """Rows of documents.parquet, one per draw; reading all `tables` fills the counts.
 
     Attributes:
         counts: By source: all its `documents` and their `text_tokens`; `drawn`, the number of draws; `packed_tokens`;
@@ -46,11 +46,11 @@ class DrawnDocuments:
     license_tokens: dict[str, Counter[str]] = field(default_factory=dict)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the lines, by document, then epoch, at most about 65,536 at a time.
+        """Yield tables of about 65,536 rows at most, by document, then epoch.
 
         Columns: id, source, shard, row and licence of the document; `epoch` from 0; `tokens` of the document, with its
         end token; `packed_tokens`, which is less than `tokens` only for the draw that the budget cuts; `first_row`, the
-        row of the packed set in which the draw begins; `is_whole`, whether this row has the whole document.
+        row of the packed set in which the draw begins; `is_whole`, whether that row has the whole document.
         """
         first_rows = map_array(self.plan.first_rows, np.uint32)
         is_whole = map_array(self.plan.is_whole, np.bool_)

@@ -210,11 +210,11 @@ def _write_row_files(
     _write_values(files.is_whole, [_order_by_number(is_whole, order)])
 
 
-def _order_by_number(by_rank: NDArray[Any], order: Path) -> NDArray[Any]:
-    """Reorder values of draws from packed order (file `order`) to order of numbers."""
+def _order_by_number(by_rank: NDArray[Any], order_path: Path) -> NDArray[Any]:
+    """Reorder values of draws from packed order (file `order_path`) to order of numbers."""
     by_number = np.empty_like(by_rank)
     first = 0
-    for numbers in _read_chunks(order, np.uint32):
+    for numbers in _read_chunks(order_path, np.uint32):
         by_number[numbers] = by_rank[first : first + len(numbers)]
         first += len(numbers)
     return by_number

@@ -16,11 +16,11 @@ MODEL_HINT = "pass a SentencePiece .model"
 logger = logging.getLogger("corpusmill")
 
 
-def model_bytes(lines: Sequence[str], recipe: EncodeRecipe, external: Path | None) -> bytes:
+def model_bytes(texts: Sequence[str], recipe: EncodeRecipe, external: Path | None) -> bytes:
     """Return the bytes of the external model, or of a trained model.
 
     Args:
-        lines: Texts of both sides of the train split, on which a model is trained.
+        texts: Texts of both sides of the train split, on which a model is trained.
         recipe: Settings of the training, or the sha256 of the external model.
         external: Path of the external model; None to train a model.
     """
@@ -30,11 +30,11 @@ def model_bytes(lines: Sequence[str], recipe: EncodeRecipe, external: Path | Non
     if recipe.model_sha256 is not None and external is not None:
         return read_pinned(external, recipe.model_sha256, "pass the path of a SentencePiece .model file")
     try:
-        return train_unigram(lines, recipe).model
+        return train_unigram(texts, recipe).model
     except VocabularyTooLargeError as error:
         pieces = error.max_pieces // _VOCABULARY_STEP * _VOCABULARY_STEP or error.max_pieces
         logger.info("train split allows %d of %d pieces; training %d", error.max_pieces, recipe.vocab_size, pieces)
-        return train_unigram(lines, recipe.model_copy(update={"vocab_size": pieces})).model
+        return train_unigram(texts, recipe.model_copy(update={"vocab_size": pieces})).model
 
 
 def load_model(data: bytes, where: Path) -> SentencePieceModel:

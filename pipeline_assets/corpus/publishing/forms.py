@@ -48,7 +48,7 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 def standard_json(form: str, description: Description) -> str:
-    """Return the JSON of a standard; UsageError if SPDX lacks a date."""
+    """Return a description as a standard's JSON; UsageError if SPDX's date is missing."""
     import jinja2
 
     if form == "spdx" and description.get("date_published")[0].value == NOT_ANSWERED:

@@ -45,14 +45,14 @@ def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], strata: NDArr
     return take_turns(ranks, groups, rows)
 
 
-def take_turns(ranks: NDArray[np.uint64], groups: NDArray[np.int32], rows: int) -> NDArray[np.bool_]:
+def take_turns(ranks: NDArray[np.uint64], groups: NDArray[np.int32], max_rows: int) -> NDArray[np.bool_]:
     """Return a mask of the rows that groups select in turn, lowest ranks first."""
     sizes = np.bincount(groups)
     # Sorted by (group, rank), a row's index minus the index of its group's first row is its position in the group.
     position = np.empty(len(ranks), np.int64)
     position[np.lexsort((ranks, groups))] = np.arange(len(ranks)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     selected = np.zeros(len(ranks), bool)
-    selected[np.lexsort((groups, position))[:rows]] = True  # by position, then group: groups take turns
+    selected[np.lexsort((groups, position))[:max_rows]] = True  # by position, then group: groups take turns
     return selected
 
 

@@ -197,7 +197,7 @@ def _blocks(pieces: Sequence[Piece]) -> Iterator[NDArray[np.int32]]:
 
 @dataclass
 class ShardedDocuments:
-    """Lines of documents.parquet; counts are complete after `tables` is exhausted.
+    """Rows of documents.parquet; counts are complete after `tables` is exhausted.
 
     Attributes:
         tokens: Number of tokens in all rows.

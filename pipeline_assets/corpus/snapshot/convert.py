@@ -153,16 +153,16 @@ def _batches(local: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBa
 
 
 def _window_mask(
-    rows: NDArray[np.int64], window: Window, file: str, to_file_row: int, writer: ShardWriter
+    rows: NDArray[np.int64], window: Window, file: str, row_offset: int, writer: ShardWriter
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows to read; reject poison rows, which killed a worker.
 
-    `rows` are row numbers in the shard; adding `to_file_row` gives row numbers in the file.
+    `rows` are row numbers in the shard; adding `row_offset` gives row numbers in the file.
     """
     stop = np.iinfo(np.int64).max if window.stop is None else window.stop
     inside = (rows >= window.start) & (rows < stop)
     poison = inside & np.isin(rows, sorted(window.poison_rows))
     for row in rows[poison].tolist():
         writer.count("rows")
-        writer.reject(Reject(file, row + to_file_row, KILLED_WORKER))
+        writer.reject(Reject(file, row + row_offset, KILLED_WORKER))
     return inside & ~poison

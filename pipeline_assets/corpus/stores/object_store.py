@@ -78,7 +78,7 @@ class ObjectStore:
 
     @classmethod
     def open(cls, url: str) -> "ObjectStore":
-        """Open a store; raise UsageError if obstore is missing or the URL is not valid."""
+        """Open a store; UsageError without obstore, a valid URL or a local URL's folder."""
         try:
             from obstore.exceptions import BaseError
             from obstore.store import from_url
