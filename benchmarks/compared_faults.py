@@ -94,13 +94,12 @@ def _last_line(files: list[Path], folder: Path, pattern: re.Pattern[str]) -> str
 def process_tree(pid: int) -> Iterator[int]:
     """Yield a process and its descendants."""
     yield pid
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = task.read_text().split()
-        except OSError:
-            continue
-        for child in children:
-            yield from process_tree(int(child))
+    try:
+        tasks = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:  # the process, or one of its threads, has ended
+        return
+    for child in [child for task in tasks for child in task]:
+        yield from process_tree(int(child))
 
 
 def find_writer(process: subprocess.Popen[str], folder: Path, is_worker: bool) -> int | None:
@@ -108,10 +107,14 @@ def find_writer(process: subprocess.Popen[str], folder: Path, is_worker: bool) -
     for pid in process_tree(process.pid):
         if is_worker and pid == process.pid:
             continue
-        for link in Path(f"/proc/{pid}/fd").glob("*"):
+        try:
+            descriptors = os.listdir(f"/proc/{pid}/fd")
+        except OSError:  # the process has ended
+            continue
+        for descriptor in descriptors:
             try:
-                target = Path(os.readlink(link))
-                flags = int(re.findall(r"flags:\s+(\d+)", Path(f"/proc/{pid}/fdinfo/{link.name}").read_text())[0], 8)
+                target = Path(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+                flags = int(re.findall(r"flags:\s+(\d+)", Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text())[0], 8)
                 if target.is_relative_to(folder) and flags & 3 and target.stat().st_size >= HALF_WRITTEN:
                     return pid
             except (OSError, IndexError):
