@@ -157,7 +157,7 @@ def _count_lines(names: Sequence[str], noun: str) -> Iterator[str]:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a file without a byte order mark; raise UsageError if it is blank or not UTF-8."""
+    """Return the text of a file without BOM; UsageError if it is blank or not UTF-8."""
     try:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
