@@ -18,6 +18,7 @@ from typing import Annotated, TextIO, TypeAlias
 import typer
 
 from pipeline_assets.commands.output import writing_output
+from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, OptionFinder, RetryableError, UsageError
 from pipeline_assets.spine.json_log import JsonFormatter, is_json_log
 from pipeline_assets.spine.visible import VISIBLE
@@ -70,10 +71,8 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
 
 def existing_root(root: Path) -> Path:
     """Return the data root; raise UsageError if it is not a folder."""
-    if root.is_dir():
-        return root
-    what = "expected a folder, got a file" if root.exists() else "folder not found"
-    raise UsageError(what, root, "pass the data root with --data")
+    require_folder(root, "pass the data root with --data")
+    return root
 
 
 def print_lines(lines: Iterable[Line], err: bool = False) -> None:

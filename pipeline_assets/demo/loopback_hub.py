@@ -19,6 +19,7 @@ from pipeline_assets.demo.loopback_files import is_folder
 from pipeline_assets.demo.loopback_http import Answer, Handler, HubError, HubRequest, Origin, OriginServer, json_answer
 from pipeline_assets.demo.loopback_repos import EPOCH, Repo, RepoFile, RepoReader
 from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites
+from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, UsageError
 
 HUB_FOLDER = "hub"  # in a data root; served as a hub on loopback
@@ -48,10 +49,7 @@ class LoopbackHub:
         self._servers: list[OriginServer] = []
 
     def start(self) -> None:
-        if not self.folder.is_dir():
-            what = "expected a folder, got a file" if self.folder.exists() else "folder not found"
-            raise UsageError(what, self.folder, "choose a folder that contains datasets/<owner>/<name>/…")
-
+        require_folder(self.folder, "choose a folder that contains datasets/<owner>/<name>/…")
         if self._writes is not None:
             self.uploads.mkdir(exist_ok=True)
             if not is_folder(self.folder, OBJECTS):

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.files import file_sha256, read_error_text
 from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelNames, Manifest, StoredFile, is_seal_intact
@@ -121,9 +122,7 @@ class Damage:
 
 def require_manifest(folder: Path) -> Manifest:
     """Read the manifest of a folder; raise UsageError if nothing is sealed there."""
-    if not folder.is_dir():
-        what = "expected a folder, got a file" if folder.exists() else "folder not found"
-        raise UsageError(what, folder, "pass the folder of a finished artifact")
+    require_folder(folder, "pass the folder of a finished artifact")
     manifest = read_manifest(folder)
     if manifest is None:
         raise UsageError("nothing is sealed here (no manifest.json)", folder, "pass the folder of a finished artifact")

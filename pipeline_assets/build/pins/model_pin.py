@@ -34,6 +34,7 @@ from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUn
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED, Option, RecipeSection
@@ -94,9 +95,7 @@ class ModelFolder(InputFolder):
 
     def choose_files(self) -> ModelFiles:
         """Choose the model's files in the folder; the folder's path must be absolute."""
-        if not self.path.is_dir():
-            what = "expected a folder, got a file" if self.path.exists() else "folder not found"
-            raise UsageError(what, self.path, "correct the model's `path`")
+        require_folder(self.path, "correct the model's `path`")
         if not has_files(self.path):
             raise UsageError("the folder is empty", self.path, "use a folder that contains a model")
         files = {file.name: file for file in list_files(self.path, ["**/*"])}

@@ -38,8 +38,8 @@ from pipeline_assets.corpus.readers.source_folder import (
 )
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.durable import name_file_in_errors
-from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.staging import WORK, StagingView
 
@@ -147,9 +147,7 @@ def _decisions(chosen: SplitFiles) -> dict[str, Any]:
 
 def _scan_folder(path: Path) -> tuple[list[str], str]:
     """Return the names of a folder's files except hidden ones, and its card's text."""
-    if not path.is_dir():
-        what = "expected a folder, got a file" if path.exists() else "folder not found"
-        raise UsageError(what, path, "correct the dataset's `path`")
+    require_folder(path, "correct the dataset's `path`")
     card = path / CARD
     text = card.read_bytes().decode("utf-8", "replace") if card.is_file() else ""
     return [file.name for file in list_files(path, ["**/*"])], text

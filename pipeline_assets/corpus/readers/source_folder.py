@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self
 
 from pipeline_assets.corpus.formats.codecs import detect_codec
+from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
@@ -168,9 +169,7 @@ def has_files(folder: Path) -> bool:
 
 def _no_match_error(root: Path, pattern: str, has_folders: bool) -> UsageError:
     """Return the error for a pattern that matches no file; its fix has existing names."""
-    if not root.is_dir():
-        what = "expected a folder, got a file" if root.exists() else "folder not found"
-        return UsageError(what, root, "correct the source's folder")
+    require_folder(root, "correct the source's folder")
     if has_folders:
         fix = f"write {pattern.rstrip('/')}/* for the files in the folder"
         return UsageError(f"the pattern {pattern!r} matches only folders", root, fix)

@@ -20,6 +20,7 @@ from pipeline_assets.corpus.publishing.hub_repo import UploadFile
 from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.hub_files import map_in_order
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import DeniedError, InputError, TransientError, UsageError, one_line
 from pipeline_assets.spine.files import read_blocks
 from pipeline_assets.spine.install_hints import not_installed_error
@@ -88,9 +89,8 @@ class ObjectStore:
         retries = {"max_retries": 6, "retry_timeout": datetime.timedelta(seconds=180)}
         options = {"timeout": "300s", "allow_http": True}  # timeout of one part; the environment chooses the endpoint
         remote = {} if folder else {"retry_config": retries, "client_options": options}
-        if folder is not None and not folder.is_dir():  # perhaps its disk is not mounted
-            what = "expected a folder, got a file" if folder.exists() else "folder not found"
-            raise UsageError(what, folder, "correct the URL" if folder.exists() else "create it, or correct the URL")
+        if folder is not None:  # perhaps its disk is not mounted
+            require_folder(folder, "correct the URL" if folder.exists() else "create it, or correct the URL")
         try:
             return cls(url, from_url(url, **remote), folder)  # type: ignore[call-overload]
         except (BaseError, ValueError) as error:
