@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pyarrow.parquet as pq
 import pytest
 from description_checks import croissant_warnings
@@ -18,6 +17,7 @@ from faulty_hub import ALWAYS, Fault, FaultKind
 from forgery import flip
 from hub_pools import AGREEMENT, NAME, Place, card_of, card_yaml, check_whole, open_place, pools, row, rows_of
 from huggingface_hub import CommitOperationAdd, HfApi
+from killed_requests import Killed, kill_at_request
 
 from pipeline_assets.corpus.publishing import publish as publishing
 from pipeline_assets.corpus.publishing.publication import CROISSANT, Publication, prepare_publication
@@ -141,10 +141,6 @@ def test_a_head_that_moves_all_the_time_is_an_error(
         send(first, place)
 
 
-class Killed(BaseException):
-    """The publisher is no more."""
-
-
 @pytest.mark.parametrize("answered", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["before", "after"])
 @pytest.mark.parametrize("update", [pytest.param(False, marks=pytest.mark.slow), True], ids=["new", "update"])
 def test_killed_at_any_request_it_leaves_the_repo_whole_and_goes_on(
@@ -159,23 +155,12 @@ def test_killed_at_any_request_it_leaves_the_repo_whole_and_goes_on(
 ) -> None:
     """Before a request reaches the hub, or when it did and nobody learns of its answer."""
     monkeypatch.setattr(publishing, "_FILES_PER_COMMIT", 2)
-    real, made = httpx2.Client.send, second if update else first
+    made = second if update else first
     if update:
         send(first, place)
     begun = check_whole(place.folder) if update else "bare"
     shutil.copytree(place.hub.folder, tmp_path / "begun")
-    left = [0]
-
-    def counted(client: httpx2.Client, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        left[0] -= 1
-        if left[0] == 0 and not answered:
-            raise Killed
-        response = real(client, request, **options)
-        if left[0] == 0:
-            raise Killed
-        return response
-
-    monkeypatch.setattr(httpx2.Client, "send", counted)
+    left = kill_at_request(monkeypatch, answered)
     for kills in itertools.count(1):
         shutil.rmtree(place.hub.folder)
         shutil.copytree(tmp_path / "begun", place.hub.folder)

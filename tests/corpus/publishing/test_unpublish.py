@@ -14,6 +14,7 @@ import pytest
 from faulty_hub import ALWAYS, Fault, FaultKind
 from history_hub import HistoryHub
 from hub_pools import NAME, SOURCE, TOKEN, Place, check_whole, open_place, pools, row, rows_of
+from killed_requests import Killed, kill_at_request
 from plain_hub import copy_revisions
 from subset_pools import scored, subsets_of, talk
 
@@ -175,30 +176,9 @@ def test_history_is_kept_only_on_request(place: Place, root: Path, versions: lis
     assert json.loads((root / "removals/published" / removal.certificate).read_text())["keeps_history"] is True
 
 
-class Killed(BaseException):
-    """End of the process."""
-
-
-def counting_requests(monkeypatch: pytest.MonkeyPatch, answered: bool) -> list[int]:
-    """Kill at a request; the returned list has the number of requests until then.
-
-    Downloads do not count, since they change nothing on the hub, and the next command starts them again.
-    """
-    real, left = httpx2.Client.send, [0]
-
-    def counted(client: httpx2.Client, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        if "/resolve/" in request.url.path or "/tree/" in request.url.path:
-            return real(client, request, **options)
-        left[0] -= 1
-        if left[0] == 0 and not answered:
-            raise Killed
-        response = real(client, request, **options)
-        if left[0] == 0:
-            raise Killed
-        return response
-
-    monkeypatch.setattr(httpx2.Client, "send", counted)
-    return left
+def is_counted(request: httpx2.Request) -> bool:
+    """Leave out downloads: they change nothing on the hub, and the next command starts them again."""
+    return "/resolve/" not in request.url.path and "/tree/" not in request.url.path
 
 
 @pytest.mark.slow
@@ -208,7 +188,7 @@ def test_killed_at_any_request_the_same_command_ends_it(
 ) -> None:
     shutil.copytree(place.hub.folder, tmp_path / "begun")
     shutil.copytree(root, tmp_path / "begun_root")
-    left, changed = counting_requests(monkeypatch, answered), 0
+    left, changed = kill_at_request(monkeypatch, answered, is_counted), 0
     for kills in itertools.count(1):
         for folder, begun in ((place.hub.folder, "begun"), (root, "begun_root")):
             shutil.rmtree(folder)

@@ -1,0 +1,36 @@
+"""Death of the process at one request to a hub, before it is sent or after its answer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+
+
+class Killed(BaseException):
+    """End of the process."""
+
+
+def kill_at_request(
+    monkeypatch: pytest.MonkeyPatch, answered: bool, is_counted: Callable[[httpx2.Request], bool] = lambda request: True
+) -> list[int]:
+    """Raise `Killed` at a counted request; set the returned list's number to choose it.
+
+    The number counts down with each request, so it is positive after a run that ended before its death. If `answered`,
+    the hub has handled the request.
+    """
+    real, left = httpx2.Client.send, [0]
+
+    def counted(client: httpx2.Client, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if not is_counted(request):
+            return real(client, request, **options)
+        left[0] -= 1
+        if left[0] == 0 and not answered:
+            raise Killed
+        response = real(client, request, **options)
+        if left[0] == 0:
+            raise Killed
+        return response
+
+    monkeypatch.setattr(httpx2.Client, "send", counted)
+    return left
