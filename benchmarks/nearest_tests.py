@@ -31,7 +31,7 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
     names = re.compile(rf"\b({'|'.join(map(re.escape, mutant.names))})\b")
     phrases = _phrases(mutant)
     ranked = []
-    for path, (text, direct, by_builders) in test_files().items():
+    for path, (text, direct, by_builders) in read_test_files().items():
         stem = path.stem.removeprefix("test_")
         is_typed = bool(_TYPED.search(text))
         is_named = stem == mutant.file.stem or (path.parent == folder and stem.startswith(mutant.file.stem))
@@ -54,7 +54,7 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
 
 
 def _phrases(mutant: Mutant) -> set[str]:
-    """Return pieces of messages in the changed function, and in functions that the changed code calls."""
+    """Return pieces of messages in the changed function and those that it calls."""
     called = re.findall(r"\w+(?=\()", mutant.before)
     found = _messages()
     return found[mutant.file, mutant.names[0]].union(
@@ -79,7 +79,7 @@ def _messages() -> dict[tuple[Path, str], set[str]]:
 
 
 @cache
-def test_files() -> dict[Path, tuple[str, frozenset[str], frozenset[str]]]:
+def read_test_files() -> dict[Path, tuple[str, frozenset[str], frozenset[str]]]:
     """Return the text of each test file, its imports, and the imports of its builders."""
     builders = {path.stem: names_imported(path.read_bytes()) for folder in ("builders", "harness", "oracles")
                 for path in (PROJECT / "tests" / folder).glob("*.py")}  # fmt: skip
