@@ -4,7 +4,7 @@ import datetime
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +45,6 @@ def forget(
     Example: corpusmill forget --ids ids.txt --reason "request 12" --apply --data data
     """
     from pipeline_assets.build import forgetting
-    from pipeline_assets.build.remnants import find_remnants, remove_remnants
     from pipeline_assets.build.rows.row_stores import RowStores
 
     root = terminal.existing_root(data)
@@ -90,14 +89,8 @@ def forget(
         lines.append(f"entries added to the removal list: {content['added']:,}")
     affected = forgetting.compare_artifacts(stores)
     if clean:
-        found = [entry for entry in find_remnants(stores, affected) if not (keep_history and entry.is_artifact)]
-        lines += _count_lines([f"{entry.folder}  {entry.reason}" for entry in found if not entry.is_manual], "folder")
-        busy = remove_remnants(found) if apply else []
-        lines += [f"in use: {folder}; run the same command later" for folder in busy]
-        lines.append("removed" if apply else "to remove them, add --apply")
-        lines += [f"not removed: {entry.folder}: {entry.reason}" for entry in found if entry.is_manual]
-        lines.append("not searched: clones, exports, backups and published sets (--published) outside this data root")
-        terminal.answer(as_json, {"remnants": found, "in_use": busy}, lines)
+        content, lines = _clean(stores, affected, apply, keep_history)
+        terminal.answer(as_json, content, lines)
         return
     counts = [count for comparison in affected.values() for count in comparison.rows.values()]
     recipes = recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root)
@@ -109,6 +102,22 @@ def forget(
     lines += [f"next: {command}" for command in commands]
     content |= {"artifacts": [*affected], "commands": commands}
     terminal.answer(as_json, content, lines)
+
+
+def _clean(
+    stores: "RowStores", affected: Collection[Path], applies: bool, keeps_artifacts: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Find what still contains forgotten rows, and remove it if `applies`."""
+    from pipeline_assets.build.remnants import find_remnants, remove_remnants
+
+    found = [entry for entry in find_remnants(stores, affected) if not (keeps_artifacts and entry.is_artifact)]
+    lines = [*_count_lines([f"{entry.folder}  {entry.reason}" for entry in found if not entry.is_manual], "folder")]
+    busy = remove_remnants(found) if applies else []
+    lines += [f"in use: {folder}; run the same command later" for folder in busy]
+    lines.append("removed" if applies else "to remove them, add --apply")
+    lines += [f"not removed: {entry.folder}: {entry.reason}" for entry in found if entry.is_manual]
+    lines.append("not searched: clones, exports, backups and published sets (--published) outside this data root")
+    return {"remnants": found, "in_use": busy}, lines
 
 
 def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
@@ -135,7 +144,7 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
     if removal.certificate:
         lines.append(f"removed: {len(removal.removed):,} entries, {len(removal.objects):,} large files")
     lines += _count_lines(sorted({*itertools.chain(*removal.remaining.values())}), "remaining file")
-    lines += _count_lines(removal.unread, "file that cannot be searched")
+    lines += _count_lines(removal.unread, "unsearchable file")
     if removal.remaining and removal.has_forgotten_head:
         lines.append("a branch still ends with forgotten rows; rebuild, and run `corpusmill nemotron publish` first")
     elif removal.remaining and not applies:
