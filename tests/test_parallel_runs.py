@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -89,10 +90,16 @@ def test_of_three_joined_runs_one_is_killed_and_the_others_finish_its_work(
     for root in ("data", "alone"):
         write_sources(tmp_path / root, sources)
     words = ("run", "many", "--data", tmp_path / "data", "--join", "--workers", 0)
-    victim, *others = [started(*words) for _ in range(3)]
+    victim = started(*words)
     assert victim.stderr is not None
     progress = (line for line in victim.stderr if "normalize" in line or "filter" in line)
     next(progress), next(progress)  # the second line comes when the artifact of the first is sealed
+    os.killpg(victim.pid, signal.SIGSTOP)  # it holds its locks until the others are at work
+    sealed = len(digests(tmp_path / "data"))
+    others = [started(*words) for _ in range(2)]
+    while len(digests(tmp_path / "data")) == sealed:
+        assert [process.poll() for process in others] == [None, None]
+        time.sleep(0.05)
     os.killpg(victim.pid, signal.SIGKILL)
 
     results = [process.communicate(timeout=300)[1] for process in others]
