@@ -45,22 +45,31 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
                 yield file, RowKeys(row_id, (text,), *url)
 
 
-def find_rows(stores: RowStores, values: Collection[Value], patterns: Sequence[str]) -> Iterator[FoundRow]:
-    """Yield the rows that match values, or URLs with `*` for any text.
+def find_rows(
+    stores: RowStores, values: Collection[Value], patterns: Sequence[str], listed: Removals
+) -> tuple[list[FoundRow], list[Value]]:
+    """Return the rows that match values or URL patterns, and what matches none.
 
+    In a pattern, `*` stands for any text.
     Further values of a row are its URL, if a pattern matched, and its text, if the build may have numbered its id.
+    Values that are on the list are not returned, since builds have left out their rows.
     """
-    entries = {keyed_hash(b"", name, normalize_value(name, value)): name for name, value in values}
-    requested, ids = Removals(entries=entries), {value for name, value in values if name == "id"}
-    compiled = [re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL) for pattern in patterns]
+    keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in values}
+    requested = Removals(entries={key: name for (name, _), key in keys.items()})
+    found, matched, ids = list[FoundRow](), set[str](), {value for name, value in values if name == "id"}
+    compiled = {pattern: re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL) for pattern in patterns}
     for store in stores.read_from_files():
         for file, row in _read_rows(store):
-            by_url = any(pattern.fullmatch(row.url) for pattern in compiled)
-            if by_url or requested.contains(row):
+            by_url = {text for text, pattern in compiled.items() if pattern.fullmatch(row.url)}
+            hashes = requested.matches(row)
+            matched |= by_url | hashes
+            if by_url or hashes:
                 more: list[Value] = [("url", row.url)] if by_url else []
                 if row.id in ids and _NUMBERED.fullmatch(row.id):
                     more += [("text", text) for text in row.texts]
-                yield FoundRow(store.artifact.folder, file, row.id, more)
+                found.append(FoundRow(store.artifact.folder, file, row.id, more))
+    unmatched: list[Value] = [value for value, key in keys.items() if key not in matched and not listed.has(*value)]
+    return found, [*unmatched, *(("url", pattern) for pattern in patterns if pattern not in matched)]
 
 
 def near_copies(lineage: Lineage, rows: Collection[FoundRow]) -> list[tuple[str, str, float]]:

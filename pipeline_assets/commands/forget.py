@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pipeline_assets.build.forgetting import Value
     from pipeline_assets.build.rows.row_stores import RowStores
 
-_SHOWN = 20
-
 
 def forget(
     ids: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File with an id per line.")] = None,
@@ -73,12 +71,15 @@ def forget(
     if values or patterns:
         if apply and not (reason or "").strip():
             raise UsageError("missing", "--reason", "state why, such as the number of the request")
-        rows = list(forgetting.find_rows(stores, values, patterns))
+        rows, unmatched = forgetting.find_rows(stores, values, patterns, read_list(root))
         copies = forgetting.near_copies(lineage, rows)
         lines += _count_lines([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")
         lines += _count_lines([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
         lines += ["duplicates are kept, unless you add their ids"] if copies else []
-        content |= {"rows": rows, "near_copies": copies}
+        if unmatched:
+            lines += _count_lines([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
+            lines.append("correct them if misspelt; --apply adds them too, for rows of later builds")
+        content |= {"rows": rows, "near_copies": copies, "unmatched": unmatched}
         values = list(dict.fromkeys([*values, *(value for row in rows for value in row.values)]))
         if not apply:
             counted = terminal.pluralize(len(values), "value")
@@ -129,6 +130,7 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
     terminal.log_to_stderr()
+    hub_repo.check_repo_name(name)
     removals = read_list(root)
     if not removals.entries:
         raise UsageError("the removal list is empty", root, "put rows on it with `corpusmill forget`")
@@ -157,12 +159,12 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
         raise typer.Exit(1)
 
 
-def _count_lines(names: Sequence[str], noun: str) -> Iterator[str]:
+def _count_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[str]:
     """Yield the number of some things, and a line for each of the first."""
     yield terminal.pluralize(len(names), noun)
-    yield from (f"  {name}" for name in names[:_SHOWN])
-    if len(names) > _SHOWN:
-        yield f"  and {len(names) - _SHOWN:,} more; --json lists all"
+    yield from (f"  {name}" for name in names[:limit])
+    if len(names) > limit:
+        yield f"  and {len(names) - limit:,} more; --json lists all"
 
 
 def _read(path: Path) -> str:

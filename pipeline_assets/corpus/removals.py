@@ -48,6 +48,10 @@ class Removals:
         """Check whether an entry matches a row."""
         return any(keyed_hash(self.secret, *value) in self.entries for value in _values(row, self._selectors))
 
+    def has(self, selector: Selector, value: str) -> bool:
+        """Check whether a value has an entry."""
+        return keyed_hash(self.secret, selector, normalize_value(selector, value)) in self.entries
+
     def matches(self, row: RowKeys) -> set[str]:
         """Return the hashes of all entries that match a row."""
         return {keyed_hash(self.secret, *value) for value in _values(row, self._selectors)} & self.entries.keys()

@@ -255,6 +255,8 @@ def test_wrong_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "--reason: missing" in refusal(url=["a.org"], apply=True)
     assert "--clean: excludes --ids" in refusal(url=["a.org"], clean=True)
     assert "--published: excludes --clean and all options of rows" in refusal(url=["a.org"], published="me/pools")
+    assert "me/pools/: not a dataset name" in refusal(published="me/pools/")
+    assert "hubs do not allow this repo name" in refusal(published="me/a--b")
     assert "the removal list is empty" in refusal(published="me/pools")
     assert "--url: must be a URL, a host or a pattern with *, got 'http://['" in refusal(url=["http://["])
     assert "--url: must be a URL, a host or a pattern with *, got 'not a url'" in refusal(url=["not a url"])

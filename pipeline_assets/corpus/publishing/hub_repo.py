@@ -36,6 +36,14 @@ def hf_token(variables: Mapping[str, str]) -> str:
     return token
 
 
+def check_repo_name(name: str) -> None:
+    """Raise UsageError for a name of a dataset repo that hubs do not allow."""
+    check_name(name)
+    if _INVALID.search(name) or len(name) > _NAME_CHARACTERS:
+        fix = "use letters and digits, with one `-`, `_` or `.` between them, and no `.git` at the end"
+        raise UsageError("hubs do not allow this repo name", name, fix)
+
+
 @dataclass(frozen=True)
 class UploadFile:
     """File to publish: path in the repo, content or local path, size and sha256."""
@@ -71,10 +79,7 @@ class HubRepo:
     @classmethod
     def open(cls, name: str, hub: HubFiles, token: str | None) -> "HubRepo":
         """Return access to a repo; raise UsageError for a name that hubs do not allow."""
-        check_name(name)
-        if _INVALID.search(name) or len(name) > _NAME_CHARACTERS:
-            fix = "use letters and digits, with one `-`, `_` or `.` between them, and no `.git` at the end"
-            raise UsageError("hubs do not allow this repo name", name, fix)
+        check_repo_name(name)
         return cls(name, replace(hub, token=token))
 
     def limit_requests(self) -> AbstractContextManager[None]:

@@ -1,0 +1,28 @@
+"""Values that `forget` finds in no row, which may be misspelt."""
+
+from pathlib import Path
+
+import pytest
+from marked_rows import build, forget_ids, run_in, sources, typed
+
+from pipeline_assets.commands.forget import forget
+
+
+def test_values_without_a_row_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, ids = tmp_path / "data", tmp_path / "ids.txt"
+    build(sources(tmp_path / "in", "notes"), run_in(root))
+    ids.write_text("\n".join(["note_7", *(f"nite_{number}" for number in range(12))]))
+
+    forget(ids=ids, url=["note*"], data=root)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[3:5] == ["13 unmatched values", "  id  'nite_0'"]
+    assert printed[13:16] == [
+        "  id  'nite_9'",
+        "  and 3 more; --json lists all",
+        "correct them if misspelt; --apply adds them too, for rows of later builds",
+    ]
+
+    assert forget_ids(capsys, root, ["note_7", "nite_1"])["unmatched"] == [["id", "nite_1"]]
+    build(sources(tmp_path / "in", "notes"), run_in(root, replace=True))
+    ids.write_text("note_7\nnote_99999\n")
+    assert typed(capsys, root, ids=ids)["unmatched"] == [["id", "note_99999"]]  # the other one is on the list
