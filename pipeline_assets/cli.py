@@ -167,7 +167,7 @@ def main() -> None:
         discard_output()
         sys.exit(1)
     except TyperException as error:
-        if "\n" not in error.format_message():
+        if isinstance(error, typer.BadParameter) or "\n" not in error.format_message():
             _fail(_usage_error(error))
         from pipeline_assets.commands.terminal import echo
 
@@ -204,7 +204,7 @@ def _usage_error(error: TyperException) -> UsageError:
         source = context.get_parameter_source(error.param.name) if context is not None else None
         where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[0]
         return UsageError(_value_error(details), where, f"see {command} --help")
-    what = error.format_message().rstrip(".")
+    what = " ".join(error.format_message().split()).rstrip(".")
     where = command.partition(" ")[2] or "command line"
     option = f"{where} {getattr(error, 'option_name', '')}"
     if option in REMOVED:

@@ -13,7 +13,7 @@ from stage_a_build import build, local_source, recipe_of
 
 from pipeline_assets.build.rows.row_facts import url_domain
 from pipeline_assets.corpus.publishing.description import Description, Fact, chain_facts
-from pipeline_assets.corpus.publishing.forms import disclosures, form_lines, standard_json
+from pipeline_assets.corpus.publishing.forms import disclosures, form_lines, read_answers, standard_json
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Chain
@@ -362,3 +362,33 @@ def test_an_artifact_of_one_source_has_no_steps_of_others() -> None:
     assert [fact.value for fact in facts["sources"]] == ["folder a"]
     names = ["any/raw mix/a", "any/filtered mix/a", "any/deduplicated mix", "any/shards mix/a"]
     assert [fact.origin for fact in facts["processing"]] == [f"{name}: identity.counts.ledger" for name in names]
+
+
+@pytest.mark.parametrize(
+    "text", ["MIT", "MIT AND (Apache-2.0+ OR CC0-1.0)", "((A OR B) AND C) OR LicenseRef-x", "A WITH B"]
+)
+def test_a_licence_that_is_an_spdx_expression_is_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "answers.yaml").write_text(f"licence: {text}\n")
+    assert read_answers(tmp_path / "answers.yaml") == {"licence": text}
+
+
+@pytest.mark.parametrize(
+    "text", ["MIT License", "AND MIT", "MIT OR", "(MIT", "MIT)", "MIT, CC0-1.0", "A AND " * 900 + "!"]
+)
+def test_a_licence_that_is_no_spdx_expression_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "answers.yaml").write_text(f"licence: '{text}'\n")
+    with pytest.raises(UsageError, match="`licence` must be an SPDX expression, such as `MIT`, "):
+        read_answers(tmp_path / "answers.yaml")
+
+
+def test_a_missing_form_and_an_empty_file_of_answers_are_one_line(
+    folder: Path, tmp_path: Path, corpusmill: Corpusmill
+) -> None:
+    (tmp_path / "answers.yaml").write_text("# nothing\n")
+    missing = "missing option '--as'. Choose from: croissant, spdx, in-toto, eu-summary, ab2013, answers"
+    assert (
+        f"corpusmill: describe: {missing}; see corpusmill describe --help\n"
+        == corpusmill("describe", folder, check=False).stderr
+    )
+    with pytest.raises(UsageError, match="the file is empty; `--as answers` prints all questions"):
+        read_answers(tmp_path / "answers.yaml")

@@ -19,8 +19,10 @@ _MAX_VALUES, _MAX_DEPTH, _MAX_DIGITS = 500_000, 100, 40
 _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {_MAX_DIGITS} digits in a number"
 
 
-def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
-    """Read the mapping in a YAML file; error messages call the file a `what`."""
+def read_yaml(
+    path: Path, what: str = "recipe", example: str = "write one: manifests/recipes and docs have examples"
+) -> dict[str, object]:
+    """Read the mapping in a YAML file; errors call it a `what`, and name an example."""
     try:
         values = parse_yaml(replace(RECIPE_FILE, noun=what).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -39,7 +41,7 @@ def read_yaml(path: Path, what: str = "recipe") -> dict[str, object]:
     except InputError as error:
         raise UsageError(error.what, path, f"pass a {what.removesuffix(' file')} file") from None
     if values is None:
-        raise UsageError("the file is empty", path, "write one: manifests/recipes and docs have examples")
+        raise UsageError("the file is empty", path, example)
     if not isinstance(values, dict):
         raise UsageError(f"a {what} must be a mapping, got {type(values).__name__}", path, "write `key: value` lines")
     return values

@@ -19,7 +19,12 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.shipped import shipped_path
 
 _CHARACTERS = 2000  # of a text in a table
+_TERM = r"(DocumentRef-[A-Za-z0-9.-]+:)?(?!(AND|OR|WITH)\b)[A-Za-z0-9.-]+\+?( +WITH +[A-Za-z0-9.-]+)?"
+_LICENCE = _TERM
+for _ in range(4):  # levels of parentheses
+    _LICENCE = rf"({_TERM}|\( *{_LICENCE} *\))( +(AND|OR) +({_TERM}|\( *{_LICENCE} *\)))*"
 _ANSWER_RULES = {
+    "licence": (_LICENCE, "an SPDX expression, such as `MIT`, `CC-BY-4.0 AND MIT` or `LicenseRef-NAME`"),
     "date_published": (r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date YYYY-MM-DD"),
     "small_provider": ("yes|no", "yes or no"),
 }
@@ -34,7 +39,7 @@ def disclosures() -> Any:
 def read_answers(path: Path) -> dict[str, str]:
     """Read a file of answers; raise UsageError for an unknown key or a wrong value."""
     questions, answers = disclosures()["questions"], dict[str, str]()
-    for key, value in read_yaml(path, "questionnaire file").items():
+    for key, value in read_yaml(path, "questionnaire file", "`--as answers` prints all questions").items():
         if key not in questions:
             near = difflib.get_close_matches(str(key), questions, n=1)
             fix = f"did you mean `{near[0]}`?" if near else "`--as answers` prints all questions"
