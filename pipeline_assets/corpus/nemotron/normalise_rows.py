@@ -66,18 +66,16 @@ def normalise_rows(
     settings: RowsRecipe,
     origin: RowOrigin,
     encoder: Encoder,
-    are_shallow: bool = False,
     removals: Removals = NO_REMOVALS,
 ) -> NormalisedRows:
     """Normalise the rows of a block, each independently of the others.
 
     `rows` has pairs: a position in the file, and the row as JSON values, or the fault that makes it unreadable. The
     caller bounds the bytes of a block, because all its texts are in memory together, and one column holds at most 2
-    GiB. If it is known that no value is nested deeper than `MAX_NESTING`, `are_shallow` skips the check of the depth.
-    Rows on the removal list `removals` are dropped.
+    GiB. Rows on the removal list `removals` are dropped.
     """
     template = encoder if isinstance(encoder, ChatTemplate) else None
-    drafts, rejects, dropped = _read_drafts(rows, settings, origin, are_shallow, template, removals)
+    drafts, rejects, dropped = _read_drafts(rows, settings, origin, template, removals)
     drafts, encoded, refused = _encode(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     batch = _to_batch(drafts, encoded, origin)
@@ -99,7 +97,6 @@ def _read_drafts(
     rows: Sequence[tuple[int, Row | Fault]],
     settings: RowsRecipe,
     origin: RowOrigin,
-    are_shallow: bool,
     template: ChatTemplate | None,
     removals: Removals,
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
@@ -109,7 +106,7 @@ def _read_drafts(
             rejects.append(Reject(origin.file, number, row.reason, row.detail))
             continue
         try:
-            draft = _read_draft(number, row, settings, origin, are_shallow, template)
+            draft = _read_draft(number, row, settings, origin, template)
             reason = _drop_reason(draft, settings)
             if reason is None and removals.contains(RowKeys(draft.id, (draft.text.parsed.utf8.decode(),))):
                 reason = FORGOTTEN, ""
@@ -138,14 +135,13 @@ def _drop_reason(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
 
 
 def _read_draft(
-    number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, is_shallow: bool, template: ChatTemplate | None
+    number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, template: ChatTemplate | None
 ) -> _Draft:
     counts: Counter[str] = Counter()
     row = restore_prompt(standard_row(row, counts), origin.find_prompt, counts)
     tools = declared_tools(row)
-    # The depth of the tools was checked by `declared_tools`, once for many rows; messages may have been JSON text.
-    unchecked = {"messages"} if is_shallow else row.keys() - {"tools"}
-    if not all(is_nested_within(row[column]) for column in unchecked):
+    # The depth of the tools was checked by `declared_tools`, once for many rows.
+    if not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
     text = row_text(row, tools, settings, origin.domain, template)
     text = text._replace(counts=Counter(text.counts) + counts)

@@ -83,9 +83,9 @@ def normalise_shard(
         ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
         IdsWriter(folder.path(ids_name)) as ids,
     ):
-        for file, rows, are_shallow in _blocks(shard):
+        for file, rows in _blocks(shard):
             block_origin = replace(origin, file=file, find_prompt=find_prompt)
-            block = normalise_rows(rows, settings, block_origin, encoder, are_shallow, removals)
+            block = normalise_rows(rows, settings, block_origin, encoder, removals)
             rows.clear()
             gc.collect(0)  # the source rows are freed, so few objects are scanned
             if isinstance(encoder, HarmonyEncoder):  # texts of chat templates are all checked
@@ -121,8 +121,8 @@ def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
     return kept | ({rest: kept.get(rest, 0) + sum(counts[name] for name in rare)} if rare else {})
 
 
-def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]], bool]]:
-    """Yield blocks: name of the file, (position, row) pairs, whether all are shallow."""
+def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]]]]:
+    """Yield blocks: name of the file, (position, row) pairs."""
     parquet = parquet_conversions(shard.pieces)
     for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
         conversion = parquet.get(file)
@@ -130,7 +130,7 @@ def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]
         characters = 0
         for row in rows:
             if len(block) == _BLOCK_ROWS or characters >= _BLOCK_CHARACTERS:
-                yield file, block, conversion is None or conversion.is_shallow
+                yield file, block
                 block, characters = [], 0
             if isinstance(row, SourceRow):
                 columns = row.columns if conversion is None else conversion.as_json_lines(row.columns)
@@ -138,7 +138,7 @@ def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]
                 characters += _estimate_characters(columns)
             else:
                 block.append((row.row, Fault(row.reason, row.detail)))
-        yield file, block, conversion is None or conversion.is_shallow
+        yield file, block
 
 
 def _estimate_characters(columns: Mapping[str, object]) -> int:

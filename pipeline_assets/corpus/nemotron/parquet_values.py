@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.readers.columns import MAX_NESTING
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_folder import open_source
 
@@ -32,12 +31,10 @@ class ParquetConversion:
         has_non_json_values: True if a column has times, decimals, bytes or similar values, at any depth.
         object_columns: Columns with objects; keys with null are removed from the objects. `messages` is included only
             if one of its objects may become JSON text.
-        is_shallow: True if no value can be nested deeper than `MAX_NESTING`.
     """
 
     has_non_json_values: bool
     object_columns: tuple[str, ...]
-    is_shallow: bool
 
     @classmethod
     def for_schema(cls, schema: pa.Schema) -> "ParquetConversion":
@@ -46,9 +43,7 @@ class ParquetConversion:
             for field in schema
             if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_objects(field.type))
         )
-        # Each level of a type's name has a `<`, counted twice, because a map is a list of pairs.
-        deepest = max((2 * str(field.type).count("<") for field in schema), default=0)
-        return cls(not all(_is_json(field.type) for field in schema), with_objects, deepest <= MAX_NESTING)
+        return cls(not all(_is_json(field.type) for field in schema), with_objects)
 
     def as_json_lines(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Convert a row to JSON values, and remove nulls from its `object_columns`."""
