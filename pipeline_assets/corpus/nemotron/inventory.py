@@ -12,7 +12,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.markdown import cell, code, markdown_table
 from pipeline_assets.corpus.nemotron import source_rows
-from pipeline_assets.corpus.nemotron.parquet_values import parquet_conversions
+from pipeline_assets.corpus.nemotron.parquet_values import as_json_lines, object_columns
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add_tally
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
@@ -133,12 +133,12 @@ def take_inventory(
 def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView) -> Receipt:
     """Count the rows of a shard, as a tally in the receipt's notes; write its rejects."""
     census, rejects = RowCensus(), []
-    parquet = parquet_conversions(shard.pieces)
+    parquet = object_columns(shard.pieces)
     for row in source_rows.read_shard(shard):
         if isinstance(row, Reject):
             rejects.append(row)
         else:
-            census.add_row(row.columns, parquet[row.file].as_json_lines(row.columns) if row.file in parquet else None)
+            census.add_row(row.columns, as_json_lines(row.columns, parquet[row.file]) if row.file in parquet else None)
     counts = {"in": census.rows + len(rejects), "rows": census.rows, **count_rejects(rejects)}
     name = f"{_REJECTS}/{shard.name}{SUFFIX}"
     reject_file = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
 from pipeline_assets.corpus.nemotron.normalise_rows import INVALID, Encoder, NormalisedRows, normalise_rows
-from pipeline_assets.corpus.nemotron.parquet_values import parquet_conversions
+from pipeline_assets.corpus.nemotron.parquet_values import as_json_lines, object_columns
 from pipeline_assets.corpus.nemotron.row_census import OTHERS
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_values import Row
@@ -123,9 +123,8 @@ def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
 
 def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]]]]:
     """Yield blocks: name of the file, (position, row) pairs."""
-    parquet = parquet_conversions(shard.pieces)
+    parquet = object_columns(shard.pieces)
     for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
-        conversion = parquet.get(file)
         block: list[tuple[int, Row | Fault]] = []
         characters = 0
         for row in rows:
@@ -133,7 +132,7 @@ def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]
                 yield file, block
                 block, characters = [], 0
             if isinstance(row, SourceRow):
-                columns = row.columns if conversion is None else conversion.as_json_lines(row.columns)
+                columns = as_json_lines(row.columns, parquet[file]) if file in parquet else row.columns
                 block.append((row.position, columns))
                 characters += _estimate_characters(columns)
             else:

@@ -9,7 +9,6 @@ import base64
 import datetime
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -21,55 +20,42 @@ from pipeline_assets.corpus.readers.source_folder import open_source
 
 # Message keys whose value may become JSON text, where null would not count as absent.
 _MESSAGE_TEXTS = frozenset({"content", "reasoning_content", "thinking", "reasoning", "arguments"})
+_JSON_TYPES = frozenset({str, int, float, bool, type(None)})  # most values, which need no call
 
 
-@dataclass(frozen=True)
-class ParquetConversion:
-    """Conversion of the rows of one Parquet file to the values of JSON lines.
+def object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
+    """List the columns of each Parquet file that contain objects, by file name.
 
-    Attributes:
-        has_non_json_values: True if a column has times, decimals, bytes or similar values, at any depth.
-        object_columns: Columns with objects; keys with null are removed from the objects. `messages` is included only
-            if one of its objects may become JSON text.
+    `messages` is listed only if one of its objects may become JSON text.
     """
-
-    has_non_json_values: bool
-    object_columns: tuple[str, ...]
-
-    @classmethod
-    def for_schema(cls, schema: pa.Schema) -> "ParquetConversion":
-        with_objects = tuple(
+    files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
+    columns = {}
+    for name, file in files.items():
+        with open_source(file) as opened:
+            schema = pq.read_schema(opened)
+        columns[name] = [
             field.name
             for field in schema
             if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_objects(field.type))
-        )
-        return cls(not all(_is_json(field.type) for field in schema), with_objects)
-
-    def as_json_lines(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert a row to JSON values, and remove nulls from its `object_columns`."""
-        row = as_json(columns) if self.has_non_json_values else dict(columns)
-        for column in self.object_columns:
-            row[column] = _without_nulls(row[column])
-        return row
+        ]
+    return columns
 
 
-def parquet_conversions(pieces: Iterable[object]) -> dict[str, ParquetConversion]:
-    """Return a conversion for each Parquet file that has a piece, by file name."""
-    files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
-    conversions = {}
-    for name, file in files.items():
-        with open_source(file) as opened:
-            conversions[name] = ParquetConversion.for_schema(pq.read_schema(opened))
-    return conversions
+def as_json_lines(row: Mapping[str, Any], with_objects: Iterable[str]) -> dict[str, Any]:
+    """Convert a row to JSON values; remove nulls from objects in some of its columns."""
+    converted: dict[str, Any] = as_json(row)
+    for column in with_objects:
+        converted[column] = _without_nulls(converted[column])
+    return converted
 
 
 def as_json(value: Any) -> Any:
     """Convert a value to JSON types; times, decimals, bytes and UUIDs become text."""
     match value:
         case dict():
-            return {key: as_json(item) for key, item in value.items()}
+            return {key: item if type(item) in _JSON_TYPES else as_json(item) for key, item in value.items()}
         case list() | tuple():
-            return [as_json(item) for item in value]
+            return [item if type(item) in _JSON_TYPES else as_json(item) for item in value]
         case datetime.date() | datetime.time():  # a datetime is a date
             return value.isoformat()
         case datetime.timedelta() | Decimal() | uuid.UUID():
@@ -105,12 +91,3 @@ def _has_objects_in_texts(data_type: pa.DataType) -> bool:
 
 def _fields(data_type: pa.DataType) -> list[pa.Field]:
     return [data_type.field(index) for index in range(data_type.num_fields)]
-
-
-def _is_json(data_type: pa.DataType) -> bool:
-    if data_type.num_fields:
-        return all(_is_json(field.type) for field in _fields(data_type)) and not pa.types.is_map(data_type)
-    if pa.types.is_dictionary(data_type):
-        return _is_json(data_type.value_type)
-    names = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
-    return any(test(data_type) for test in (*names, pa.types.is_boolean, pa.types.is_null))
