@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import pyarrow as pa
-
 from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.rows.conversations import ConversationRows, SubsetRows
@@ -107,9 +105,9 @@ def _write_packed(job: Job) -> BuildResult:
     if not tables:
         fix = "set `subsets.tokens: true` in its recipe, and run the recipe"
         raise UsageError("the training subsets have no token files", source.folder, fix)
-    rules = pa.concat_tables(read_columns(source.path(table), ["loss_rule"]) for table in tables)["loss_rule"]
+    rules = (rule for table in tables for rule in read_columns(source.path(table), ["loss_rule"])["loss_rule"])
     # Padding never counts, and 0 is an id of every chat template's tokenizer.
-    is_chat = any(rule.startswith(RULE) for rule in rules.slice(0, 1).to_pylist())
+    is_chat = str(next(rules, "")).startswith(RULE)
     padding = 0 if is_chat else load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary).padding
     names = {
         source.path(table).parent: f"subset_{Path(table).parent.name}/train-00000-of-00001.parquet" for table in tables

@@ -131,17 +131,12 @@ class RowsRecipe(RecipeSection):
     @pydantic.field_validator("template", mode="before")
     @classmethod
     def _check_template_name(cls, template: object) -> object:
+        if template == Template.PLAIN_1:
+            raise ValueError(f"{template} was removed; write {Template.HARMONY_1}")
         if isinstance(template, str) and template not in [*Template]:
             raise ValueError(
                 f"must be {Template.HARMONY_1}, or in a recipe {{path: FOLDER}} for a model's chat template"
             )
-        return template
-
-    @pydantic.field_validator("template")
-    @classmethod
-    def _check_template(cls, template: Template | ChatTemplateSection) -> Template | ChatTemplateSection:
-        if template is Template.PLAIN_1:
-            raise ValueError(f"{template} was removed; write {Template.HARMONY_1}")
         return template
 
     @pydantic.field_validator("reasoning_key")
