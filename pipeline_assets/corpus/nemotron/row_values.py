@@ -52,12 +52,7 @@ def to_text(value: JsonValue) -> str | None:
 class RowReason(StrEnum):
     """Reason code of a rejected row; `harmony.message.Reason` has the others.
 
-    `no_messages`: messages, text and parts of a proof are missing. `no_problem`, `no_formal_statement`: a proof without
-    messages lacks this part. `wrong_type`: a column has an unexpected type. `malformed_message`, `malformed_tool_call`,
-    `malformed_tools`: unknown form. `unknown_role`. `reply_without_call`: a tool replies without a name, and no call is
-    open. `lone_surrogate`: not encodable as UTF-8. `nested_too_deep`: more than `columns.MAX_NESTING` levels.
-    `malformed_train_turns`: not one boolean per message. `prompt_withheld`, for which a row is dropped: the publisher
-    removed its first prompt, and no seed set has it.
+    `docs/nemotron.md` explains all of them, "Rejects". A row with `prompt_withheld` is dropped, not rejected.
     """
 
     NO_MESSAGES = "no_messages"

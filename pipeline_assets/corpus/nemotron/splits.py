@@ -1,18 +1,12 @@
 """Splits of a dataset and their files.
 
 Splits have the names of the hub. Files, columns and row counts are not listed in code but read at the pinned revision,
-so a line in a recipe is enough to add a dataset.
+so a line in a recipe is enough to add a dataset. `docs/nemotron.md` explains the rules, "Files of a split":
 
-1. If the card's YAML has `configs`, they name the files of each split (hub documentation, "Manual Configuration"). If a
-config names only a folder, `data_dir`, rule 2 finds the splits of its files. A split that several configs have is named
-after the config: `<config>` if the config has one split, else `<config>_<split>`.
-2. Otherwise the file's name contains its split: `high.part_00.jsonl` and `high_part00.parquet` are `high_part00`,
-`train-00000-of-00005.parquet` is `train`.
-3. If a split has files of both formats, the JSON lines are read and the Parquet is ignored. The lines were published
-first, and they keep details that Parquet, with one schema for all rows, loses: absent keys, and objects of any shape.
-
-A split's name becomes the name of a folder or file: `a.b` and `a b` both become `a_b`. If two splits get the same name,
-nothing is read.
+1. The `configs` of the card's YAML name the files of each split. A split that several configs have is named after the
+config: `<config>` if the config has one split, else `<config>_<split>`.
+2. Otherwise, and in a folder that a config names (`data_dir`), the file's name contains its split.
+3. If a split has files of both formats, the JSON lines are read and the Parquet is ignored.
 """
 
 import difflib
