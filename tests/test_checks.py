@@ -12,8 +12,13 @@ from command_results import Corpusmill, Typed, only_line
 from stage_a_build import NO_COMMIT, build, local_source, recipe_of
 from stage_a_sources import recipe_content, with_dedup, with_pack
 
+from pipeline_assets.build import checks
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.systems.stage_a import StageARecipe
 
 NAME = "two"
@@ -102,6 +107,25 @@ def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_i
     assert (folder / "manifest.json").read_bytes() == manifest
     recipe = StageARecipe.read(root / "recipes" / f"{NAME}.yaml")
     assert all(target.is_up_to_date(root) for target in recipe.targets())
+
+
+def test_a_build_whose_artifact_cannot_be_read_for_its_checks_ends_and_the_next_one_checks_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = StageARecipe.read(root / "recipes" / f"{NAME}.yaml").targets()[:1]
+    run = Run(root, RunSettings(workers=0))
+
+    def open_damaged(folder: Path) -> Artifact:
+        raise InputError("not a manifest", folder / "manifest.json", "remove the folder")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checks, "open_artifact", open_damaged)
+        line = "files_match_manifest failed: .*/manifest.json: not a manifest; .*; run the same command again"
+        with pytest.raises(RetryableError, match=line):
+            list(run_targets(targets, run))
+    assert not targets[0].is_up_to_date(root)
+    assert [outcome.was_current for outcome in run_targets(targets, run)] == [True]
+    assert targets[0].is_up_to_date(root)
 
 
 LETTERS = [{"text": f"Dear friend, letter {n // 2} is of the river and its boats.", "key": f"l-{n}"} for n in range(8)]

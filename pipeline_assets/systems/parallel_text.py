@@ -78,6 +78,12 @@ class ParallelRecipe(Recipe):
 def _pin(target: Target, run: Run) -> BuildResult:
     if isinstance(target.external_inputs, SourceFolder):
         return raw_pin.pin_folder_files(target.external_inputs, run.root, run.settings)
+    pin, hub, recipe = _pin_matching_files(target, run), run.require_hub("this translation set"), target.recipe
+    raw_pin.confirm_hub_files(hub, recipe["dataset"], recipe["revision"], pin, run.settings.fetch_threads)
+    return pin
+
+
+def _pin_matching_files(target: Target, run: Run) -> BuildResult:
     recipe = target.recipe
     return raw_pin.pin_hub_files(recipe["dataset"], recipe["revision"], _matching_hub_files(target, run), {})
 
@@ -102,7 +108,7 @@ def _matching_hub_files(target: Target, run: Run) -> list[HubFile]:
 def _list(target: Target, run: Run) -> Listing:
     if isinstance(target.external_inputs, SourceFolder):
         return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
-    return Listing(tuple(_pin(target, run).external_inputs))
+    return Listing(tuple(_pin_matching_files(target, run).external_inputs))
 
 
 RAW = Kind(

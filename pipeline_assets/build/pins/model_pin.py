@@ -112,7 +112,9 @@ class ModelFolder(InputFolder):
 def pin_model(target: Target, run: Run) -> BuildResult:
     """Pin a model's files: hash a folder's files, or take the hashes that a hub lists."""
     if target.external_inputs is None:
-        return _pin_hub_model(target, run)
+        pin, hub, recipe = _pin_hub_model(target, run), run.require_hub("this model").for_models(), target.recipe
+        raw_pin.confirm_hub_files(hub, recipe["name"], recipe["revision"], pin, run.settings.fetch_threads)
+        return pin
     assert isinstance(target.external_inputs, ModelFolder)
     folder = target.external_inputs.resolve_path(run.root)
     chosen = folder.choose_files()

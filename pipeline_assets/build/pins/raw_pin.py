@@ -82,6 +82,13 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
     return BuildResult([], counts, decisions, external_inputs=[hub_entry(dataset, commit, file) for file in files])
 
 
+def confirm_hub_files(hub: hub_files.HubFiles, dataset: str, commit: str, pin: BuildResult, threads: int) -> None:
+    """Ask the hub for the hash of each pinned file; raise if one is not that of the listing."""
+    files = listed_files(pin.external_inputs)
+    for _ in hub_files.map_in_order(lambda file: hub.confirm(dataset, commit, file), files, threads):
+        pass
+
+
 def pin_folder_files(
     source: source_folder.InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:

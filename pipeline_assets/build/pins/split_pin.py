@@ -76,7 +76,9 @@ def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, Spl
 def pin_split(target: Target, run: Run) -> BuildResult:
     """Pin a split's files: hash a folder's files, or take the hashes that a hub lists."""
     if target.external_inputs is None:
-        return _pin_hub_split(target, run)
+        pin, hub, recipe = _pin_hub_split(target, run), run.require_hub("this dataset"), target.recipe
+        raw_pin.confirm_hub_files(hub, recipe["dataset"], recipe["revision"], pin, run.settings.fetch_threads)
+        return pin
     assert isinstance(target.external_inputs, SplitFolder)
     folder = target.external_inputs.resolve_path(run.root)
     chosen = folder.choose_files()

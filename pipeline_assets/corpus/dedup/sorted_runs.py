@@ -86,11 +86,17 @@ class KeyRange:
         return 0
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows run by run; the first table may be empty, but has the columns."""
-        with open(self.index, "rb") as file:
-            names = json.loads(file.readline())
-            file.seek(self.number * len(names) * _ROW.itemsize, os.SEEK_CUR)
-            starts, stops = np.frombuffer(file.read(2 * len(names) * _ROW.itemsize), _ROW).reshape(2, -1).tolist()
+        """Yield the rows run by run; the first table may be empty, but has the columns.
+
+        Raise RetryableError if the bytes that were read are not an index or a run.
+        """
+        try:
+            with open(self.index, "rb") as file:
+                names = json.loads(file.readline())
+                file.seek(self.number * len(names) * _ROW.itemsize, os.SEEK_CUR)
+                starts, stops = np.frombuffer(file.read(2 * len(names) * _ROW.itemsize), _ROW).reshape(2, -1).tolist()
+        except (ValueError, TypeError) as error:
+            raise RetryableError(f"is not an index ({error})", self.index, "run the same command again") from None
         for run, (name, start, stop) in enumerate(zip(names, starts, stops, strict=True)):
             if start < stop or run == 0:
                 yield read_run(self.index.parent / name).slice(start, stop - start)

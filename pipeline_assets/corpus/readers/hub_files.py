@@ -35,7 +35,7 @@ from pipeline_assets.corpus.readers.hub_listing import (
     read_cached_listing,
     write_listing,
 )
-from pipeline_assets.corpus.readers.hub_responses import convert_parse_errors
+from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, convert_parse_errors
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 from pipeline_assets.spine.files import file_sha256
@@ -88,17 +88,28 @@ class HubFiles:
         return self.call_with_retries(dataset, revision, lambda: self._fetch_commit(dataset, revision))
 
     def list_files(self, dataset: str, commit: str) -> list[HubFile]:
-        """List every file at a commit, sorted by path; the listing is cached."""
+        """List every file at a commit, sorted by path; the listing is cached.
+
+        A hub states no hash of a listing, so it is fetched twice, and fetched again if the two differ.
+        """
         if not _COMMIT.fullmatch(commit):
             fix = "run `corpusmill pin` to get the commit"
             raise InputError(f"{commit!r} is not a commit of 40 hex digits", dataset, fix)
         path = self.listing_path(dataset, commit)
         files = read_cached_listing(path)
         if files is None:
-            files = self.call_with_retries(dataset, commit, lambda: self._fetch_listing(dataset, commit))
+            files = self.call_with_retries(dataset, commit, lambda: self._fetch_equal_listings(dataset, commit))
             durable.make_folder(path.parent)
             write_listing(path, files)
         return files
+
+    def confirm(self, dataset: str, commit: str, file: HubFile) -> None:
+        """Raise RetryableError or InputError unless the hub itself states a file's hash and size.
+
+        A file with bytes in the cache was confirmed before its download, so no request is sent.
+        """
+        if not self.bytes_folder(dataset, file.digest).exists():
+            self.call_with_retries(dataset, commit, lambda: self._locate(dataset, commit, file))
 
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
@@ -147,6 +158,12 @@ class HubFiles:
                 raise ValueError(f"{sha!r} is not a commit")
             return str(sha)
 
+    def _fetch_equal_listings(self, dataset: str, commit: str) -> list[HubFile]:
+        files = self._fetch_listing(dataset, commit)
+        if self._fetch_listing(dataset, commit) != files:
+            raise MalformedResponse("two listings of one commit differ")
+        return files
+
     def _fetch_listing(self, dataset: str, commit: str) -> list[HubFile]:
         """Fetch all pages of the hub's file tree; raise if a path is listed twice."""
         client = self.client()
@@ -177,6 +194,18 @@ class HubFiles:
             what = f"the cached listing of {dataset}@{commit} has {file.path} with {file.digest} of {file.size} bytes"
             raise RetryableError(f"{what}, but the hub has not", path, "run again to fetch the listing")
 
+    def _locate(self, dataset: str, commit: str, file: HubFile) -> hub_http.FileLocation:
+        """Return the location of a file's bytes; raise if the hub states another hash or size."""
+        client = self.client()
+        repo = f"datasets/{dataset}" if self.repo_type == "dataset" else dataset
+        located = client.locate(f"{client.address}/{repo}/resolve/{commit}/{quote(file.path)}")
+        if located.etag != file.digest.partition(":")[2] or located.size != file.size:
+            self._check_cached_listing(dataset, commit, file)
+            listed = f"the listing has {file.digest} of {file.size} bytes"
+            what = f"the hub has {located.etag} of {located.size} bytes, {listed}"
+            raise _changed_error(what, f"{dataset}@{commit}:{file.path}")
+        return located
+
     def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
         """Try once: compare the hub's file with `file`, append missing bytes to `partial`."""
         import httpx2
@@ -186,14 +215,8 @@ class HubFiles:
         first = start + partial.stat().st_size
         if first >= stop:
             return
-        client = self.client()
-        where = f"{dataset}@{commit}:{file.path}"
-        repo = f"datasets/{dataset}" if self.repo_type == "dataset" else dataset
-        located = client.locate(f"{client.address}/{repo}/resolve/{commit}/{quote(file.path)}")
-        if located.etag != file.digest.partition(":")[2] or located.size != file.size:
-            self._check_cached_listing(dataset, commit, file)
-            listed = f"the listing has {file.digest} of {file.size} bytes"
-            raise _changed_error(f"the hub has {located.etag} of {located.size} bytes, {listed}", where)
+        client, where = self.client(), f"{dataset}@{commit}:{file.path}"
+        located = self._locate(dataset, commit, file)
         with client.stream(located.location, where, Range=f"bytes={first}-{stop - 1}") as response:
             if response.status_code in (401, 403, 404) and not client.is_on_hub(located.location):
                 what = f"the hub's storage refused the download (HTTP {response.status_code})"

@@ -156,3 +156,13 @@ def test_a_run_whose_bytes_are_another_file_is_named_in_one_line(tmp_path: Path,
 
     with pytest.raises(RetryableError, match=r"/a\.run: cannot be read \(.*\); run the same command again"):
         read_run(path)
+
+
+@pytest.mark.parametrize("size", [0, 5, 20])
+def test_an_index_of_other_bytes_is_named_in_one_line(tmp_path: Path, size: int) -> None:
+    view, keys = StagingView(tmp_path), pa.table({"key": pa.array(range(100), pa.uint64())})
+    [key_range, *_] = divide_keys(view, [write_run(view, f"runs/{name}.run", keys) for name in "ab"], 50)
+    key_range.index.write_bytes(key_range.index.read_bytes()[:size])
+
+    with pytest.raises(RetryableError, match=r"/ranges\.index: is not an index \(.*\); run the same command again"):
+        key_range.table()

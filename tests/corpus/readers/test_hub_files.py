@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from faulty_hub import FaultyHub
+from faulty_hub import Fault, FaultKind, FaultyHub
 from hub_dataset import BIG, CARD, DATASET, LARGE, NOWHERE, Published
 from refusals import refusal
 
@@ -50,6 +50,18 @@ def test_a_listing_of_many_pages_is_whole(publish: Callable[..., str], hub: Faul
     paths = [file.path for file in hub_files.list_files(DATASET, commit)]
 
     assert paths == [f"data/{number:03d}.txt" for number in range(30)]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_listing_that_arrives_with_a_wrong_byte_is_fetched_until_two_are_equal(
+    publish: Callable[..., str], hub: FaultyHub, hub_files: HubFiles, first: int
+) -> None:
+    commit = publish({f"data/{number}.txt": b"x" for number in range(4)})
+    hub.inject(Fault(FaultKind.WRONG_BYTES, "/api/datasets/*/tree/*", 1, after=first))
+
+    paths = [file.path for file in hub_files.list_files(DATASET, commit)]
+
+    assert paths == [f"data/{number}.txt" for number in range(4)]
 
 
 @pytest.mark.parametrize(("path", "content"), [("README.md", CARD), ("data/large.bin", LARGE), ("data/empty.txt", b"")])

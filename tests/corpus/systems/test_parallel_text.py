@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
 from parallel_build import DATASET, INLINE, SIZES, build, content_of, of_folder, of_hub, pairs, write_hub, write_set
 from real_samples import some
 from refusals import refusal
@@ -24,7 +25,7 @@ from pipeline_assets.corpus.parallel_text.sample import MANIFEST, read_sample
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.parallel_text import TOKEN_CACHE, ParallelRecipe, pairs_are_those_of_the_sample
 from pipeline_assets.systems.registry import SYSTEMS
@@ -59,6 +60,26 @@ def made(hub: LoopbackHub, files: HubFiles, root: Path) -> dict[str, Artifact]:
 
 def uids(made: dict[str, Artifact]) -> list[str]:
     return [one.uid for one in read_sample(made["parallel_text/sample"].path(MANIFEST)).pairs]
+
+
+def test_a_pin_is_not_sealed_with_a_hash_that_the_hub_denies(tmp_path: Path) -> None:
+    write_hub(tmp_path / "hub")
+    with FaultyHub(tmp_path / "hub") as faulty:
+        files = HubFiles(tmp_path / "root" / "hub_cache", endpoint=faulty.endpoint, tries=2, wait_s=0.01)
+        content = of_hub(faulty.commits()[DATASET])
+        faulty.inject(Fault(FaultKind.WRONG_BYTES, f"/api/datasets/{DATASET}/tree/*", ALWAYS))
+        with pytest.raises(InputError, match=r"the hub has [0-9a-f]{64} of \d+ bytes, the listing has sha256:"):
+            build(content, tmp_path / "root", files)
+        assert not [*(tmp_path / "root").rglob("manifest.json")]
+
+        faulty.inject()
+        with pytest.raises(RetryableError, match=r"but the hub has not; run again to fetch the listing"):
+            build(content, tmp_path / "root", files)
+        assert build(content, tmp_path / "root", files).keys() == {
+            "parallel_text/raw",
+            "parallel_text/sample",
+            "parallel_text/token_cache",
+        }
 
 
 def test_pairs_name_the_row_that_they_are_and_the_ledger_adds_up(made: dict[str, Artifact]) -> None:
