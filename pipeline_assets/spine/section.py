@@ -4,7 +4,7 @@ import decimal
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -180,12 +180,21 @@ def validate_section(
         checked = section.model_validate(dict(values), context={FOLDER: folder})
     except pydantic.ValidationError as error:
         errors += format_validation_errors(error, section, locate)
-    for problem in cross_checks:
+    for problem in _run_cross_checks(cross_checks, checked is not None):
         dotted = ".".join(map(str, problem.location))
         errors.append(UsageError(problem.what, RecipeKey(dotted, str(locate(problem.location))), problem.fix))
     if checked is None or errors:
         raise combine_errors(sorted(errors, key=_line_in_message))
     return checked
+
+
+def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: bool) -> Iterator[RecipeError]:
+    """Yield errors; a value of a wrong type, which is an error already, may end the checks."""
+    try:
+        yield from cross_checks
+    except (TypeError, AttributeError, LookupError):
+        if have_valid_types:
+            raise
 
 
 def _line_in_message(error: InputError) -> int:

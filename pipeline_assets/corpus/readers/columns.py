@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipeline_assets.corpus.readers.column_recipe import column_fix
-from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.errors import UsageError, one_line
 from pipeline_assets.spine.ledger import Reject
 
 # Nesting of objects and lists in a value. Far below Python's recursion limit, which may be reached or not depending on
@@ -29,6 +29,8 @@ class Fault:
         return Reject(file, row, self.reason, self.detail)
 
 
+# Invalid UTF-8 or an offset beyond a day (ValueError), an unknown time zone, a time outside Python's range.
+_VALUE_ERRORS = (ValueError, LookupError, OverflowError)
 NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and lists inside one another")
 _NESTING = frozenset((dict, list, tuple))
 
@@ -108,7 +110,7 @@ def column_values(column: pa.Array) -> list[Any]:
     """
     try:
         values: list[Any] = column.to_pylist()
-    except UnicodeDecodeError:
+    except _VALUE_ERRORS:
         values = [_read_value(scalar) for scalar in column]
     if str(column.type).count("<") > MAX_NESTING:
         values = [value if is_nested_within(value) else NESTED_TOO_DEEP for value in values]
@@ -127,11 +129,13 @@ def faulty_rows(columns: Sequence[list[Any]]) -> dict[int, Fault]:
 
 
 def _read_value(scalar: pa.Scalar) -> Any:
-    """Convert one Arrow scalar to a Python value, or to a Fault if it is not UTF-8."""
+    """Convert one Arrow scalar to a Python value, or to a Fault if that is impossible."""
     try:
         return scalar.as_py()
     except UnicodeDecodeError as error:
         return utf8_fault(error)
+    except _VALUE_ERRORS as error:
+        return Fault("unreadable_value", one_line(error))
 
 
 def _to_stdlib_times(value: Any) -> Any:

@@ -103,7 +103,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
         try:
             with SpanFile(file.size, spans) as source:
                 return Footer(pq.read_metadata(source), spans)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a column's name is not UTF-8
             what = f"the Parquet footer cannot be read ({error})"
     delete_spans(spans)
     raise InputError(what, f"{dataset}@{commit}:{file.path}", fix)

@@ -54,7 +54,7 @@ def read_local_footer(file: SourceFile) -> pq.FileMetaData:
     with open_source(file) as opened:
         try:
             return pq.read_metadata(opened)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a column's name is not UTF-8
             what = f"the Parquet footer cannot be read ({one_line(error)})"
             raise InputError(what, file.path, _FIX) from None
 
@@ -72,7 +72,6 @@ def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tu
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
                     yield from enumerate(convert_batch(batch), number)
                     number += batch.num_rows
-    # OverflowError and ValueError: a time outside Python's range.
-    except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         what = f"row groups {run.first} to {run.stop - 1} cannot be read ({one_line(error)})"
         raise InputError(what, run.file.path, _FIX) from None

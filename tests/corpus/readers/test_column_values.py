@@ -49,6 +49,21 @@ def test_text_that_is_no_utf8_is_a_fault_of_its_row() -> None:
     assert faulty_rows([["x"] * 4]) == {}
 
 
+@pytest.mark.parametrize(
+    ("array", "detail"),
+    [
+        (pa.array([MOMENT, None], pa.timestamp("us", "No/Where")), "'No/Where'"),
+        (pa.array([2**60, None], pa.timestamp("s")), "Python int too large to convert to C int"),
+        (
+            pa.array([[{"at": 2**60}], None], pa.list_(pa.struct([("at", pa.timestamp("s"))]))),
+            "Python int too large to convert to C int",
+        ),
+    ],
+)
+def test_a_time_that_python_cannot_represent_is_a_fault_of_its_row(array: pa.Array, detail: str) -> None:
+    assert column_values(array) == [Fault("unreadable_value", detail), None]
+
+
 def structs(depth: int, value: pa.Array) -> pa.Array:
     for _ in range(depth):
         value = pa.StructArray.from_arrays([value], ["x"])

@@ -191,6 +191,7 @@ def test_a_corpus_is_drawn_by_its_share_whatever_lies_in_other_shards(made: dict
         (lambda recipe: recipe["shards"].update(sources={"web": "0.5", "pages": "0.4"}), "sum to 1, got 0.9"),
         (lambda recipe: recipe["tokenizer"].update(sources={"wbe": "1"}), "wbe has a weight but is not a source"),
         (lambda recipe: recipe["sources"][0].update(license_tag="unknown"), "no licence is set for web"),
+        (lambda recipe: recipe["sources"][0].update(source=["web"], license_tag="unknown"), "must be text, got"),
         (lambda recipe: recipe.pop("tokenizer"), "`shards` requires `tokenizer`"),
         (lambda recipe: recipe.pop("shards"), "`segments` requires `shards`"),
         (lambda recipe: recipe["sources"][0].update(revision="main"), "a revision must be a commit"),
