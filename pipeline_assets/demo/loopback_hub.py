@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, quote, urlencode
 
 from pipeline_assets.demo.loopback_files import is_folder
 from pipeline_assets.demo.loopback_http import Answer, Handler, HubError, HubRequest, Origin, OriginServer, json_answer
-from pipeline_assets.demo.loopback_repos import EPOCH, Repo, RepoFile, RepoReader
+from pipeline_assets.demo.loopback_repos import COMMITS, EPOCH, Repo, RepoFile, RepoReader
 from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites
 from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -29,10 +29,10 @@ BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 class LoopbackHub:
     """A hub of the repos in `folder/datasets/<owner>/<name>` and `folder/models/…`.
 
-    Each request reads the folder, without following links. A repo has one commit, whose id depends on its content; only
-    that id and `main` are valid revisions. If a repo has a file `.gated`, its files can be listed and read only with
-    a token; if it has `.private`, the repo is hidden without a token. Any token may read; only `token`, by default a
-    random one, may write, and only if `writable`. Port 0 picks a free port.
+    Each request reads the folder, without following links. Revisions are `main`, and ids of commits, which depend on
+    their content; commits that clients replaced stay until a squash. If a repo has a file `.gated`, its files are read
+    only with a token; if it has `.private`, the repo is hidden without a token. Any token may read; only `token`, by
+    default a random one, may write, and only if `writable`. Port 0 picks a free port.
     """
 
     page_size = 1000  # maximum items per answer on a repo's tree
@@ -141,21 +141,18 @@ class LoopbackHub:
         writes = self._writes if kind == "datasets" else None  # models are read-only
         match request.method, rest:
             case "GET", [] | ["revision", _]:
-                _check_revision(repo, rest[1] if rest else "main")
-                return json_answer(repo.info(blobs=request.query.get("blobs") == "true"))
+                revised = self._history(kind, repo, rest[1] if rest else "main")[0]
+                return json_answer(revised.info(blobs=request.query.get("blobs") == "true"))
             case "GET", ["tree", revision, *folder]:
-                _check_content(request, repo, revision)
-                return self._tree(request, repo, "/".join(folder).strip("/"))
+                return self._tree(request, self._content(request, kind, repo, revision), "/".join(folder).strip("/"))
             case "POST", ["paths-info", revision]:
-                _check_content(request, repo, revision)
-                return _paths_info(request, repo)
+                return _paths_info(request, self._content(request, kind, repo, revision))
             case "GET", ["refs"]:
                 main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repo.commit}
                 return json_answer({"branches": [main], "converts": [], "tags": [], "pullRequests": []})
             case "GET", ["commits", revision]:
-                _check_revision(repo, revision)
-                commit = {"id": repo.commit, "title": "", "message": "", "date": EPOCH, "authors": []}
-                return json_answer([commit])
+                dated = {"title": "", "message": "", "date": EPOCH, "authors": []}
+                return json_answer([{"id": earlier.commit, **dated} for earlier in self._history(kind, repo, revision)])
             case "GET", ["lfs-files"] if writes is not None:
                 return writes.large_files(request, repo)
             case "POST", ["super-squash", "main"] if writes is not None:
@@ -191,7 +188,7 @@ class LoopbackHub:
 
     def _resolve(self, request: HubRequest, kind: str, repo: Repo, revision: str, path: str) -> Answer:
         """Return a small file, or for LFS a redirect with the metadata of the file."""
-        _check_content(request, repo, revision)
+        repo = self._content(request, kind, repo, revision)
         file = repo.files.get(path)
         if file is None:  # Clients cache the absence under the commit.
             raise HubError(404, "EntryNotFound", "Entry not found", repo.commit)
@@ -208,9 +205,10 @@ class LoopbackHub:
                 return self._writes.store_upload(request, sha256)
             case "GET", [kind, owner, name, sha256, *path]:
                 repo = self._find(kind, owner, name)
-                file = repo.files.get("/".join(path)) if repo else None
-                if repo and file and file.sha256 == sha256:
-                    return _content_answer(file, request.byte_range, repo.commit)
+                for earlier in self._history(kind, repo, "main") if repo else ():
+                    file = earlier.files.get("/".join(path))
+                    if file and file.sha256 == sha256:
+                        return _content_answer(file, request.byte_range, earlier.commit)
         raise HubError(404, "", "No such object")
 
     def _repo(self, request: HubRequest, kind: str, owner: str, name: str) -> Repo:
@@ -224,6 +222,21 @@ class LoopbackHub:
         if not is_repo or not is_folder(self.folder, kind, owner, name):
             return None
         return self._reader.read(self.folder, f"{kind}/{owner}/{name}", f"{owner}/{name}")
+
+    def _history(self, kind: str, repo: Repo, revision: str) -> list[Repo]:
+        """Return a repo as of a revision, and as of each earlier commit."""
+        has_more = kind == "datasets" and is_folder(self.folder, COMMITS, *repo.name.split("/"))
+        commits = self._reader.history(self.folder, repo) if has_more else [repo]
+        for position, commit in enumerate(commits):
+            if revision in ("main", commit.commit):
+                return commits[position:]
+        raise HubError(404, "RevisionNotFound", "No such revision")
+
+    def _content(self, request: HubRequest, kind: str, repo: Repo, revision: str) -> Repo:
+        """Return a repo as of a revision whose content the request may read."""
+        if repo.is_gated and not request.has_token:
+            raise HubError(403, "GatedRepo", "Access to this repo is restricted: request access, then pass a token")
+        return self._history(kind, repo, revision)[0]
 
 
 def _content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
@@ -249,18 +262,6 @@ def _unknown_repo(request: HubRequest) -> HubError:
     if request.has_token:
         return HubError(404, "RepoNotFound", "Repository not found")
     return HubError(401, "RepoNotFound", "Invalid username or password.")
-
-
-def _check_content(request: HubRequest, repo: Repo, revision: str) -> None:
-    """Raise unless the revision exists and the request may read the repo's content."""
-    if repo.is_gated and not request.has_token:
-        raise HubError(403, "GatedRepo", "Access to this repo is restricted: request access, then pass a token")
-    _check_revision(repo, revision)
-
-
-def _check_revision(repo: Repo, revision: str) -> None:
-    if revision not in ("main", repo.commit):
-        raise HubError(404, "RevisionNotFound", "No such revision")
 
 
 def _paths_info(request: HubRequest, repo: Repo) -> Answer:

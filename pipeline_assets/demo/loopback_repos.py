@@ -14,6 +14,7 @@ from pipeline_assets.demo.loopback_http import CHUNK_BYTES
 LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow", ".safetensors"})
 LFS_ABOVE_BYTES = 1 << 20
 ATTRIBUTES = ".gitattributes"  # the only dot file of a repo; a hub writes it on creation
+COMMITS = ".commits"  # in a hub's folder: OWNER/NAME/NUMBER, the files of each commit that a client replaced
 # Clients require dates; a fixed one keeps answers a function of the content.
 EPOCH = "1970-01-01T00:00:00.000Z"
 # Two writes within a tick of the file system's clock share an mtime, so a digest that recent is not cached.
@@ -117,6 +118,13 @@ class RepoReader:
             files = {path: self._file(root, place, path, state) for path, state in sorted(_repo_files(folder))}
             marks = set(os.listdir(folder))
         return Repo(name, files, is_private=".private" in marks, is_gated=".gated" in marks)
+
+    def history(self, root: Path, head: Repo) -> list[Repo]:
+        """Read a dataset as of each commit, the latest first."""
+        with open_folder(root, COMMITS, *head.name.split("/")) as commits:
+            numbers = sorted(os.listdir(commits), reverse=True)
+        earlier = [self.read(root, f"{COMMITS}/{head.name}/{number}", head.name) for number in numbers]
+        return [*{repo.commit: repo for repo in [head, *earlier]}.values()]
 
     def _file(self, root: Path, place: str, path: str, state: os.stat_result) -> RepoFile:
         source = FileInFolder(root, f"{place}/{path}" if place else path)

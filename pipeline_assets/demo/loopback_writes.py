@@ -1,7 +1,7 @@
 """Writes of the real clients to the hub on loopback.
 
 A large file (LFS) is uploaded to `.objects` of the hub's folder, from which a commit copies it. Commits are made one at
-a time; a reader may see a part of a commit's changes.
+a time; a reader may see a part of a commit's changes. The files of the commit before stay in `.commits`.
 """
 
 import base64
@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline_assets.demo.loopback_files import is_folder, open_file, open_folder, stat_file
 from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, HubError, HubRequest, json_answer
-from pipeline_assets.demo.loopback_repos import ATTRIBUTES, EPOCH, LFS_SUFFIXES, Repo, is_lfs
+from pipeline_assets.demo.loopback_repos import ATTRIBUTES, COMMITS, EPOCH, LFS_SUFFIXES, Repo, is_lfs
 
 USER = "loopback"
 OBJECTS = ".objects"
@@ -87,6 +87,7 @@ class HubWrites:
                 attributes.writelines(
                     b"*%s filter=lfs diff=lfs merge=lfs -text\n" % suffix.encode() for suffix in sorted(LFS_SUFFIXES)
                 )
+            self._remove_history(owner, name)  # of a repo whose folder was removed by hand
             if form.get("visibility") != "public":
                 open_file(f"{name}/.private", folder, os.O_WRONLY | os.O_CREAT).close()
         return json_answer(created)
@@ -142,8 +143,9 @@ class HubWrites:
         return Answer(200)
 
     def squash(self, request: HubRequest, repo: Repo) -> Answer:
-        """Return the only commit of a repo, which has no history here."""
+        """Remove the earlier commits of a repo; the current files keep their commit id."""
         self._check_writer(request)
+        self._remove_history(*repo.name.split("/"))
         return json_answer({"commitId": repo.commit})
 
     def large_files(self, request: HubRequest, repo: Repo) -> Answer:
@@ -186,11 +188,29 @@ class HubWrites:
                 raise HubError(412, "", "A commit has happened since. Please refresh and try again.")
             changes = [self._parse_change(line, head) for line in lines[1:]]
             _check_tree(changes, head)
+            self._keep(head)
             for path, content in changes:
                 self._apply(repo, path, content)
             oid = self._read(self._folder, f"datasets/{repo.name}", repo.name).commit
         url = f"/datasets/{repo.name}/commit/{oid}"
         return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
+
+    def _keep(self, head: Repo) -> None:
+        """Link the files of a repo, which a commit replaces, into a folder."""
+        place = [COMMITS, *head.name.split("/")]
+        with open_folder(self._folder, *place, create=True) as commits:
+            number = f"{max(map(int, os.listdir(commits)), default=0) + 1:08}"
+        for path in head.files:
+            *folders, name = path.split("/")
+            with (
+                self._repo_folder(head, *folders) as source,
+                open_folder(self._folder, *place, number, *folders, create=True) as target,
+            ):
+                os.link(name, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+
+    def _remove_history(self, owner: str, name: str) -> None:
+        with open_folder(self._folder, COMMITS, owner, create=True) as commits:
+            shutil.rmtree(name, ignore_errors=True, dir_fd=commits)
 
     def _parse_change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
         """Return a path with its new content, a stored file's sha256, or None to delete."""

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import zstandard
 
 MANIFEST = "manifest.json"
-_ASIDE = re.compile(r"\..+\.(building|old)\.\d+$")
+_ASIDE = re.compile(r"\.(.+\.(building|old)\.\d+|commits)$")  # .commits: earlier commits on the hub
 _TEMPORARY = re.compile(r"\..*\.tmp$", re.DOTALL)
 _LINE = re.compile(r"corpusmill: (?P<where>\S.*?): (?P<what>\S.*?); (?P<fix>\S.*)")
 _REBUILDS = "data/rebuilds/"
-_COPIES, _CACHE = "data/manifests/", ("data/hub_cache/", "other/hub_cache/", "hub/.objects/")
+_COPIES, _CACHE = "data/manifests/", ("data/hub_cache/", "other/hub_cache/", "hub/.objects/", "hub/.commits/")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,47 @@ def test_large_files_of_earlier_commits_are_listed_until_they_are_deleted(
         [left] = api.list_lfs_files("loopback/rows", repo_type="dataset")
         assert left.file_oid == "16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c55644c7c4"
         assert (tmp_path / "hub/datasets/loopback/rows/rows.parquet").read_bytes() == b"second"
+
+
+def test_replaced_commits_are_read_and_listed_until_a_squash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    (tmp_path / "hub").mkdir()
+    with LoopbackHub(tmp_path / "hub", writable=True) as hub:
+        api = HfApi(endpoint=hub.endpoint, token=hub.token)
+        api.create_repo("loopback/rows", repo_type="dataset")
+        created = hub.commits()["loopback/rows"]
+        added = [
+            api.create_commit(
+                "loopback/rows",
+                [CommitOperationAdd("data/rows.parquet", text), CommitOperationAdd("notes.txt", text)],
+                commit_message="Add rows",
+                repo_type="dataset",
+            ).oid
+            for text in (b"first", b"second", b"first")
+        ][:2]
+
+        def contents(revision: str) -> list[bytes]:
+            cache = tmp_path / "cache" / revision
+            download = partial(api.hf_hub_download, "loopback/rows", repo_type="dataset", cache_dir=cache)
+            return [Path(download(name, revision=revision)).read_bytes() for name in ("data/rows.parquet", "notes.txt")]
+
+        def listed(revision: str = "main") -> list[str]:
+            commits = api.list_repo_commits("loopback/rows", repo_type="dataset", revision=revision)
+            return [commit.commit_id for commit in commits]
+
+        assert listed() == [added[0], added[1], created] and listed(added[1]) == [added[1], created]
+        assert contents(added[1]) == [b"second", b"second"] and contents(added[0]) == [b"first", b"first"]
+        assert [entry.path for entry in api.list_repo_tree("loopback/rows", repo_type="dataset", revision=created)] == [
+            ".gitattributes"
+        ]
+        assert not (tmp_path / "hub/.commits/loopback/rows/00000001/notes.txt").exists()
+
+        api.super_squash_history("loopback/rows", repo_type="dataset")
+
+        assert listed() == [added[0]]
+        with pytest.raises(RevisionNotFoundError):
+            api.repo_info("loopback/rows", repo_type="dataset", revision=added[1])
+        api.upload_file(
+            path_or_fileobj=b"third", path_in_repo="notes.txt", repo_id="loopback/rows", repo_type="dataset"
+        )
+        assert listed()[1:] == [added[0]] and contents(added[0]) == [b"first", b"first"]
