@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from manifest_page import CONTENT_HASHES, PAGE, VERIFIER, find_damage, read_lines, run_program, run_verifier
-from root_changes import flip, unsealed_sha256
+from root_changes import flip, reseal, unsealed_sha256
 from sealed_roots import artifact_folders, unpack_latest
 
 from pipeline_assets.corpus.formats.parquet import ContentHash, content_sha256
@@ -52,7 +52,7 @@ FILES = {
 
 
 def test_the_programs_are_short_and_need_only_pyarrow() -> None:
-    for program, lines in ((VERIFIER, 70), (CONTENT_HASHES, 30)):
+    for program, lines in ((VERIFIER, 60), (CONTENT_HASHES, 30)):
         tree = ast.parse(program)
         imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
 
@@ -267,3 +267,51 @@ def test_a_swapped_upstream_and_swapped_members_are_found(copy_root: Callable[[s
             f"input healing/megatron_split/valid: missing, expected {valid}",
         ]
     }
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "tokens.idx", "documents.parquet", "rejects.jsonl.zst"])
+def test_a_deleted_a_cut_and_a_foreign_file_are_each_named_in_one_line(
+    copy_root: Callable[[str], Path], name: str
+) -> None:
+    root = copy_root("healing")
+    size, sealed = (root / SPLIT / name).stat().st_size, hashlib.sha256((root / SPLIT / name).read_bytes()).hexdigest()
+
+    (root / SPLIT / name).unlink()
+    assert find_damage(root) == {SPLIT: [f"{name}: missing, expected a listed file"]}
+    (root / SPLIT / name).write_bytes(b"PAR1")
+    sha256 = hashlib.sha256(b"PAR1").hexdigest()
+    assert find_damage(root) == {SPLIT: [f"{name}: [4, '{sha256}'], expected [{size}, '{sealed}']"]}
+    (root / SPLIT / name).unlink()
+    (root / SPLIT / name).mkdir()
+    assert find_damage(root) == {SPLIT: [f"{name}: missing, expected a listed file"]}
+
+
+@pytest.mark.parametrize("name", ["documents.parquet", "rejects.jsonl.zst"])
+def test_a_damaged_file_that_the_manifest_lists_hides_no_other_finding(
+    copy_root: Callable[[str], Path], name: str
+) -> None:
+    root = copy_root("healing")
+    (root / SPLIT / name).write_bytes(b"not such a file")
+    (root / SPLIT / "tokens.idx").unlink()
+
+    def relist(manifest: dict[str, Any]) -> None:
+        [entry] = [file for file in manifest["storage"] if file["path"] == name]
+        entry |= {"bytes": 15, "sha256": hashlib.sha256(b"not such a file").hexdigest()}
+
+    reseal(root / SPLIT, relist)
+
+    missing, unreadable = find_damage(root)[SPLIT]
+    assert missing == "tokens.idx: missing, expected a listed file"
+    assert unreadable.startswith(f"{name}: ") and unreadable.endswith(", expected a readable file")
+
+
+@pytest.mark.parametrize("damage", [b"{", b"[]\n", b'{"identity": 7, "seal": "x"}\n', b"\xff\xfe"])
+def test_a_damaged_manifest_is_one_line_without_a_traceback(copy_root: Callable[[str], Path], damage: bytes) -> None:
+    root = copy_root("healing")
+    (root / "megatron/pages_v1" / FILE_NAME).write_bytes(damage)
+
+    found = find_damage(root)
+
+    assert [*found] == ["megatron/pages_v1"]
+    assert found["megatron/pages_v1"][-1].startswith("manifest.json: ")
+    assert found["megatron/pages_v1"][-1].endswith(", expected a readable file")
