@@ -188,7 +188,14 @@ def test_twenty_forgotten_conversations_are_in_no_reachable_commit_of_a_hub(
         assert new["provenance"] == {"replaces": identity_digest(old)}
         assert searched.returncode == 1 and "to remove the rows from the history, add --apply" in searched.stdout
         assert (removed.returncode, removed.stderr) == (0, ""), removed.stdout
-        assert "removed: 20 entries" in removed.stdout and "0 remaining files" in removed.stdout
+        assert "entries removed: 20" in removed.stdout and "0 remaining files" in removed.stdout
+        again = corpusmill(*unpublish, "--apply", env=env).stdout.splitlines()
+        assert again[1:3] == ["nothing was removed", "0 remaining files"] and again[-1].startswith(
+            "cannot be reached: "
+        )
+        kept = corpusmill(*unpublish, "--keep-history", "--apply", env=env).stdout.splitlines()
+        assert kept[1] == "nothing was removed, since --keep-history is set"
+        assert kept[-1].startswith("no entry was found, proved 20")
         assert hub.history(name).refs["refs/tags/v1"] == hub.commits()[name]
         assert found(*earlier) == set()
 

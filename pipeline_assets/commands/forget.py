@@ -115,7 +115,7 @@ def _clean(
     lines = [*_count_lines([f"{entry.folder}  {entry.reason}" for entry in found if not entry.is_manual], "folder")]
     busy = remove_remnants(found) if applies else []
     lines += [f"in use: {folder}; run the same command later" for folder in busy]
-    lines.append("removed" if applies else "to remove them, add --apply")
+    lines += ["removed" if applies else "to remove them, add --apply"] if len(lines) > 1 else []
     lines += [f"not removed: {entry.folder}: {entry.reason}" for entry in found if entry.is_manual]
     lines.append("not searched: clones, exports, backups and published sets (--published) outside this data root")
     return {"remnants": found, "in_use": busy}, lines
@@ -142,9 +142,11 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
         repo.check_token()
         removal = unpublish(repo, search, record, entry_dates(root), now, **options, keeps_history=keeps_history)
     commits = len({*itertools.chain(*removal.commits.values())})
-    lines = [f"{removal.repo}: {terminal.pluralize(commits, 'commit')} of {', '.join(removal.commits)}"]
-    if removal.certificate:
-        lines.append(f"removed: {len(removal.removed):,} entries, {len(removal.objects):,} large files")
+    lines = [f"{removal.repo}: {terminal.pluralize(commits, 'commit')} of {', '.join(removal.commits) or 'no branch'}"]
+    if removal.certificate and not keeps_history:
+        lines.append(f"entries removed: {len(removal.removed):,}, large files deleted: {len(removal.objects):,}")
+    elif applies:
+        lines.append("nothing was removed" + ", since --keep-history is set" * keeps_history)
     lines += _count_lines(sorted({*itertools.chain(*removal.remaining.values())}), "remaining file")
     lines += _count_lines(removal.unread, "unsearchable file")
     if removal.remaining and removal.has_forgotten_head:
@@ -153,7 +155,8 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
         lines.append("nothing was changed; to remove the rows from the history, add --apply")
     lines.append(f"cannot be reached: {', '.join(removal.unreachable)}")
     if removal.certificate:
-        lines.append(f"requested {removal.requested}, proved {removal.proved}: {record.with_name(removal.certificate)}")
+        dates = f"requested {removal.requested}, proved" if removal.requested else "no entry was found, proved"
+        lines.append(f"{dates} {removal.proved}: {record.with_name(removal.certificate)}")
     terminal.answer(as_json, removal, lines)
     if removal.remaining:
         raise typer.Exit(1)

@@ -6,6 +6,7 @@ import pytest
 from marked_rows import build, forget_ids, run_in, sources, typed
 
 from pipeline_assets.commands.forget import forget
+from pipeline_assets.spine.errors import InputError
 
 
 def test_values_without_a_row_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,3 +27,27 @@ def test_values_without_a_row_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     build(sources(tmp_path / "in", "notes"), run_in(root, replace=True))
     ids.write_text("note_7\nnote_99999\n")
     assert typed(capsys, root, ids=ids)["unmatched"] == [["id", "note_99999"]]  # the other one is on the list
+
+
+def test_without_remains_clean_names_no_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "data"
+    build(sources(tmp_path / "in", "notes"), run_in(root))
+
+    for apply in (False, True):
+        forget(clean=True, apply=apply, data=root)
+
+        assert capsys.readouterr().out.splitlines() == [
+            "0 folders",
+            "not searched: clones, exports, backups and published sets (--published) outside this data root",
+        ]
+
+
+def test_an_unknown_source_is_answered_with_five_known_ones(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    build(sources(tmp_path / "in", *"abcdefg"), run_in(root))
+
+    with pytest.raises(InputError) as refused:
+        forget(source=["/nowhere/x.jsonl#3"], data=root)
+
+    known = ", ".join(str(tmp_path / "in/sources" / name) for name in "abcde")
+    assert str(refused.value).endswith(f"lists this file; known sources: {known} and 2 more")

@@ -57,7 +57,8 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
         what = f"{matches[0][0].folder} lists this file, but no documents were built from it yet"
         raise InputError(what, source.file, "build its recipe with `corpusmill run`")
     names = sorted({source_name(listing.manifest, lineage.root) for listing in listings})
-    fix = f"known sources: {', '.join(names)}" if names else "pass the data root of a build with --data"
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    fix = f"known sources: {', '.join(names[:5])}{more}" if names else "pass the data root of a build with --data"
     raise InputError(f"no source below {lineage.root} lists this file", source.file, fix)
 
 
