@@ -88,7 +88,11 @@ def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Cal
             repeatable = {option for entry in parameters if getattr(entry, "multiple", False) for option in entry.opts}
             if all(parameter.param_type_name == "option" for parameter in parameters):
                 args = repeat_option(args, repeatable)
-            return super().parse_args(ctx, args)
+            try:
+                return super().parse_args(ctx, args)
+            except TyperException as error:
+                vars(error)["ctx"] = getattr(error, "ctx", None) or ctx  # unset for an option without its value
+                raise
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
             parameters = self.params

@@ -107,13 +107,18 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
     [
         ("destroy", "command line: no such command 'destroy'; see corpusmill --help"),
         ("verify", "verify: missing argument 'folder'; see corpusmill verify --help"),
-        ("ui --port", "command line: option '--port' requires an argument; see corpusmill --help"),
+        ("ui --port", "ui: option '--port' requires an argument; see corpusmill ui --help"),
+        ("--data", "command line: option '--data' requires an argument; see corpusmill --help"),
+        (
+            "stage-a pack --out-dir",
+            "stage-a pack: option '--out-dir' requires an argument; see corpusmill stage-a pack --help",
+        ),
         (
             "run x --wrokers 2",
             "run: no such option: --wrokers (Possible options: --workers); see corpusmill run --help",
         ),
         ("run x --workers -1", "--workers: must be at least 0, got '-1'; see corpusmill run --help"),
-        ("run mine --cost-limit", "command line: option '--cost-limit' requires an argument; see corpusmill --help"),
+        ("run mine --cost-limit", "run: option '--cost-limit' requires an argument; see corpusmill run --help"),
         (
             "run --cost-limit --launcher modal",
             "--cost-limit: must be a number, got '--launcher'; see corpusmill run --help",
