@@ -13,7 +13,7 @@ from pipeline_assets.build.rows.pair_rows import PairRows
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, read_decisions
-from pipeline_assets.corpus.formats.parquet import open_stored
+from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST
 from pipeline_assets.corpus.removal_list import read_list
 from pipeline_assets.corpus.removals import Removals, RowKeys, Selector, keyed_hash, normalize_value
@@ -91,7 +91,7 @@ def _duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
         if entry.duplicate_of is not None:
             yield entry.doc_id, entry.duplicate_of, entry.similarity or 1.0
     if EDGES_FILE in files:
-        with open_stored(artifact.path(EDGES_FILE)) as edges:
+        with StoredParquet(artifact.path(EDGES_FILE)) as edges:
             for batch in edges.iter_batches(columns=["doc_id", "other_doc_id", "similarity"]):
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 

@@ -19,7 +19,7 @@ from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.systems import EXPORT
 from pipeline_assets.build.target import Kind
 from pipeline_assets.corpus.chat_templates.marked_text import RULE
-from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns
+from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.publishing.dataset_card import ROW_FILE, CardContent, CardSplit, dataset_card, file_pattern
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
@@ -184,7 +184,7 @@ def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardS
     for file in files:
         match = ROW_FILE.fullmatch(file.path)
         if match is not None and file.rows:
-            with open_parquet(staging.path(file.path)) as parquet:
+            with StoredParquet(staging.path(file.path)) as parquet:
                 schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
             pattern = file_pattern(file.path)
             split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT, match[2], pattern, schema))

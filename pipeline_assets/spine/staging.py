@@ -87,6 +87,14 @@ class StagedInput:
     path: Path = field(metadata=NOT_DIGESTED)
     sha256: str
 
+    def read(self) -> bytes:
+        """Read the whole file; raise RetryableError if its sha256 differs."""
+        data = self.path.read_bytes()
+        if (sha256 := hashlib.sha256(data).hexdigest()) != self.sha256:
+            what = f"sha256 of the bytes that were read is {sha256}, written with {self.sha256}"
+            raise RetryableError(what, self.path, "run the same command again")
+        return data
+
 
 @dataclass(frozen=True)
 class Receipt:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pipeline_assets.spine.errors import ChangedFileError, RetryableError
+from pipeline_assets.spine.errors import ChangedFileError, InputError, RetryableError
 from pipeline_assets.spine.files import file_sha256, read_error_text
 
 _THREADS = 4  # hashing releases the interpreter lock
@@ -53,18 +53,29 @@ _collected: dict[str, str] | None = None
 def verify_reads() -> Iterator[None]:
     """Verify the files that the block reads; raise InputError if a hash differs.
 
-    At the end of the block, hash the files that have an expected hash and were not read completely.
+    At the end of the block, hash the files that have an expected hash and were not read completely. If one of them
+    has changed, that error replaces an unexpected error of the block, which the file may have caused.
     """
     global _log
-    former, _log = _log, (log := _ReadLog())
+    former, _log = _log, _ReadLog()
     try:
         yield
-        unread = [path for path in log.expected if path not in log.verified]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for path, sha256 in zip(unread, pool.map(_sha256, unread), strict=True):
-                check_hashes({path: sha256})
+        _check_unread(_log)
+    except InputError:
+        raise
+    except Exception:
+        _check_unread(_log)
+        raise
     finally:
         _log = former
+
+
+def _check_unread(log: _ReadLog) -> None:
+    """Hash the files that were not read to the end; InputError if one changed."""
+    unread = [path for path in log.expected if path not in log.verified]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for path, sha256 in zip(unread, pool.map(_sha256, unread), strict=True):
+            check_hashes({path: sha256})
 
 
 @contextlib.contextmanager

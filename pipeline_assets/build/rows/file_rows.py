@@ -13,7 +13,7 @@ import msgspec
 from pipeline_assets.build.rows.store import Content, Fate, Part, Row, RowStore, Source, UpstreamRow, listed_source
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_line, read_structs
-from pipeline_assets.corpus.formats.parquet import open_stored
+from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
@@ -60,7 +60,7 @@ class RowSchema:
             for line in read_structs(path, _column_struct(self.struct, tuple(columns))):
                 yield tuple(get(line) for get in getters)
             return
-        with open_stored(path) as file:
+        with StoredParquet(path) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
                 yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 

@@ -18,7 +18,7 @@ from pipeline_assets.build.rows.store import (
     reject_summary,
 )
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
-from pipeline_assets.corpus.formats.parquet import open_stored
+from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.sampling import selected_shards, split_rule
@@ -52,7 +52,7 @@ class SplitRows(RowStore):
     def __iter__(self) -> Iterator[Content]:
         """Yield tokens as content, because equal tokens decode to equal texts."""
         first_row = 0
-        with open_stored(self.artifact.path(DOCUMENTS)) as file:
+        with StoredParquet(self.artifact.path(DOCUMENTS)) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=["doc_id"]):
                 for number, doc_id in enumerate(batch.column(0).to_pylist(), first_row):
                     yield Content(doc_id, self.dataset.document(number).tobytes())

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
-from pipeline_assets.corpus.formats.parquet import open_stored
+from pipeline_assets.corpus.formats.parquet import StoredParquet, read_footer
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
+from pipeline_assets.spine.damage import damage_named
 
 _TYPES = {str: pa.string(), int: pa.int64()}
 
@@ -38,15 +38,16 @@ class TableShard:
     @cached_property
     def schema(self) -> pa.Schema:
         is_lines = self.file.name.endswith(SUFFIX)
-        return DOCUMENT_SCHEMA if is_lines else pq.read_schema(self.file).remove_metadata()
+        return DOCUMENT_SCHEMA if is_lines else read_footer(self.file).schema.to_arrow_schema().remove_metadata()
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows in order, as tables that fit in memory."""
         if self.file.name.endswith(SUFFIX):
             for block in read_line_blocks(self.file):
-                documents = msgspec.to_builtins(DOCUMENT_DECODER.decode_lines(block))
+                with damage_named(self.file, "shard of documents"):
+                    documents = msgspec.to_builtins(DOCUMENT_DECODER.decode_lines(block))
                 yield rows_to_table(documents, self.schema)
         else:
-            with open_stored(self.file) as parquet:
+            with StoredParquet(self.file) as parquet:
                 for group in range(parquet.num_row_groups):
                     yield parquet.read_row_group(group).cast(self.schema)

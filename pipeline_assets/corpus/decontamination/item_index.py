@@ -19,6 +19,7 @@ from pipeline_assets.corpus.decontamination.ngrams import NgramTable, Words, ngr
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe, EvaluationSet
 from pipeline_assets.corpus.dedup.sorted_runs import is_first_in_group
 from pipeline_assets.corpus.dedup.words import normalize
+from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import group_by_size
@@ -202,6 +203,6 @@ def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
     """
 
     def load(name: str) -> NDArray[Any]:
-        return np.asarray(np.load(folder / _FOLDER / f"{name}.npy", mmap_mode="r"))
+        return map_npy(folder / _FOLDER / f"{name}.npy")
 
     return ItemIndex(NgramTable(*map(load, NgramTable._fields)), Items(*map(load, Items._fields)))

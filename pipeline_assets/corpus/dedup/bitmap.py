@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.corpus.dedup.document_order import document_numbers
+from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.durable import DurableFile
 
 _NUMBER = np.uint64(2**32 - 1)  # mask of the lower 32 bits
@@ -53,4 +54,5 @@ def save_bitmap(members: NDArray[np.uint8], path: Path) -> Path:
 
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
     """Map a file of `save_bitmap` into memory that processes share."""
-    return np.memmap(path, np.uint8, "r")
+    with damage_named(path, "bitmap"):
+        return np.memmap(path, np.uint8, "r")

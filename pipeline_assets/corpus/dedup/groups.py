@@ -34,14 +34,14 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
     Memory: four bytes for each of up to 16 Mi documents, and the dropped rows of one shard.
     """
     row_files, kept_files = (
-        [dedup.staging.path(decision.files[number].path) for decision in decisions] for number in (1, 2)
+        [dedup.staging.input(decision.files[number]) for decision in decisions] for number in (1, 2)
     )
     largest: list[tuple[int, int]] = []  # negated number of dropped documents, and number of the kept one
     for start in range(0, dedup.documents, _BLOCK_DOCUMENTS):
         counts = np.zeros(min(_BLOCK_DOCUMENTS, dedup.documents - start), np.uint32)
-        for path in kept_files:
+        for file in kept_files:
             # Count one for the kept document of each dropped row, if it is in this block.
-            positions = np.fromfile(path, np.int64) - start
+            positions = np.frombuffer(file.read(), np.int64) - start
             np.add.at(counts, positions[(positions >= 0) & (positions < len(counts))], np.uint32(1))
         # Groups below the tenth largest count of their block cannot be among the ten largest of all.
         lowest = np.partition(counts, -GROUPS)[-GROUPS] if len(counts) > GROUPS else 0
@@ -50,7 +50,7 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
         largest = heapq.nsmallest(GROUPS, [*largest, *candidates])
     members: dict[int, list[int]] = {number: [] for _, number in largest}
     for shard, row_file, kept_file in zip(dedup.shards, row_files, kept_files, strict=True):
-        rows, numbers = np.fromfile(row_file, np.int64), np.fromfile(kept_file, np.int64)
+        rows, numbers = (np.frombuffer(file.read(), np.int64) for file in (row_file, kept_file))
         is_shown = np.isin(numbers, np.array([*members], np.int64))
         for row, kept in zip(rows[is_shown].tolist(), numbers[is_shown].tolist(), strict=True):
             if len(members[kept]) < MEMBERS:

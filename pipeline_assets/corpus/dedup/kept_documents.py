@@ -47,7 +47,7 @@ def write_kept_shard(
     `dropped` is the file of dropped rows that `decide_shard` wrote. `poison_rows` are omitted too.
     Counts: `documents`; `dropped_bytes` of text. Notes: `samples` has id and beginning of each `sampled` row.
     """
-    dropped_rows = frozenset(np.fromfile(dropped.path, np.int64).tolist())
+    dropped_rows = frozenset(np.frombuffer(dropped.read(), np.int64).tolist())
     dropped_bytes = 0
     samples: dict[str, list[str]] = {}
     if not (dropped_rows or poison_rows or sampled) and shard.sealed is not None:

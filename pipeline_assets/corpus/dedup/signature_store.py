@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
@@ -22,7 +21,7 @@ from pipeline_assets.corpus.dedup.document_order import document_numbers, is_fro
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import ALL_KEYS, KeyRange
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, string_column, to_arrow, to_numpy
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import StoredParquet, read_footer
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 
@@ -44,12 +43,12 @@ class SeenRuns(NamedTuple):
     @property
     def rows(self) -> int:
         """Number of rows in all runs."""
-        return sum(pq.read_metadata(path).num_rows for path in self.paths)
+        return sum(read_footer(path).num_rows for path in self.paths)
 
     def tables(self, low: int = 0, high: int = ALL_KEYS) -> Iterator[pa.Table]:
         """Yield rows with `low <= key < high`, by row groups, with numbers in the corpus."""
         for path in self.paths:
-            with open_parquet(path) as file:
+            with StoredParquet(path) as file:
                 for number in range(file.num_row_groups):
                     keys = file.metadata.row_group(number).column(0).statistics
                     if keys is not None and keys.max >= low and keys.min < high:

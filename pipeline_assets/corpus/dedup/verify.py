@@ -32,6 +32,7 @@ from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document_shards import decode_lines, read_lines
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.partial_documents import RAW_DECODER
+from pipeline_assets.spine.damage import damage_named, damaged_file
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
@@ -111,22 +112,30 @@ def index_sets(files: Sequence[ShingleSetFiles], path: Path) -> Path:
 
     `files` must be in the order of their documents. The first line lists each file and its first document's number.
     """
-    firsts = [int(np.fromfile(shard.index_file, _INDEX, 1)["number"][0]) + shard.offset for shard in files]
+    firsts = [int(_read_index(shard.index_file, 1)["number"][0]) + shard.offset for shard in files]
     header = json.dumps([(str(shard.sets), first) for shard, first in zip(files, firsts, strict=True)]).encode()
     with DurableFile(path) as file:
         file.write(header + b" " * (-(len(header) + 1) % 8) + b"\n")  # aligns the entries, to search them in place
         for shard in files:
-            entries = np.fromfile(shard.index_file, _INDEX)
+            entries = _read_index(shard.index_file)
             entries["number"] += np.uint64(shard.offset)
             file.write(entries.view(np.uint8).data)
     return path
+
+
+def _read_index(path: Path, count: int = -1) -> NDArray[np.void]:
+    """Read the first entries of a shard's index, which has at least one."""
+    entries = np.fromfile(path, _INDEX, count)
+    if not len(entries) or path.stat().st_size % _INDEX.itemsize:
+        raise damaged_file("not a valid index of shingle sets: it ends early", path)
+    return entries
 
 
 class ShingleSets:
     """Shingle sets of a corpus, read on demand by an index of `index_sets`."""
 
     def __init__(self, index: Path) -> None:
-        with open(index, "rb") as file:
+        with open(index, "rb") as file, damage_named(index, "index of shingle sets"):
             files = json.loads(file.readline())
             self._index = np.memmap(file, _INDEX, "r", file.tell()) if files else np.empty(0, _INDEX)
         self._paths = [path for path, _ in files]
@@ -150,9 +159,13 @@ class ShingleSets:
             with open(self._paths[owner], "rb", buffering=0) as file:
                 for _, offset, id_bytes, shingles in entries[owners == owner].tolist():
                     padded_id_bytes = -(-id_bytes // 8) * 8  # rounded up to a multiple of 8
-                    record = os.pread(file.fileno(), padded_id_bytes + 8 * shingles, offset)
-                    doc_ids.append(record[:id_bytes].decode())
-                    parts.append(np.frombuffer(record, np.uint64, shingles, padded_id_bytes))
+                    size = padded_id_bytes + 8 * shingles
+                    with damage_named(Path(self._paths[owner]), "file of shingle sets"):
+                        if offset + size > os.fstat(file.fileno()).st_size:
+                            raise ValueError("it ends early")
+                        record = os.pread(file.fileno(), size, offset)
+                        doc_ids.append(record[:id_bytes].decode())
+                        parts.append(np.frombuffer(record, np.uint64, shingles, padded_id_bytes))
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts], dtype=np.int64)))
         return doc_ids, np.concatenate([np.empty(0, np.uint64), *parts]), offsets
 

@@ -9,6 +9,7 @@ import msgspec
 import zstandard
 
 from pipeline_assets.corpus.formats.compression import ZSTD, decompress, whole_lines
+from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.staging import OutputFile
@@ -68,10 +69,12 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
 
 
 def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
-    """Decode each line to a value of type `kind`; an invalid line is a DecodeError."""
+    """Decode each line to a value of type `kind`; an invalid line is an InputError."""
     decoder = msgspec.json.Decoder(kind)
     for block in read_line_blocks(path):
-        yield from decoder.decode_lines(block)
+        with damage_named(path, "file of rows"):
+            rows = decoder.decode_lines(block)
+        yield from rows
 
 
 def read_line(path: Path, row: int, struct: type[T]) -> T:

@@ -8,7 +8,9 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.lib import format as npy
+from numpy.typing import NDArray
 
+from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError, one_line
 
@@ -31,6 +33,12 @@ class NpyHeader:
     def file_bytes(self) -> int:
         """Size of header and values in bytes."""
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+
+def map_npy(path: Path) -> NDArray[Any]:
+    """Map an .npy file that this project wrote; InputError names it if it is damaged."""
+    with damage_named(path, "array"):
+        return np.asarray(np.load(path, mmap_mode="r"))
 
 
 def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_bools, to_numpy, widen_offsets
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.metadata_file import REBUILD
 from pipeline_assets.spine.staging import OutputFile
 
 HASH_BLOCK_ROWS = 65_536
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES, _NOUN = 1 << 20, "Parquet file"
 _NARROW = {pa.string(), pa.binary()}
 
 
@@ -151,18 +150,47 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     return pq.ParquetFile(path, page_checksum_verification=True)
 
 
-def open_stored(path: Path) -> pq.ParquetFile:
-    """Open a file of an artifact; raise InputError if its bytes are not Parquet."""
-    try:
-        return open_parquet(path)
-    except pa.ArrowException as error:
-        raise InputError(f"not a valid Parquet file: {error}", path, REBUILD) from None
+class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
+    """Parquet file that this project wrote; InputError names it if it is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with damage_named(path, _NOUN):
+            super().__init__(path, page_checksum_verification=True)
+
+    def read(self, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
+        with damage_named(self._path, _NOUN):
+            return super().read(self._present(columns), **options)
+
+    def read_row_group(self, i: int, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
+        with damage_named(self._path, _NOUN):
+            return super().read_row_group(i, self._present(columns), **options)
+
+    def iter_batches(
+        self, batch_size: int = 65_536, row_groups: Any = None, columns: Any = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        with damage_named(self._path, _NOUN):
+            yield from super().iter_batches(batch_size, row_groups, self._present(columns), **options)
+
+    def _present(self, columns: Sequence[str] | None) -> list[str] | None:
+        """Return the columns; ValueError for a missing one, which pyarrow would omit."""
+        missing = {name.partition(".")[0] for name in columns or ()} - {*self.schema_arrow.names}
+        if missing:
+            raise ValueError(f"column not found: {', '.join(sorted(missing))}")
+        return None if columns is None else [*columns]
+
+
+def read_footer(path: Path) -> pq.FileMetaData:
+    """Read the footer of a file that this project wrote."""
+    with StoredParquet(path) as file:
+        return file.metadata
 
 
 def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Read columns of a file, all by default; `pq.read_table` would import pandas."""
-    with open_parquet(path) as file:
-        return file.read(columns)
+    with StoredParquet(path) as file:
+        table: pa.Table = file.read(columns)
+        return table
 
 
 def _type_name(data_type: pa.DataType) -> str:
@@ -256,7 +284,7 @@ def _fixed_width_values(array: pa.Array) -> np.ndarray[Any, Any]:
 def content_sha256(path: Path) -> str:
     """Compute the content hash of a Parquet or `.jsonl.zst` file, block by block."""
     if path.suffix == ".parquet":
-        with open_parquet(path) as file:
+        with StoredParquet(path) as file:
             content = ContentHash(file.schema_arrow)
             for batch in file.iter_batches(batch_size=HASH_BLOCK_ROWS):
                 content.update(pa.Table.from_batches([batch], file.schema_arrow))

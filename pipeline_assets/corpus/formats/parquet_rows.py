@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_bools
-from pipeline_assets.corpus.formats.parquet import open_stored
+from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.spine.errors import InputError
 
@@ -17,7 +17,7 @@ from pipeline_assets.spine.errors import InputError
 def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
     """Read one row as a dict, from its row group only; all columns by default."""
     first_row = 0
-    with open_stored(path) as file:
+    with StoredParquet(path) as file:
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if row < first_row + rows:
@@ -34,7 +34,7 @@ def rows_with_text(path: Path, column: str, texts: Collection[str]) -> Iterator[
     import pyarrow.compute as pc
 
     value_set = string_column(sorted(texts))
-    with open_stored(path) as file:
+    with StoredParquet(path) as file:
         for group in range(file.num_row_groups):
             is_match = pc.is_in(file.read_row_group(group, columns=[column])[column], value_set=value_set)
             if pc.any(is_match).as_py():
@@ -47,7 +47,7 @@ def find_row(path: Path, values: Mapping[str, Any]) -> int | None:
     import pyarrow.compute as pc
 
     first_row = 0
-    with open_stored(path) as file:
+    with StoredParquet(path) as file:
         for batch in file.iter_batches(columns=[*values], use_threads=False):
             columns = {name: batch.column(name) for name in values}
             # A scalar from a Python value would import pandas.

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_numpy
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.nemotron.prompts import DroppedRow
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files, select_columns
@@ -139,7 +139,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMS, 0))
     findings, first = _earlier_decisions(shard), 0
     with (
-        open_parquet(shard.file) as file,
+        StoredParquet(shard.file) as file,
         ParquetOutput(folder.path(shard.path), SCHEMA, file.metadata.num_rows or 1) as output,
         JsonlZstWriter(folder.path(dropped_name), level=3) as dropped,
     ):

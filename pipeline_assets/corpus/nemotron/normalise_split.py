@@ -26,7 +26,7 @@ from pipeline_assets.corpus.doc_ids import read_occurrences, write_repeats
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.arrow_columns import string_column
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet
 from pipeline_assets.corpus.harmony.message import STRUCTURE
 from pipeline_assets.corpus.nemotron.dataset_section import Domain, RowOrigin
 from pipeline_assets.corpus.nemotron.normalise_shard import NESTED_COUNTS, normalise_shard, sum_rare_keys
@@ -136,7 +136,7 @@ def _has_listed_row(path: Path, removals: Removals) -> bool:
     """Check whether a row of a shard is on the removal list."""
     if not removals.entries:
         return False
-    with open_parquet(path) as file:
+    with StoredParquet(path) as file:
         batches = file.iter_batches(256, columns=["id", "text"])  # some rows have megabytes
         rows = (RowKeys(row["id"], (row["text"],)) for batch in batches for row in batch.to_pylist())
         return any(map(removals.contains, rows))
@@ -188,7 +188,7 @@ def _store_rows(
 
 def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
     """Append `#2`, `#3`, … to a shard's repeated ids; its row groups stay the same."""
-    with open_parquet(path) as file, ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output:
+    with StoredParquet(path) as file, ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output:
         times = read_occurrences(repeats, file.metadata.num_rows)
         for group in range(file.num_row_groups):
             table: pa.Table = file.read_row_group(group)

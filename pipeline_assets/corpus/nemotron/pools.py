@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, utf8_column
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, read_columns
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet, read_columns, read_footer
 from pipeline_assets.corpus.licences import tag_or_unknown
 from pipeline_assets.corpus.nemotron.pool_card import write_pool_card
 from pipeline_assets.corpus.nemotron.pool_quotas import Limits, find_limits, is_selected
@@ -32,7 +31,6 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_co
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
-from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.ledger import Ledger, dropped_key
 from pipeline_assets.spine.stage import Task, Window, group_by_size, run_task
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 
 POOLS = "candidates_"
 _CHOSEN = "chosen"  # pools of a row: U+0001 or U+0000 for each pool
-_FIX = "delete the folder that contains it and run the command again"
 _MAX_EXAMPLES = 20
 _BUCKET_BYTES = 64 << 20  # maximum uncompressed size of the split's rows in one bucket, on average
 _SPILL_BYTES = 16 << 20  # rows in memory, to be written bucket by bucket
@@ -120,7 +117,7 @@ def pooled_split(path: str) -> str:
 
 def _bucket_count(rows: Artifact) -> int:
     """Choose a split's number of buckets: a power of two, so that it rarely changes."""
-    footers = (pq.read_metadata(rows.path(path)) for path in data_files(rows))
+    footers = (read_footer(rows.path(path)) for path in data_files(rows))
     uncompressed: int = sum(
         footer.row_group(group).total_byte_size for footer in footers for group in range(footer.num_row_groups)
     )
@@ -177,7 +174,7 @@ def _pool_rows(
 
     own_columns = ("id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens")
     columns = sorted({*recipe.columns, *own_columns})
-    with open_parquet(path) as file:
+    with StoredParquet(path) as file:
         for group in range(file.num_row_groups):
             table = select_columns(file.read_row_group(group, use_threads=False))
             frame = pl.DataFrame(pl.from_arrow(table.select(columns)))
@@ -300,8 +297,5 @@ def write_pools(
 
 
 def _read_row_group(path: Path, number: int) -> pa.Table:
-    try:
-        with open_parquet(path) as file:
-            return file.read_row_group(number, use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(one_line(error), path, _FIX) from None
+    with StoredParquet(path) as file:
+        return file.read_row_group(number, use_threads=False)

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.doc_ids import IdsWriter, read_occurrences, write_re
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.harmony import prompt
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role
@@ -169,7 +169,7 @@ def write_prompts(
 
 
 def _batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
-    with open_parquet(file) as parquet:
+    with StoredParquet(file) as parquet:
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
             yield pa.RecordBatch.to_pylist(batch)
 

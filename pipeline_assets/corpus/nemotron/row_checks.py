@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.chat_templates.marked_text import is_chat, parse_text
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import StoredParquet, read_footer
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
@@ -211,7 +210,7 @@ def pools_have_rows(pools: Artifact) -> Verdict:
 def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the columns of all rows by row group, with the name of the file."""
     for name in data_files(shards):
-        with open_parquet(shards.path(name)) as file:
+        with StoredParquet(shards.path(name)) as file:
             for group in range(file.num_row_groups):
                 [batch] = file.read_row_group(group, columns=columns, use_threads=False).combine_chunks().to_batches()
                 yield name, batch
@@ -221,7 +220,7 @@ def _count_non_null(shards: Artifact) -> tuple[int, dict[str, int]]:
     """Count rows, and non-null values of `COVERAGE_COLUMNS`, from the footers."""
     rows, present = 0, dict.fromkeys(COVERAGE_COLUMNS.values(), 0)
     for name in data_files(shards):
-        metadata = pq.read_metadata(shards.path(name))
+        metadata = read_footer(shards.path(name))
         rows += metadata.num_rows
         indexes = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
         for group in map(metadata.row_group, range(metadata.num_row_groups)):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
+from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 
@@ -104,7 +105,8 @@ def read_drawn(receipt: Receipt, files: PlanFiles) -> NumberedDraws:
 
 def map_array(path: Path, dtype: type[np.generic]) -> NDArray[Any]:
     """Map a raw file, which may be empty, as an array of shape (values,)."""
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+    with damage_named(path, "array"):
+        return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
 
 _RANGE_TOKENS = 8 << 20

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.packing.hashed_order import hashed_order
 from pipeline_assets.corpus.parallel_text.padding import PaddedBatch, causal_mask, mask_source
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
@@ -95,7 +96,7 @@ def numpy_batches(
     if split not in SPLITS or batch < 1:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, and batch >= 1, got {split!r} and {batch}")
     paths = (Path(folder) / split / f"{name}.npy" for name in PaddedBatch._fields)
-    arrays = PaddedBatch(*(np.load(path, mmap_mode="r") for path in paths))
+    arrays = PaddedBatch(*map(map_npy, paths))
     order = hashed_order(len(arrays.tokens), seed, "epoch", epoch)
     for first in range(0, len(order), batch):
         rows = PaddedBatch(*(array[order[first : first + batch]] for array in arrays))

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
@@ -138,10 +139,9 @@ def _read_cache(folder: Path) -> TokenCache:
     try:
         meta = META_FILE.read(folder / ENCODE_META)
         ids, offsets = (
-            {side: np.asarray(np.load(folder / f"{side}.{kind}.npy", mmap_mode="r")) for side in ("src", "tgt")}
-            for kind in ("ids", "offsets")
+            {side: map_npy(folder / f"{side}.{kind}.npy") for side in ("src", "tgt")} for kind in ("ids", "offsets")
         )
-        splits, uids = (np.load(folder / f"{name}.npy") for name in ("splits", "uids"))
+        splits, uids = (map_npy(folder / f"{name}.npy") for name in ("splits", "uids"))
     except (OSError, ValueError) as error:
         if not (folder / ENCODE_META).exists():
             raise InputError("no token cache found", folder, ENCODE_FIX) from None

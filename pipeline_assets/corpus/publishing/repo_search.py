@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.codecs import detect_codec
 from pipeline_assets.corpus.formats.compression import decompress, whole_lines
+from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -102,7 +103,7 @@ class RepoSearch:
 
     def _decoded_rows(self, tokens: Path, rows: Path) -> Iterator[RowKeys]:
         """Yield the text of each row; raise ValueError for tokens of another tokenizer."""
-        ids = np.load(tokens, mmap_mode="r")
+        ids = map_npy(tokens)
         with open_parquet(rows) as table:
             for batch in table.iter_batches(columns=["first_token", "tokens"]):
                 for first, count in zip(*(column.to_pylist() for column in batch.columns), strict=True):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.chat_templates.marked_text import is_chat
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import StoredParquet, open_parquet
 from pipeline_assets.corpus.scoring.score_shard import OPTIONAL_COLUMNS, POOL_COLUMNS
 from pipeline_assets.corpus.scoring.scored_split import wrap_read_errors
 from pipeline_assets.spine.errors import InputError, one_line
@@ -40,7 +40,7 @@ class Selection:
         """Estimate the bytes of the rows' texts from the footers of the pool files."""
         total = 0.0
         for name, rows in self.rows.items():
-            with open_parquet(files[name]) as file:
+            with StoredParquet(files[name]) as file:
                 column, size = file.schema_arrow.names.index("text"), 0
                 for group in map(file.metadata.row_group, range(file.num_row_groups)):
                     size += group.column(column).total_uncompressed_size
@@ -52,7 +52,7 @@ def has_harmony_rows(files: Iterable[Path]) -> bool:
     """Check from the first row of the first file whether rows are Harmony texts."""
     if (path := next(iter(files), None)) is None:
         return True
-    with open_parquet(path) as file:
+    with StoredParquet(path) as file:
         names = [name for name in file.schema_arrow.names if name == "template"]
         first = next(file.iter_batches(1, columns=names), None) if names else None
     return first is None or not is_chat(first["template"][0].as_py())

@@ -20,6 +20,7 @@ from pipeline_assets.corpus.scoring.pool_selection import has_harmony_rows
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer, score_shard, scoring_environment
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import canonical_sha256
@@ -172,9 +173,11 @@ def _link_model(model: str, files: Path) -> tuple[str, Path]:
     listing_path = _listing_path(model, files)
     if not listing_path.exists():
         raise _not_fetched(model)
-    listing, folder = json.loads(listing_path.read_bytes()), Path(tempfile.mkdtemp(prefix="model-"))
-    name, revision, hub = listing["name"], listing["revision"], HubFiles(files).for_models()
-    for path, size, digest in listing["files"]:
+    with damage_named(listing_path, "listing of a model"):
+        listing = json.loads(listing_path.read_bytes())
+        name, revision, listed = listing["name"], listing["revision"], listing["files"]
+    hub, folder = HubFiles(files).for_models(), Path(tempfile.mkdtemp(prefix="model-"))
+    for path, size, digest in listed:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).symlink_to(_verified_file(hub, name, revision, HubFile(path, size, digest)))
     return f"{name}@{revision}", folder

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import StoredParquet, open_parquet
 from pipeline_assets.spine.errors import InputError, one_line
 
 
@@ -37,7 +37,7 @@ class ScoredSplit:
 
         Each table has the scored rows of one row group of a pool file. A column that a file lacks has the type null.
         """
-        with open_parquet(self.scores) as scores:
+        with StoredParquet(self.scores) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
             for file, runs in itertools.groupby(_group_by_file(scores, names), key=lambda run: run[0]):
                 yield from _join_scores(self.pool_files[file], [table for _, table in runs], pool_columns)

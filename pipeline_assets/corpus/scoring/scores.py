@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
@@ -46,7 +46,7 @@ _MAX_ERROR_BAR = 0.05  # nats per token
 
 
 def preview_rows(scores: Artifact) -> list[dict[str, str]]:
-    with open_parquet(scores.path(SCORES_FILE)) as file:
+    with StoredParquet(scores.path(SCORES_FILE)) as file:
         batches = file.iter_batches(_PREVIEW_ROWS, columns=list(_PREVIEWED), use_threads=False)
         rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in batches), [])
     return [{name.replace("_", " "): _format_value(row[name]) for name in _PREVIEWED} for row in rows]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.chat_templates.marked_text import MarkedSpans, encode_row, parse_row
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
-from pipeline_assets.corpus.formats.parquet import open_parquet, read_columns, write_table
+from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns, write_table
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import START, STRUCTURE, Refusal
@@ -146,7 +146,7 @@ def _encode_batches(
 
 
 def _read_rows(file: Path) -> Iterator[dict[str, Any]]:
-    with open_parquet(file) as parquet:
+    with StoredParquet(file) as parquet:
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=_COLUMNS, use_threads=False):
             yield from batch.to_pylist()
 

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, repeat_text, to_arrow, to_numpy
-from pipeline_assets.corpus.formats.parquet import ParquetOutput
+from pipeline_assets.corpus.formats.npy_header import map_npy
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_footer
 from pipeline_assets.corpus.formats.python_columns import fill_null
 from pipeline_assets.corpus.nemotron.pools import PARQUET_OPTIONS
 from pipeline_assets.corpus.nemotron.pools_recipe import matching_rows
@@ -116,7 +116,7 @@ class _ScoredRows:
 
     def __init__(self, splits: Sequence[ScoredSplit], recipe: SubsetsRecipe) -> None:
         self._splits, self.recipe = splits, recipe
-        self._stops = np.cumsum([pq.read_metadata(split.scores).num_rows for split in splits]).tolist()
+        self._stops = np.cumsum([read_footer(split.scores).num_rows for split in splits]).tolist()
         shape = (self._stops[-1] if splits else 0, len(recipe.order))
         self.nll, self.percentile = np.empty(shape[0]), np.empty(shape[0])
         self.tokens, self.completion_tokens = np.empty(shape[0], np.int64), np.empty(shape[0], np.int64)
@@ -214,7 +214,7 @@ def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
 
 
 def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
-    chosen, first = np.load(shard.mask_file), 0
+    chosen, first = map_npy(shard.mask_file), 0
     for table in shard.split.rows(["id", *_SCORED], SCHEMA.names) if chosen.any() else ():
         rows = chosen[first : first + len(table)]
         first += len(table)

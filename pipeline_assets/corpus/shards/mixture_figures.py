@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.shards.mixture_report import Content
+from pipeline_assets.corpus.shards.mixture_report import JSON_FILE, Content
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, Losses
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 from pipeline_assets.spine.durable import make_folder, write_durably
@@ -44,7 +44,7 @@ def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
 def preview_segments(segments: Artifact) -> list[dict[str, str]]:
     """Return a preview line per segment."""
     lines = []
-    for segment in json.loads(segments.path(SEGMENTS_JSON).read_bytes())["segments"]:
+    for segment in JSON_FILE.read(segments.path(SEGMENTS_JSON))["segments"]:
         ranges = {name: "{:,} to {:,}".format(*corpus["rows"]) for name, corpus in segment["corpora"].items()}
         lines.append({"segment": segment["name"], "tokens": f"{segment['stop'] - segment['start']:,}", **ranges})
     return lines
@@ -71,7 +71,7 @@ def write_mixture_figures(inventory: Artifact) -> Path:
 
 def _corpora(inventory: Artifact) -> dict[str, dict[str, Any]]:
     """Return the figures of each corpus in an inventory, by corpus name."""
-    corpora = json.loads(inventory.path(INVENTORY_JSON).read_bytes())["corpora"]
+    corpora = JSON_FILE.read(inventory.path(INVENTORY_JSON))["corpora"]
     return {
         name: {
             "records": figures["documents"],
@@ -119,7 +119,7 @@ def mixture_statistics(recipe_folder: Path) -> Content:
     statistics: Content = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):
         path = recipe_folder / MIXTURES / f"{recipe_folder.name}_{name}.json"
-        figures = json.loads(path.read_bytes()) if path.exists() else {}
+        figures = JSON_FILE.read(path) if path.exists() else {}
         if name == "shards":
             statistics |= {**figures.get("all", {}), "corpora": figures.get("corpora", {})}
         elif figures:

@@ -1,6 +1,5 @@
 """Markdown page on mixtures: sources, licences, tokenizers and segments of each."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTable
 from pipeline_assets.corpus.markdown import code, escape, markdown_table
 from pipeline_assets.corpus.shards.source_notes import YES_NO
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import UNPINNED
 
@@ -16,6 +16,7 @@ _BEGINNING = """# Stage-2 mixtures
 Written by `corpusmill stage2 docs` from `manifests/`, not by hand. [Stage 2](stage2.md) describes the method.
 """
 Content = dict[str, Any]
+JSON_FILE: MetadataFile[Content] = MetadataFile("JSON file of a mixture", 256 << 20, REBUILD, Content)
 
 
 def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTable) -> str:
@@ -80,7 +81,7 @@ def _build_lines(folder: Path) -> Iterator[str]:
     """Yield lines on a built mixture: its tokenizer's hash and its corpora."""
     tokenizer = folder / "tokenizer.json"
     if tokenizer.exists():
-        yield from ("", f"The tokenizer's sha256 is {code(json.loads(tokenizer.read_bytes())['sha256'])}.")
-    corpora = json.loads((folder / "inventory.json").read_bytes())["corpora"].items()
+        yield from ("", f"The tokenizer's sha256 is {code(JSON_FILE.read(tokenizer)['sha256'])}.")
+    corpora = JSON_FILE.read(folder / "inventory.json")["corpora"].items()
     rows = [[escape(name), corpus["sequences"], corpus["tokens"], code(corpus["digest"])] for name, corpus in corpora]
     yield from ("", *markdown_table(["corpus", "rows", "tokens", "digest"], rows))

@@ -91,8 +91,7 @@ class TokenShards:
         Only row groups with these lines are read.
 
         Raises:
-            InputError: A part of the row belongs to no line of documents.parquet.
-            ArrowException: documents.parquet cannot be read.
+            InputError: A part of the row belongs to no line of documents.parquet, or this file is damaged.
         """
         row = range(len(self))[row]
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
@@ -106,9 +105,9 @@ class TokenShards:
     @cached_property
     def _group_starts(self) -> NDArray[np.int64]:
         """Value of `start` in the first line of each row group of documents.parquet."""
-        from pipeline_assets.corpus.formats.parquet import open_parquet
+        from pipeline_assets.corpus.formats.parquet import StoredParquet
 
-        with open_parquet(self.folder / DOCUMENTS) as file:
+        with StoredParquet(self.folder / DOCUMENTS) as file:
             column = file.schema_arrow.get_field_index("start")
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
             return np.array([group.column(column).statistics.min for group in groups if group.num_rows], np.int64)
@@ -116,10 +115,10 @@ class TokenShards:
     @cached_property
     def _row_group(self) -> Callable[[int], "pa.Table"]:
         """Function that reads a row group of documents.parquet, and caches the last four."""
-        from pipeline_assets.corpus.formats.parquet import open_parquet
+        from pipeline_assets.corpus.formats.parquet import StoredParquet
 
         def read(group: int) -> "pa.Table":
-            with open_parquet(self.folder / DOCUMENTS) as file:
+            with StoredParquet(self.folder / DOCUMENTS) as file:
                 return file.read_row_group(group, use_threads=False)
 
         return functools.lru_cache(_CACHED_ROW_GROUPS)(read)

@@ -21,6 +21,7 @@ from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.ledger import Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
@@ -191,8 +192,8 @@ class DocumentTable:
     """
 
     def __init__(self, path: Path) -> None:
-        with pa.memory_map(str(path)) as file:
-            table = pa.ipc.open_file(file).read_all()
+        with damage_named(path, "table of documents"), pa.memory_map(str(path)) as file:
+            table = pa.ipc.open_file(file).read_all().cast(TABLE_SCHEMA)
         self.doc_ids: pa.ChunkedArray = table["doc_id"]
         self.license_tags: pa.ChunkedArray = table["license_tag"]
         self.rows: NDArray[np.int64] = to_numpy(table["row"])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.chat_templates.marked_text import parse_row
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, open_parquet, regroup_rows
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet, regroup_rows
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.harmony.chats import Chat, to_chats
 from pipeline_assets.corpus.harmony.encode import loss_messages
@@ -23,6 +23,7 @@ from pipeline_assets.corpus.harmony.message import Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron import schema
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import dropped_key
 from pipeline_assets.spine.stage import Window
@@ -78,7 +79,10 @@ class ChatFile:
 
 def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Receipt:
     """Convert a file of rows; drop rows whose text is not Harmony."""
-    with ParquetOutput(folder.path(source.path), _SCHEMA, _ROW_GROUP_ROWS) as output, open_parquet(source.file) as rows:
+    with (
+        ParquetOutput(folder.path(source.path), _SCHEMA, _ROW_GROUP_ROWS) as output,
+        StoredParquet(source.file) as rows,
+    ):
         for table in regroup_rows(_convert(source, rows), _SCHEMA, _ROW_GROUP_ROWS):
             output.write(table)
         count = rows.metadata.num_rows
@@ -90,7 +94,8 @@ def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Re
 def _convert(source: ChatFile, rows: pq.ParquetFile) -> Iterator[pa.Table]:
     tools: dict[str, msgspec.Raw] = {}
     for catalogue in source.catalogues:
-        tools |= msgspec.json.decode(catalogue.read_bytes(), type=dict[str, msgspec.Raw])
+        with damage_named(catalogue, "catalogue of tools"):
+            tools |= msgspec.json.decode(catalogue.read_bytes(), type=dict[str, msgspec.Raw])
     for batch in rows.iter_batches(_BATCH_ROWS, columns=[*_READ, *_COPIED], use_threads=False):
         chats = [chat for row in batch.to_pylist() if (chat := _convert_row(row, tools, source)) is not None]
         yield rows_to_table(chats, _SCHEMA)

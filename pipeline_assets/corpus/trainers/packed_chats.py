@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
+from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.formats.parquet import read_columns, write_table
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_pieces, rows_needed
@@ -44,7 +45,7 @@ def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padd
 
 def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[pa.Table]:
     """Yield packed rows, a few hundred at a time; the arrays of tokens are mapped."""
-    tokens, loss_mask = (np.load(folder / name, mmap_mode="r") for name in ("tokens.npy", "loss_mask.npy"))
+    tokens, loss_mask = (map_npy(folder / name) for name in ("tokens.npy", "loss_mask.npy"))
     lengths, firsts = to_numpy(rows["tokens"]).astype(np.int32), to_numpy(rows["first_token"])
     count = int(rows_needed(count_pieces(lengths, seq_len), seq_len))
     for segments in best_fit_rows(lengths, seq_len, count, _SEED):
