@@ -78,12 +78,13 @@ def forget(
         lines += ["duplicates are kept, unless you add their ids"] if copies else []
         if unmatched:
             lines += _count_lines([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
-            lines.append("correct them if misspelt; --apply adds them too, for rows of later builds")
+            lines.append("correct them if misspelt; --apply adds them too, except patterns, for rows of later builds")
         content |= {"rows": rows, "near_copies": copies, "unmatched": unmatched}
         values = list(dict.fromkeys([*values, *(value for row in rows for value in row.values)]))
         if not apply:
             counted = terminal.pluralize(len(values), "value")
-            lines.append(f"nothing was changed; to put {counted} on the list, add --reason and --apply")
+            advice = f"; to put {counted} on the list, add --reason and --apply" if values else ""
+            lines.append(f"nothing was changed{advice}")
             terminal.answer(as_json, content, lines)
             return
         content["added"] = add_entries(root, values, str(reason), f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")

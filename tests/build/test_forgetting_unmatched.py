@@ -20,13 +20,26 @@ def test_values_without_a_row_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert printed[13:16] == [
         "  id  'nite_9'",
         "  and 3 more; --json lists all",
-        "correct them if misspelt; --apply adds them too, for rows of later builds",
+        "correct them if misspelt; --apply adds them too, except patterns, for rows of later builds",
     ]
 
     assert forget_ids(capsys, root, ["note_7", "nite_1"])["unmatched"] == [["id", "nite_1"]]
     build(sources(tmp_path / "in", "notes"), run_in(root, replace=True))
     ids.write_text("note_7\nnote_99999\n")
     assert typed(capsys, root, ids=ids)["unmatched"] == [["id", "note_99999"]]  # the other one is on the list
+
+
+def test_a_pattern_without_a_row_cannot_be_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build(sources(tmp_path / "in", "notes"), run_in(tmp_path / "data"))
+
+    forget(url=["https://none.example/*"], data=tmp_path / "data")
+
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "1 unmatched value",
+        "  url  'https://none.example/*'",
+        "correct them if misspelt; --apply adds them too, except patterns, for rows of later builds",
+        "nothing was changed",
+    ]
 
 
 def test_without_remains_clean_names_no_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
