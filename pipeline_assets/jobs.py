@@ -144,7 +144,7 @@ def verify_sample(
         if not target.matches_recipe(run.root):
             context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
             continue
-        scope = Scope(None, share, False, max(run.settings.workers, 1), run.settings.log_every_s)
+        scope = Scope(None, share, False, run.settings.workers, run.settings.log_every_s)
         verification = scan_chain(run.root / target.folder, scope, SYSTEMS.label_names)
         read_and_check(verification)
         new_findings = verification.findings
