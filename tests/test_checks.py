@@ -3,10 +3,12 @@ holds back is asked again, not built again.
 """
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from command_results import Corpusmill, Typed, only_line
 from stage_a_build import NO_COMMIT, build, local_source, recipe_of
@@ -16,6 +18,7 @@ from pipeline_assets.build import checks
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
+from pipeline_assets.commands.build import build_recipe
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RetryableError
@@ -107,6 +110,49 @@ def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_i
     assert (folder / "manifest.json").read_bytes() == manifest
     recipe = StageARecipe.read(root / "recipes" / f"{NAME}.yaml")
     assert all(target.is_up_to_date(root) for target in recipe.targets())
+
+
+@pytest.fixture
+def _own_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands log to stderr until the test ends."""
+    monkeypatch.setattr(logging.getLogger("corpusmill"), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("corpusmill"), "propagate", True)
+
+
+def build_normalized(root: Path, strict: bool = False, **texts: str | None) -> None:
+    """Build sources of one text each; a check warns, because none has a licence."""
+    sources = [local_source(root, name, [{"text": text, "key": f"{name}-0"}]) for name, text in texts.items()]
+    recipe = recipe_of(*sources, name=NAME, outputs={"up_to": "normalized"})
+    build_recipe(recipe, root / f"{NAME}.yaml", Run(root, RunSettings(workers=0)), strict=strict)
+
+
+NO_LICENCE = (
+    f"check {NAME}/notes: named_columns_have_values: WARNING: no document has a value for `license`; check the spelling"
+)
+
+
+@pytest.mark.usefixtures("_own_log")
+def test_warnings_come_last_even_if_a_later_artifact_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="bad"):
+        build_normalized(tmp_path, notes="A short note.", bad=None)
+
+    lines = capsys.readouterr().err.splitlines()
+    found, last = (number for number, line in enumerate(lines) if line == NO_LICENCE)
+    assert last == len(lines) - 1
+    assert any("normalize bad" in line for line in lines[found:last])
+
+
+@pytest.mark.usefixtures("_own_log")
+def test_a_warning_is_the_last_line_of_a_build_and_ends_a_strict_one_with_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build_normalized(tmp_path, notes="A short note.")
+    assert capsys.readouterr().err.splitlines()[-1] == NO_LICENCE
+
+    with pytest.raises(typer.Exit) as ended:
+        build_normalized(tmp_path, strict=True, notes="A short note.")
+
+    assert ended.value.exit_code == 1
 
 
 def test_a_build_whose_artifact_cannot_be_read_for_its_checks_ends_and_the_next_one_checks_it(

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 from marked_rows import build, forget_ids, run_in, sources, text_of, typed
+from stage_a_build import only, recipe_with
+from stage_a_sources import DATASET, write_hub
 
+from pipeline_assets.corpus.readers.hub_cache import cached_folders
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.lock import locked
 
@@ -66,6 +71,32 @@ def test_clean_names_sources_and_keeps_what_a_running_build_uses(
         str(tmp_path / "in/sources/notes"),
     ]
     assert (root / "stage_a/mixed/normalized/notes").exists()
+
+
+def up_to_normalized(content: dict[str, Any], source: str) -> None:
+    only(source)(content)
+    content["outputs"] = {"up_to": "normalized"}
+
+
+def test_clean_empties_the_cache_of_hub_files_and_keeps_its_folders_which_builds_lock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "data"
+    write_hub(tmp_path / "hub")
+    with LoopbackHub(tmp_path / "hub") as hub:
+        recipe = recipe_with(root, lambda content: up_to_normalized(content, "pages"), hub.commits()[DATASET])
+        build(recipe, run_in(root, hub=HubFiles(root / CACHE_FOLDER, hub.endpoint)))
+    folders = [folder for _, folder in cached_folders(root / CACHE_FOLDER)]
+    assert len(folders) == 2 and all(any(folder.iterdir()) for folder in folders)
+    forget_ids(capsys, root, ["page-3"])
+
+    answer = typed(capsys, root, clean=True, keep_history=True, apply=True)
+
+    reason = "a cached hub file, which a build fetches again"
+    cached = [entry["folder"] for entry in answer["remnants"] if entry["reason"] == reason]
+    assert cached == list(map(str, folders))
+    assert [list(folder.iterdir()) for folder in folders] == [[], []]
+    assert answer["in_use"] == []
 
 
 def test_clean_keeps_the_kept_work_of_an_artifact_that_is_in_use(

@@ -287,6 +287,52 @@ def test_of_two_pushes_one_wins_and_the_other_is_told(
     assert find_ref(store, name, None) == again.ref
 
 
+@pytest.mark.parametrize("upstream", [True, False])
+def test_a_push_succeeds_if_another_process_pushed_the_same_artifact_meanwhile(
+    made: HealingSet, split: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, upstream: bool
+) -> None:
+    """The other push has the same artifacts, or their lineage too, and more recent checks: its pointer is kept."""
+    put, name, digest = ObjectStore.put, name_of(split, made.root), open_artifact(split).manifest.digest
+
+    def overtaken(store: ObjectStore, files: Sequence[UploadFile]) -> int:
+        monkeypatch.setattr(ObjectStore, "put", put)
+        write_check_results(split, digest, [CheckResult("files", True, True, "all there")])
+        send(split, made, store)
+        return put(store, files)
+
+    monkeypatch.setattr(ObjectStore, "put", overtaken)
+    pushed = send(split, made, store, upstream=upstream)
+
+    kept = find_ref(store, name, None)
+    assert (pushed.sent, pushed.earlier) == (0, None)
+    assert len(pushed.ref.artifacts) == (3 if upstream else 1)
+    assert len(kept.artifacts) == 3 and pushed.ref.digests() <= kept.digests()
+    assert kept.artifacts[0].checks is not None
+
+
+def test_a_push_whose_pointer_is_removed_meanwhile_is_refused(
+    made: HealingSet,
+    split: Path,
+    store: ObjectStore,
+    server: ObjectServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other, put, name = other_set(made, tmp_path), ObjectStore.put, name_of(split, made.root)
+    send(other.root / name, other, store, upstream=False)
+
+    def disturbed(store: ObjectStore, files: Sequence[UploadFile]) -> int:
+        server.objects.pop(f"a/refs/{name}.json", None)
+        return put(store, files)
+
+    monkeypatch.setattr(ObjectStore, "put", disturbed)
+    told = f"s3://bucket/a/refs/{name}.json: another process removed the pointer since this push began"
+    with pytest.raises(InputError, match=f"{told}; pull {name} to compare, or push again to replace it"):
+        send(split, made, store)
+
+    assert store.keys("refs") == []
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
 def test_simultaneous_pushes_leave_one_whole_artifact(
     made: HealingSet, split: Path, store: ObjectStore, server: ObjectServer, elsewhere: Path, tmp_path: Path, seed: int

@@ -169,6 +169,23 @@ def test_a_document_that_ends_or_exhausts_the_process_is_rejected(
     assert detail in (None, reject.detail)
 
 
+def test_the_time_limits_of_a_document_end_with_its_function(stepped: Stepped) -> None:
+    code = """import signal
+
+class Timers:
+    def __repr__(self):  # runs after the function has returned
+        return " ".join(str(signal.getitimer(timer)) for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL))
+
+def keep(document):
+    return Timers()
+"""
+
+    assert refusal(lambda: stepped(code, "one")) == (
+        "my_filter.py, rows.jsonl#0 (note-0): keep returned (0.0, 0.0) (0.0, 0.0); "
+        "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
+    )
+
+
 def test_a_step_that_kills_its_process_for_many_documents_stops_the_build(stepped: Stepped) -> None:
     code = "import os\n\ndef keep(d):\n    os._exit(1)\n"
 

@@ -137,6 +137,16 @@ def test_no_body_is_lost_and_each_has_its_part_of_the_loss() -> None:
     assert counted == [[], ["content", "tool_calls"], [], ["content"], ["content"]]
 
 
+def test_a_file_of_harmony_alone_counts_no_drops(tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist([talk("a"), talk("b")], SCHEMA), tmp_path / "rows.parquet")
+    (tmp_path / "out").mkdir()
+    source = ChatFile("00000", "data/x.parquet", tmp_path / "rows.parquet", (), True)
+
+    [receipt] = run_stage("messages", write_chat_file, [source], StagingView(tmp_path / "out"), INLINE)
+
+    assert receipt.counts == {"rows": 2, "documents": 2}
+
+
 def test_a_text_that_is_not_harmony_is_dropped_with_its_reason(tmp_path: Path) -> None:
     rows = [talk("a"), {**talk("b"), "text": "no Harmony"}, {**talk("c"), "text": None}]
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), tmp_path / "rows.parquet")
