@@ -236,7 +236,7 @@ NORMALIZED_SHARDS = Kind(
     "nemotron/normalized_shards",
     NORMALISE_STAGE,
     file_builder(_normalise),
-    """Rows of a split as Harmony texts, with metadata, quality and exact token counts, in one schema.
+    """Rows of a split as rendered texts, with metadata, quality and exact token counts, in one schema.
 
     Each row has its file, row and commit. Rows without a text are stored as rejects with their reasons.""",
     formats=frozenset({"parquet"}),

@@ -134,8 +134,8 @@ def test_the_page_says_what_manifests_say_of_the_model_by_split(report: Artifact
 
     for part, key, said in (
         ("model", "attention", "eager"),
-        ("how sure scores are", "error_bar", ""),
-        ("how sure scores are", "largest", "0.00012"),
+        ("uncertainty of scores", "error_bar", ""),
+        ("uncertainty of scores", "largest", "0.00012"),
     ):
         assert re.search(rf"<th>{part}</th>(?:(?!</table>).)*<td>{key}</td><td[^>]*>{said}</td></tr>", shown, re.DOTALL)
     splits = [
