@@ -59,7 +59,7 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
     """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 
-    If artifacts fail, InputError is raised after all independent artifacts are built, but a RetryableError immediately.
+    Raise a RetryableError immediately, but other failures as one InputError after all independent artifacts are built.
     """
     if failures := (yield from _build(context, run, recipe)):
         raise combine_errors(failures)

@@ -123,7 +123,7 @@ class Hub(dg.ConfigurableResource):
     tries: int | None = Field(default=None, ge=1, description="Tries per call; default: CORPUSMILL_HUB_TRIES, else 6")
 
     def files(self, data_root: Path, tries: int | None = None) -> HubFiles:
-        """Return access to the hub; the default cache is in the data root."""
+        """Return access to the hub; `tries` per call overrides the configured number."""
         cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
         tries = tries or self.tries or HUB_TRIES.read(environment())
         return HubFiles(cache, endpoint=self.endpoint, tries=tries)

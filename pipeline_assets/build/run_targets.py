@@ -18,7 +18,7 @@ class TargetOutcome:
     """Outcome of one target.
 
     Attributes:
-        manifest: None if the target failed, or was not built because an input outside the run is missing.
+        manifest: Manifest of the sealed artifact; None if the target failed, or an input outside the run is missing.
         was_current: Whether the artifact already matched its recipe, so nothing was built.
         checks: Results of the checks; empty if the target failed or was up to date.
         failure: Error of the build or of a blocking check; None if there was none.

@@ -111,7 +111,7 @@ class Kind:
         after_build: Writes files outside the artifact, also if the artifact was up to date.
         planner: Plans a build from its recipe and its external files.
         pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
-        keeps_all: Whether a recipe keeps every document as it is, so that files of the input are linked.
+        keeps_all: Returns whether a recipe keeps every document unchanged, so that the build links the input files.
         applies_removals: Whether its build leaves out the rows on the removal list of the data root.
     """
 
@@ -281,7 +281,7 @@ class Target:
         return "current", manifest.digest
 
     def results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
-        """Return stored check results, with the recipe's present count limit applied."""
+        """Return the stored check results; evaluate the count limit with the manifest."""
         stored = read_check_results(root / self.folder, manifest.digest) or ()
         applying = tuple(check for check in stored if check.applies)
         if self.count_limit is None:

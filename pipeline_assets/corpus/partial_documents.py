@@ -12,7 +12,7 @@ _meta_decoder = msgspec.json.Decoder(Meta)
 
 
 def decode_columns(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
-    """Decode an encoded `Meta`, and return its `columns`; `where` locates errors."""
+    """Return the `columns` of an encoded `Meta`; raise InputError if it is invalid."""
     try:
         return _meta_decoder.decode(meta).columns()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -30,8 +30,8 @@ def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
 def to_shares(weights: Mapping[str, str]) -> Mapping[str, str]:
     """Return weights as shares that sum to 1, as decimals if possible.
 
-    Weights that sum to 1 are returned unchanged. If one of the others is 1 or more, all are ratios. Raise ValueError
-    for other sums, and for a weight that is not a number above 0.
+    Weights that sum to 1 are returned unchanged. Other weights are ratios, at least one of which must be 1 or more.
+    Raise ValueError if all of them are below 1, or if a weight is not a number above 0.
     """
     for source, weight in weights.items():
         if not _is_positive(weight):

@@ -153,7 +153,7 @@ def sufficient_limit(share: Fraction) -> str:
 def summarize_reasons(rejects: Iterable[Reject], format_reject: RejectFormatter = str) -> tuple[str, str]:
     """Return two texts: counts by reason, largest first; and the first five rejects.
 
-    A sentence that was shown as the detail of one reject is not repeated.
+    A long detail that several of these rejects share is shown once.
     """
     reasons: Counter[str] = Counter()
     shown, details = list[str](), set[str]()

@@ -189,7 +189,7 @@ def validate_section(
 
 
 def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: bool) -> Iterator[RecipeError]:
-    """Yield errors; a value of a wrong type, which is an error already, may end the checks."""
+    """Yield errors until a value of a wrong type, reported elsewhere, ends the checks."""
     try:
         yield from cross_checks
     except (TypeError, AttributeError, LookupError):

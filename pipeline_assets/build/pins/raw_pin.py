@@ -83,7 +83,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 
 
 def confirm_hub_files(hub: hub_files.HubFiles, dataset: str, commit: str, pin: BuildResult, threads: int) -> None:
-    """Ask the hub for the hash of each pinned file; raise if one is not that of the listing."""
+    """Raise an error if the hub's hash of a pinned file differs from its listing."""
     files = listed_files(pin.external_inputs)
     for _ in hub_files.map_in_order(lambda file: hub.confirm(dataset, commit, file), files, threads):
         pass

@@ -123,7 +123,7 @@ class FileRows(RowStore):
         return Row(number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
 
     def find(self, row_id: str) -> list[int]:
-        """Return the number of the first row with an id, in a list; empty if not found."""
+        """Return the number of the first row with this id, in a list; empty if not found."""
         place = self.find_place({self.schema.id: row_id})
         return [] if place is None else [self.row_number(*place)]
 

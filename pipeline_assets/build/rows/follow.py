@@ -71,7 +71,7 @@ def source_files(lineage: Lineage) -> Iterator[Path]:
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
-    """Follow documents and rejects with an id, starting in corpora read from files."""
+    """Follow documents and rejects with this id, starting in corpora read from files."""
     for store in stores.read_from_files():
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]
         numbers = store.find(row_id)

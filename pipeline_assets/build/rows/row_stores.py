@@ -63,7 +63,7 @@ def peek(store: RowStore, row: int | None = None, token: int | None = None) -> R
 
 
 def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
-    """Return an artifact's preview table: from its kind, or the first rows, if any."""
+    """Return a kind's preview table, or the first rows; raise InputError if damaged."""
     kind = kinds[artifact.manifest.kind]
     if kind.preview is not None:
         try:

@@ -46,10 +46,10 @@ def divide_by_memory(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_
 
 
 def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
-    """Find the exact copies in a range of hashes; an original may be in a store.
+    """Find the exact copies of earlier documents among those with hashes in a range.
 
-    Files: a run sorted by `number`, the document number of a copy; `first` and `first_id` are the priority and the id
-    of the original. Counts: `copies`.
+    The earlier document may be in a signature store. Files: a run sorted by `number`, the document number of a copy;
+    `first` and `first_id` are the priority and the id of its original. Counts: `copies`.
     """
     table = read_with_seen(hashes, seen)
     high, low, order = (to_numpy(table[name]) for name in ("high", "low", "order"))

@@ -31,7 +31,7 @@ class LanguageTables(NamedTuple):
 def add_feature_scores(text: NDArray[np.uint8], tables: LanguageTables, scores: NDArray[np.float64]) -> int:
     """Add the weights of a text's features to `scores`, shape (languages,).
 
-    Returns the number of distinct features. The sums are float64 and in the order of the text, so that every processor
+    Return the number of distinct features. The sums are float64 and in the order of the text, so that every processor
     gives the same four digits.
     """
     moves, rows, features, weights, counts = tables

@@ -139,7 +139,7 @@ class PackedSet:
         return map(self._frame_lines, range(len(self.meta.index_frames)))
 
     def boundaries(self, row: int) -> NDArray[np.int32]:
-        """Return each segment's first token in the row and its length, (segments, 2)."""
+        """Return the start and length of each segment in the row, shape (segments, 2)."""
         if self.stored_boundaries is None:
             lengths = np.array([segment.length for segment in self.segments(row)], np.int32)
             return np.stack([np.cumsum(lengths, dtype=np.int32) - lengths, lengths], axis=1)

@@ -197,8 +197,8 @@ def function_namespace(tools: Sequence[FunctionTool]) -> ToolNamespace:
 def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
     """Render the tools section: namespaces sorted by name, tools in their own order.
 
-    The text equals openai-harmony's for the schemas that `with_object_types` returns. Two namespaces of one name raise
-    `Refusal`, as does a schema that `with_object_types` or `compact_json` refuses.
+    The text equals openai-harmony's for the schemas that `with_object_types` returns. Raise Refusal if two namespaces
+    have one name, and for a schema that `with_object_types` or `compact_json` refuses.
     """
     names = [namespace.name for namespace in namespaces]
     if repeated := sorted(name for name in set(names) if names.count(name) > 1):

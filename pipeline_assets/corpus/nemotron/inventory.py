@@ -100,7 +100,7 @@ def take_inventory(
 ) -> BuildResult:
     """Build the inventory of a split's rows, or of a sample of `max_rows`.
 
-    `pin` is the identity of the artifact that pins the split's files.
+    `pin` is the identity of the artifact that pins the split's files. Raise InputError if a sample has no row.
     """
     shards = (
         source_rows.plan_shards(files, source_rows.SHARD_BYTES)

@@ -46,10 +46,10 @@ def unread_key(owner: str, key: str) -> str:
 
 
 def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
-    """Return the text of a message's content or reasoning; media raise `RowFault`.
+    """Return the text of a message's content or reasoning; raise RowFault for media.
 
-    If `role` is `tool`, parts of a type such as `file` are not media unless they have a payload. In `counts`, a value
-    that becomes JSON adds to `messages_as_json`, and an unread key of a text part adds to its `unread_key`.
+    If `role` is `tool`, parts of a type such as `file` are media only if they have a payload. `counts` is increased:
+    `messages_as_json` if the value is returned as JSON, and the key of `unread_key` for each unread key of a text part.
     """
     if isinstance(value, str):
         return value

@@ -50,7 +50,7 @@ def as_json_lines(row: Mapping[str, Any], with_objects: Iterable[str]) -> dict[s
 
 
 def as_json(value: Any) -> Any:
-    """Convert a value to JSON types; times, decimals, bytes and UUIDs become text."""
+    """Convert to JSON types: times, decimals, UUIDs, bytes (UTF-8 or base64) to text."""
     match value:
         case dict():
             return {key: item if type(item) in _JSON_TYPES else as_json(item) for key, item in value.items()}

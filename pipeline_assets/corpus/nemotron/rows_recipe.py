@@ -35,7 +35,7 @@ class AssistantLastLoss(RecipeSection):
 
 
 class SystemMessage(RecipeSection):
-    """System message of rendered conversations, as `SystemContent`; null omits a line."""
+    """Fields of `SystemContent` in rendered conversations; a null field is omitted."""
 
     model_identity: str | None = GPT_OSS_SYSTEM.model_identity
     knowledge_cutoff: str | None = GPT_OSS_SYSTEM.knowledge_cutoff

@@ -47,7 +47,7 @@ def _prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, st
 
 @contextmanager
 def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
-    """Yield a function that finds the prompt with a sha256; None without a file."""
+    """Yield a function from a sha256 to its prompt or None; yield None without a file."""
     if path is None:
         yield None
         return

@@ -47,8 +47,8 @@ def describe(left_out: LeftOut) -> list[str]:
 def unreadable_reason(file: SourceFile) -> str | None:
     """Return why a file cannot be read by its format; None if it seems readable.
 
-    The first 64 KiB are examined; files that are one document are read if they are smaller. Raise UsageError if the
-    format needs a package that is not installed.
+    Only the first 64 KiB are examined. A file that is one document is parsed if it has at most 64 KiB. Raise UsageError
+    if the format needs a package that is not installed.
     """
     with open_source(file) as opened:
         head = next(read_blocks(opened, file), b"")[:_HEAD_BYTES] if file.bytes else b""

@@ -123,7 +123,7 @@ def materialize(
 ) -> Path:
     """Draw a sample into a folder outside any data root, for notebooks.
 
-    Returns the path of the sample's manifest.jsonl. A sample is frozen: for an equal request, no file is read again.
+    Return the path of the sample's manifest.jsonl. A sample is frozen: for an equal request, no file is read again.
 
     Args:
         k: Number of pairs.

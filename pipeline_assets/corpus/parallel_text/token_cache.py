@@ -82,7 +82,7 @@ class TokenCache:
         return open_cache, (self.folder, self.meta.experiment_id)
 
     def pair_numbers(self, split: Split | None) -> NDArray[np.int64]:
-        """Return the numbers of the pairs of a split; None for all pairs."""
+        """Return a split's pair numbers, all if None; raise ValueError for another split."""
         if split not in (None, *SPLITS):
             raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))

@@ -89,7 +89,7 @@ def file_pattern(path: str) -> str:
 def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[Source]]:
     """Collect the splits with rows, and all source datasets that the rows name.
 
-    A few columns of one file are in memory at a time. Rows without a dataset raise UsageError; damage, InputError.
+    A few columns of one file are in memory at a time. Raise UsageError if rows have no dataset, InputError for damage.
     """
     splits: dict[str, CardSplit] = {}
     sources: set[tuple[str, str | None]] = set()

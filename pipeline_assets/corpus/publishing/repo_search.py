@@ -1,9 +1,9 @@
 """Search of a dataset repo, in every reachable commit, for forgotten rows.
 
-Each content is downloaded once, searched, and deleted. The list has keyed hashes, so a row is found by a whole value:
-its id, its text, one side of it, or its URL. Values are the strings of Parquet files and JSON, lines and words of other
-text, and the decoded rows of token files. URLs are compared in rows only, since cards link to hosts. Short values are
-compared with ids only in columns of ids, since `7` is also a count.
+Each distinct file is downloaded once, searched, and deleted. The removal list contains keyed hashes, so a row is found
+only by a whole value: its id, its text, one side of a text pair, or its URL. Values are the strings of Parquet and JSON
+files, lines and words of other text, and the decoded rows of token files. URLs are compared in rows only, because cards
+contain links too. A short value is compared with ids only in columns of ids, because `7` is also a count.
 """
 
 import contextlib

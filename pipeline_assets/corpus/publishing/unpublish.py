@@ -1,9 +1,9 @@
 """Removal of forgotten rows from the history of a dataset repo.
 
-First publish the rebuilt artifact, so that no branch ends with such a row. Then each branch is squashed to one commit,
-each tag is set on the new head of `main`, and large files that only earlier commits had are deleted for good. Refs of
-pull requests and conversions are searched and listed, never changed. The record is written before the first change, so
-the same command continues after a crash without the loss of a tag. It becomes the certificate.
+First publish the rebuilt artifact, so that no head of a branch contains a forgotten row. Then each branch is squashed
+to one commit, each tag is moved to the new head of `main`, and large files that only earlier commits contain are
+deleted for good. Refs of pull requests and conversions are searched and listed, never changed. The record is written
+before the first change, so that the same command continues after a crash. At the end, a certificate replaces it.
 """
 
 import datetime
@@ -57,7 +57,7 @@ class Removal(msgspec.Struct):
 
     @property
     def has_forgotten_head(self) -> bool:
-        """True if a branch ends with a forgotten row, so that a squash would keep it."""
+        """True if a head of a branch contains a forgotten row, which a squash would keep."""
         heads = tuple(f"{ref}@{reached[0]}:" for ref, reached in self.commits.items() if ref.startswith(_OWN[0]))
         return any(place.startswith(heads) for places in self.remaining.values() for place in places)
 

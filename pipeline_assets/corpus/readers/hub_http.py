@@ -117,7 +117,7 @@ class HubClient:
     def body_blocks(self, response: "httpx2.Response") -> Iterator[bytes]:
         """Yield the blocks of a body as they arrive, and count their bytes.
 
-        A body that is longer than requested raises RetryableError; a slow body, httpx2.ReadTimeout.
+        Raise RetryableError if the body is longer than requested, and httpx2.ReadTimeout if it is too slow.
         """
         for block in response.iter_raw():
             self._traffic.add(len(block))

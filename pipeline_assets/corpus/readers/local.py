@@ -63,7 +63,7 @@ class LocalRecipe(SourceLabels):
 
     Attributes:
         columns: Columns of JSON, CSV and Parquet; None if no file has columns.
-        text_unit: None if no file is text. With `line`, blank lines are not documents.
+        text_unit: Unit of text that is one document; None if no file is text. With `line`, blank lines are skipped.
         exclude: Patterns of files and folders, relative to the source's folder, that are not read.
         text_endings: Endings of further text files, such as `.py`, or `.html` to keep the tags of pages.
         license_files: Pattern of licence file names, such as LICENSE*; with None, no file is a licence file. A

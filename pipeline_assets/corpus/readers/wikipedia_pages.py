@@ -62,7 +62,7 @@ def read_pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
 
     The last page is read to its end, even beyond the range. Faults: as for `json_rows`; missing or mistyped keys;
     invalid UTF-8; and `unclear_end`, a `<doc>` page that contains a line `</doc>`, which may be text or a trace of
-    concatenated files. A `<doc>` page that is not closed raises InputError, as does a first JSON line without all keys.
+    concatenated files. Raise InputError for an unclosed `<doc>` page, and for a first JSON line without all keys.
     """
     format_, blocks = open_extraction(piece)
     return _json_pages(piece, blocks) if format_ == "json" else _doc_pages(piece, blocks)

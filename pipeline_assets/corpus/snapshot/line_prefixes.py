@@ -49,7 +49,7 @@ class SpanStream:
         self._file.close()
 
     def head(self) -> bytes:
-        """Return the first bytes without consuming them; call this before `read`."""
+        """Return at most HEAD_BYTES bytes without consuming them; call this before `read`."""
         head = self.read(HEAD_BYTES)
         if self.read_spans:
             self._file.seek(0)

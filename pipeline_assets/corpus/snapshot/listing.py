@@ -11,7 +11,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
-    """Fetch a sample, and return a pin with its files and row groups as inputs."""
+    """Fetch a sample, and return a result that lists its files and row groups."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
     inputs = hub_inputs(recipe, plan)

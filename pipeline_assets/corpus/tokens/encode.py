@@ -204,8 +204,8 @@ class DocumentTable:
 def load_tables(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
     """Load a tokenizer and its tables before a process encodes texts.
 
-    The oracle is loaded only for so many `documents` that it will almost surely check one. `controls` are the names of
-    control tokens in the texts.
+    The oracle checks a few random documents, so it is loaded only for more than 4,000 `documents`. `controls` are the
+    names of control tokens in the texts.
     """
     library = load_tokenizer(tokenizer)
     first = "the first text builds the tables"
