@@ -44,7 +44,7 @@ def instance_home(root: Path) -> Path:
         if _is_uninitialized(home) or not _is_configured(home):
             _create(home)
         for name in _DATABASES:
-            with _connected(home / name, "rw") as database:
+            with _open_database(home / name, "rw") as database:
                 database.execute("BEGIN IMMEDIATE")
     except (sqlite3.Error, sqlalchemy.exc.SQLAlchemyError) as error:
         raise RetryableError(_reason(error), home, _FIX) from None
@@ -96,14 +96,14 @@ def _is_uninitialized(home: Path) -> bool:
 def _has_rows(path: Path, table: str) -> bool:
     if not path.exists():
         return False
-    with _connected(path, "ro") as database:
+    with _open_database(path, "ro") as database:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
             return False
         return database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
 
 
 @contextlib.contextmanager
-def _connected(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+def _open_database(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     uri = f"{path.as_uri()}?mode={mode}"
     with contextlib.closing(sqlite3.connect(uri, timeout=_LOCK_TIMEOUT_S, isolation_level=None, uri=True)) as database:
         yield database

@@ -6,7 +6,7 @@ import sys
 import pytest
 from terminal_output import Terminal, terminal
 
-from pipeline_assets.commands.terminal import aligned, log_to_stderr, print_lines
+from pipeline_assets.commands.terminal import align, log_to_stderr, print_lines
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.progress import Progress
 
@@ -66,4 +66,4 @@ def test_a_log_line_goes_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_has_its_columns_one_below_the_other_and_numbers_to_the_right() -> None:
     rows = [("current", "stage_a/notes", "1,200"), ("stale", "a", "7")]
 
-    assert aligned(rows, numbers={2}) == ["current  stage_a/notes  1,200", "stale    a                  7"]
+    assert align(rows, numbers={2}) == ["current  stage_a/notes  1,200", "stale    a                  7"]

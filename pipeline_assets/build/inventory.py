@@ -63,7 +63,7 @@ class ArtifactStatus:
             artifact does not match its recipe; otherwise as `sealed`.
         sealed: State of the sealed artifact, even while it is being rebuilt.
         reason: Why `sealed` is failed, stale, damaged or missing; None if it is current.
-        manifest: None if no readable artifact is sealed.
+        manifest: Manifest of the sealed artifact; None if it is missing or unreadable.
     """
 
     target: Target
@@ -126,7 +126,7 @@ def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
 def _status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
     """Return the state of a target; `upstream` has the states of its inputs by role."""
     place = root / target.folder
-    unfinished = _unfinished(place) if has_leftover else None
+    unfinished = _find_partial_build(place) if has_leftover else None
     sealed, explanation = target.state(root)
     is_built, reason = sealed in ("current", "failed"), None if sealed == "current" else explanation
     if sealed == "current":
@@ -150,7 +150,7 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], has_lefto
     )
 
 
-def _unfinished(place: Path) -> PartialBuild | None:
+def _find_partial_build(place: Path) -> PartialBuild | None:
     """Return the running or interrupted build of an artifact; None if neither exists.
 
     The folders are listed again after the lock was tried, because a build may have ended in between.

@@ -14,7 +14,7 @@ from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path, rec
 from pipeline_assets.build.run import HUB_TRIES, open_hub_briefly
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, slugify
 from pipeline_assets.commands.status import KnownRecipe
-from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer, as_command, echo, log_to_stderr, pluralize
+from pipeline_assets.commands.terminal import AsJson, Root, align, answer, as_command, echo, log_to_stderr, pluralize
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -220,7 +220,7 @@ def recipes(
         return
     rows = [_recipe_row(KnownRecipe.try_read(name, path, data)) for name, path in recipe_paths(data).items()]
     cells = [(row["recipe"], row["state"], str(row["path"])) for row in rows]
-    answer(as_json, rows, aligned([("recipe", "artifacts", "file"), *cells]))
+    answer(as_json, rows, align([("recipe", "artifacts", "file"), *cells]))
 
 
 def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:

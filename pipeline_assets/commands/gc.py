@@ -66,7 +66,7 @@ def _lines(root: Path, survey: Survey, sizes: Mapping[Garbage, int]) -> Iterator
         files = terminal.pluralize(len(cached), "file")
         listed[Path(CACHE_FOLDER)] = sum(cached), f"{files} that no artifact and no recipe names"
     rows = [(str(path), terminal.format_bytes(size), reason) for path, (size, reason) in listed.items()]
-    yield from terminal.aligned(rows, (1,))
+    yield from terminal.align(rows, (1,))
     for path in survey.unfinished:
         yield f"kept: {path.relative_to(root)}, an unfinished build of {terminal.format_bytes(folder_bytes(path))}"
     for path in survey.named:

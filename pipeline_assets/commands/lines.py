@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline_assets.commands.terminal import aligned, pluralize
+from pipeline_assets.commands.terminal import align, pluralize
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.spine.artifact import Artifact
 
@@ -44,7 +44,7 @@ def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:
             continue
         if all(isinstance(value, Mapping) for value in group.values()):
             rows = _table(_spell_out(name), group)
-            yield from (f"  {line}" for line in aligned(rows, range(1, len(rows[0]))))
+            yield from (f"  {line}" for line in align(rows, range(1, len(rows[0]))))
         elif any(group.values()):
             parts = (f"{_format_value(value)} {key}" for key, value in group.items() if value)
             yield f"  {_spell_out(name)}: {', '.join(parts)}"

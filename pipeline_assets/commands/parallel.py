@@ -9,7 +9,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import Content, Section
-from pipeline_assets.commands.terminal import AsJson, Root, aligned, answer
+from pipeline_assets.commands.terminal import AsJson, Root, align, answer
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe, EncodeSection
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, load_model
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
@@ -92,7 +92,7 @@ def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJs
     first_pairs = drawn.pairs[:3]
     content: dict[str, Any] = {"sample": drawn.meta, "pairs": [(pair.src_text, pair.tgt_text) for pair in first_pairs]}
     lines = [f"{drawn.meta.k} pairs of {drawn.meta.rows_seen:,} rows: {dict(drawn.meta.split_sizes)}"]
-    lines += aligned([(pair.split, pair.src_text, pair.tgt_text) for pair in first_pairs])
+    lines += align([(pair.split, pair.src_text, pair.tgt_text) for pair in first_pairs])
     if parallel.encode is not None:
         folder = data / parallel.target(TOKEN_CACHE.name).folder
         cache, losses = open_cache(folder), read_losses(open_artifact(folder).manifest) or {}

@@ -17,7 +17,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify
 from pipeline_assets.commands.options import Content, Section
-from pipeline_assets.commands.terminal import aligned, as_command, print_lines
+from pipeline_assets.commands.terminal import align, as_command, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
@@ -183,7 +183,7 @@ def _score_lines(artifact: Artifact) -> Iterator[str]:
         yield f"{artifact.folder}  {scored_summary(artifact.manifest.identity.counts)}"
     elif artifact.manifest.kind == SCORE_REPORT.name:
         rows = preview(artifact, SYSTEMS.kinds)
-        yield from aligned([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
+        yield from align([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else []
         yield f"{artifact.folder / 'report.html'}"
 
 
@@ -226,4 +226,4 @@ def _gap_lines(first: Sequence[Target], second: Sequence[Target], run: Run) -> l
         with scored_splits(first, run, folder) as base, scored_splits(second, run, folder) as other:
             gap = score_gap(base, other)
             rows = gap.rows()
-            return [*aligned(rows, range(1, len(rows[0]))), *gap.warnings()]
+            return [*align(rows, range(1, len(rows[0]))), *gap.warnings()]

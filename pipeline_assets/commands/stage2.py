@@ -222,14 +222,14 @@ def _check_tokenizer(recipe: Stage2Recipe, file: Path) -> str:
     return actual
 
 
-def _read_recipe(manifest: str, root: Path) -> tuple[Stage2Recipe, Path]:
-    path = recipe_path(manifest, root)
+def _read_recipe(recipe_name: str, root: Path) -> tuple[Stage2Recipe, Path]:
+    path = recipe_path(recipe_name, root)
     return Stage2Recipe.from_file_values(read_yaml(path), path, root), path
 
 
-def _pin_recipe_copy(manifest: str, run: Run) -> tuple[Stage2Recipe, Path]:
+def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
     """Copy a recipe to the data root; pin unpinned datasets to heads if accessible."""
-    recipe, source = _read_recipe(manifest, run.root)
+    recipe, source = _read_recipe(recipe_name, run.root)
     path = copy_recipe(source, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):
         try:

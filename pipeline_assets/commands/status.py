@@ -109,7 +109,7 @@ def _status_lines(recipes: Sequence[KnownRecipe], orphans: Sequence[inventory.Or
     cells += [
         _cells("damaged" if orphan.damage else "sealed", orphan.folder.relative_to(root), orphan) for orphan in orphans
     ]
-    rows = iter(terminal.aligned(cells, numbers=(2, 3, 4)))
+    rows = iter(terminal.align(cells, numbers=(2, 3, 4)))
     for known in recipes:
         yield f"{known.name}  {known.path}"
         if known.error:

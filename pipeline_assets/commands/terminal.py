@@ -144,7 +144,7 @@ def join_first(names: Sequence[str], limit: int) -> str:
     return ", ".join(names[:limit]) + ", …" * (len(names) > limit)
 
 
-def aligned(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
+def align(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
     """Format rows as aligned columns; columns in `numbers` (from 0) align right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

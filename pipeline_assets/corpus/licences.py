@@ -129,14 +129,14 @@ def read_licences(path: Path) -> LicenceTable:
     return LicenceTable(licences)
 
 
-def attribution_text(table: LicenceTable, sources: Mapping[str, Iterable[str]]) -> str:
+def attribution_text(table: LicenceTable, tags_by_source: Mapping[str, Iterable[str]]) -> str:
     """Return the text of an ATTRIBUTION file, from the licence tags of each source.
 
     It lists the sources with a licence that requires attribution, or may require it.
     """
     attributed: list[str] = []
     unknown: list[str] = []
-    for source, tags in sorted(sources.items()):
+    for source, tags in sorted(tags_by_source.items()):
         for licence in (table[tag] for tag in sorted(set(tags))):
             if licence.attribution is None:
                 unknown.append(f"{source}: {licence.name.lower()}")

@@ -60,7 +60,7 @@ def _dataset(name: str, licence: str | list[str], config: str, **splits: Mapping
     """Yield a hub dataset's files: rows by split and path, then the card."""
     folder = f"{HUB_FOLDER}/datasets/{name}"
     for files in splits.values():
-        yield from _encoded(folder, files)
+        yield from _encode_files(folder, files)
     data_files = [{"split": split, "path": [*files]} for split, files in splits.items()]
     configs = [{"config_name": config, "data_files": data_files}]
     head = {"pretty_name": name.partition("/")[2], "license": licence, "configs": configs}
@@ -114,11 +114,11 @@ def _record(page: Page, number: int, dump: str) -> Json:
         "note": f"note-{number}",
         "item": f"q-{number}",
         "body": {"title": page.title, "text": page.text},
-        "pair": {"fr": texts.translated(page.text), "en": page.text},
+        "pair": {"fr": texts.translate(page.text), "en": page.text},
     }
 
 
-def _encoded(folder: str, files: Mapping[str, Rows]) -> Files:
+def _encode_files(folder: str, files: Mapping[str, Rows]) -> Files:
     """Encode rows as Parquet or (compressed) JSON lines, according to the file suffix."""
     pack: dict[str, Callable[[bytes], bytes]] = {".gz": gzip_member, ".zst": zstandard.compress}
     for path, rows in files.items():
@@ -197,8 +197,8 @@ def _stage2() -> Files:
         texts.pages(site, 75) + texts.odd_pages(site, order) for order, site in enumerate(sites)
     )
     web_pages, crawl_pages = ([page for page in pages if len(page.text) > 1_500] for pages in (web, crawl))
-    crawl += [page.variant("quoted", texts.quoted(page.text)) for page in (*web_pages[:3], crawl_pages[0])]
-    crawl.append(crawl_pages[0].variant("again", texts.reworded(crawl_pages[0].text)))
+    crawl += [page.variant("quoted", texts.quote(page.text)) for page in (*web_pages[:3], crawl_pages[0])]
+    crawl.append(crawl_pages[0].variant("again", texts.reword(crawl_pages[0].text)))
     tags = ("apache-2.0", "gpl-3.0", *["mit"] * 150)
     code = [Page(f"{number}.py", texts.module(number), licence=tag) for number, tag in enumerate(tags)]
 
@@ -247,8 +247,8 @@ def _stage_a() -> Files:
     notes[4:6] = [replace(page, licence="proprietary") for page in notes[4:6]]
     copies = [replace(page, text=f"{page.title}\n\n{page.text}") for page in articles]
     notes += [copies[number] for number in (2, 3, 5)]
-    notes += [replace(page, text=texts.reworded(page.text)) for page in copies[9:11]]
-    for path, data in _encoded(
+    notes += [replace(page, text=texts.reword(page.text)) for page in copies[9:11]]
+    for path, data in _encode_files(
         "sources/notes", page_rows([*notes, Page("", "")], "notes.jsonl", "text key=note license")
     ):
         lines = data.splitlines(True)
@@ -260,12 +260,12 @@ def _stage_a() -> Files:
     papers = texts.pages("papers", 40, licences=("CC-BY-4.0", "CC-BY-4.0", "CC-BY-4.0", "CC0-1.0"))
     phrase = "\nAll rights reserved by the publisher."
     papers[7::8] = [replace(page, text=page.text.partition("\n")[0] + 4 * phrase) for page in papers[7::8]]
-    yield from _encoded("sources/papers", page_rows(papers, "papers.parquet", "doi body published=date license"))
+    yield from _encode_files("sources/papers", page_rows(papers, "papers.parquet", "doi body published=date license"))
 
     items = [". ".join(page.text.split("\n\n")[1].split(". ")[:2]) for page in (articles[20], papers[12])]
     items += [*(" ".join(texts.paragraphs(Draw.named(f"item {number}"), 1, 2)) for number in range(4)), "Too short?"]
     quiz = [Page("", item) for item in items]
-    yield from _encoded("sources/quiz", page_rows(quiz, "quiz.jsonl", "id=item question=text"))
+    yield from _encode_files("sources/quiz", page_rows(quiz, "quiz.jsonl", "id=item question=text"))
 
 
 def _posts() -> Iterator[Json]:

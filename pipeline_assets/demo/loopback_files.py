@@ -38,19 +38,19 @@ def is_folder(root: Path, *names: str) -> bool:
         return False
 
 
-def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> BinaryIO:
+def open_file(name: str, folder_fd: int, flags: int = os.O_RDONLY) -> BinaryIO:
     """Open a regular file in the folder of a descriptor, with the flags of `os.open`."""
-    file = os.fdopen(os.open(name, flags | _FILE, 0o666, dir_fd=folder), "rb" if flags == os.O_RDONLY else "wb")
+    file = os.fdopen(os.open(name, flags | _FILE, 0o666, dir_fd=folder_fd), "rb" if flags == os.O_RDONLY else "wb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise FileNotFoundError(f"{name} is not a regular file")
     return file
 
 
-def stat_file(name: str, folder: int) -> os.stat_result | None:
+def stat_file(name: str, folder_fd: int) -> os.stat_result | None:
     """Return the status of a regular file in the folder of a descriptor, or None."""
     try:
-        state = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        state = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
     return state if stat.S_ISREG(state.st_mode) else None

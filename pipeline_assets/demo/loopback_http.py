@@ -30,7 +30,7 @@ CHUNK_BYTES = 1 << 20
 class Upload:
     """Temporary file with the body of a PUT, removed after the answer unless renamed."""
 
-    folder: int  # descriptor of the open folder that contains the file
+    folder_fd: int  # descriptor of the open folder that contains the file
     file: str
     sha256: str
 
@@ -175,14 +175,14 @@ class Handler(BaseHTTPRequestHandler):
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
 
-    def _upload(self, folder: int, name: str, length: int) -> Upload:
+    def _upload(self, folder_fd: int, name: str, length: int) -> Upload:
         digest = hashlib.sha256()
-        with open_file(name, folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+        with open_file(name, folder_fd, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             while length and (block := self.rfile.read(min(length, CHUNK_BYTES))):
                 digest.update(block)
                 file.write(block)
                 length -= len(block)
-        return Upload(folder, name, digest.hexdigest())
+        return Upload(folder_fd, name, digest.hexdigest())
 
     def _body_bytes(self, max_bytes: int) -> int | None:
         """Return the body's length; if the body is refused, send an error and return None."""

@@ -138,15 +138,15 @@ class RepoReader:
         return file
 
 
-def _repo_files(folder: int) -> Iterator[tuple[str, os.stat_result]]:
+def _repo_files(folder_fd: int) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the path and status of each regular file of a repo.
 
-    `folder` is the repo's open descriptor. Hidden files and folders are skipped, except `.gitattributes`.
+    `folder_fd` is the repo's open descriptor. Hidden files and folders are skipped, except `.gitattributes`.
     """
-    for place, folders, names, inner in os.fwalk(".", follow_symlinks=False, dir_fd=folder):
+    for place, folders, names, place_fd in os.fwalk(".", follow_symlinks=False, dir_fd=folder_fd):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            if (name == ATTRIBUTES or not name.startswith(".")) and (state := stat_file(name, inner)) is not None:
+            if (name == ATTRIBUTES or not name.startswith(".")) and (state := stat_file(name, place_fd)) is not None:
                 yield PurePosixPath(place, name).as_posix(), state
 
 

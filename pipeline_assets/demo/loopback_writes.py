@@ -137,9 +137,9 @@ class HubWrites:
         """Store a large file if its content has the sha256 of its upload address."""
         if not self.may_write(request):
             raise HubError(403, "", "The address of this upload is not signed")
-        if request.upload is None or request.upload.sha256 != _check_sha256(sha256):
+        if (upload := request.upload) is None or upload.sha256 != _check_sha256(sha256):
             raise HubError(400, "", "The content has another sha256")
-        os.replace(request.upload.file, sha256, src_dir_fd=request.upload.folder, dst_dir_fd=request.upload.folder)
+        os.replace(upload.file, sha256, src_dir_fd=upload.folder_fd, dst_dir_fd=upload.folder_fd)
         return Answer(200)
 
     def squash(self, request: HubRequest, repo: Repo) -> Answer:

@@ -9,7 +9,7 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.commands.terminal import Workers, aligned, log_to_stderr, pluralize, print_lines
+from pipeline_assets.commands.terminal import Workers, align, log_to_stderr, pluralize, print_lines
 from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_mixture_recipe
@@ -55,5 +55,5 @@ def mixture_lines(recipe: Stage2Recipe, root: Path) -> Iterator[str]:
         numbers = (raw.ledger.rows_in, raw.ledger.out, filtered.ledger.out, *sizes)
         table.append((name, *(f"{number:,}" for number in numbers)))
     trained = open_artifact(root / recipe.target("stage2/tokenizer").folder).manifest.identity.decisions
-    yield from aligned(table, numbers={1, 2, 3, 4, 5})
+    yield from align(table, numbers={1, 2, 3, 4, 5})
     yield f"tokenizer {trained['model']}, sha256 {trained['sha256'][:16]}"

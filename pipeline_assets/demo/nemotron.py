@@ -15,7 +15,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.scores import pools_section
-from pipeline_assets.commands.terminal import Workers, aligned, log_to_stderr, pluralize, print_lines
+from pipeline_assets.commands.terminal import Workers, align, log_to_stderr, pluralize, print_lines
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of_partition
 from pipeline_assets.corpus.scoring.recipe import detect_device
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
@@ -71,7 +71,7 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:
         pools = open_artifact(root / recipe.target("nemotron/candidate_pools", name).folder).manifest.identity.counts
         sizes = ", ".join(f"{pool} {count:,}" for pool, count in pools["pools"].items())
         table.append((name, f"{rows['in']:,}", f"{kept['out']:,}", f"{pools['documents']:,}", sizes))
-    yield from aligned(table, numbers={1, 2, 3})
+    yield from align(table, numbers={1, 2, 3})
 
 
 def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRecipe:

@@ -34,13 +34,13 @@ def write_healing_recipe(root: Path, commits: Commits) -> HealingRecipe:
         "license_tag": "cc0-1.0",
     }
     content["megatron"]["token_budget"] = _TOKEN_BUDGET
-    return HealingRecipe.read(_write(root, content))
+    return HealingRecipe.read(_write_recipe(root, content))
 
 
 def write_stage_a_recipe(root: Path, commits: Commits) -> StageARecipe:
     """Write and return a recipe with every step of stage A."""
     text = _STAGE_A_RECIPE.read_text(encoding="utf-8").replace("COMMIT", commits[HANDBOOK_DATASET])
-    return StageARecipe.read(_write_text(root, STAGE_A, text))
+    return StageARecipe.read(_write_recipe_text(root, STAGE_A, text))
 
 
 def write_nemotron_recipe(root: Path, commits: Commits) -> NemotronRecipe:
@@ -50,7 +50,7 @@ def write_nemotron_recipe(root: Path, commits: Commits) -> NemotronRecipe:
     content["rows"] |= {"max_reject_fraction": "0.2"}
     # Generated rows have no licence.
     content["publish"] = {"repo": "loopback/{dataset}-pools", "allow_unknown_licences": True}
-    return NemotronRecipe.read(_write(root, content))
+    return NemotronRecipe.read(_write_recipe(root, content))
 
 
 def write_mixture_recipe(root: Path, commits: Commits) -> Stage2Recipe:
@@ -65,26 +65,26 @@ def write_mixture_recipe(root: Path, commits: Commits) -> Stage2Recipe:
     halves = {"refinedweb": "0.5", "wikipedia_en": "0.5"}
     segments = [{"name": name, "tokens": 8192, "weights": halves} for name in ("first", "next")]
     content["segments"] = {"segments": segments}
-    return Stage2Recipe.read(_write(root, content))
+    return Stage2Recipe.read(_write_recipe(root, content))
 
 
 def write_parallel_recipe(root: Path, commits: Commits) -> ParallelRecipe:
     """Write and return the shipped translation recipe."""
     content = _read_shipped("wmt14_fr_en")
     content |= {"name": "wmt14_made", "source": content["source"] | {"revision": commits[PAIRS_DATASET]}}
-    return ParallelRecipe.read(_write(root, content))
+    return ParallelRecipe.read(_write_recipe(root, content))
 
 
 def _read_shipped(name: str) -> dict[str, Any]:
     return read_yaml(PROJECT_RECIPES / f"{name}.yaml")
 
 
-def _write(root: Path, content: Mapping[str, Any]) -> Path:
+def _write_recipe(root: Path, content: Mapping[str, Any]) -> Path:
     text = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120)
-    return _write_text(root, str(content["name"]), text)
+    return _write_recipe_text(root, str(content["name"]), text)
 
 
-def _write_text(root: Path, name: str, text: str) -> Path:
+def _write_recipe_text(root: Path, name: str, text: str) -> Path:
     path = root / "recipes" / f"{name}.yaml"
     durable.make_folder(path.parent)
     durable.write_durably(path, text.encode())

@@ -11,7 +11,7 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.commands.terminal import Workers, aligned, as_command, format_bytes, log_to_stderr, print_lines
+from pipeline_assets.commands.terminal import Workers, align, as_command, format_bytes, log_to_stderr, print_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
 from pipeline_assets.corpus.sealed_shards import shard_rows
@@ -69,7 +69,7 @@ def smoke(
                 checks += len(outcome.checks)
     _link_results(out_dir, recipe)
     names = (NORMALIZED, DEDUPED, DECISIONS, f"{PACKED}/{INPUT_IDS}", f"{PACKED}/{META}", REPORT)
-    where = aligned([(str(out_dir / name), format_bytes(_total_bytes(out_dir / name))) for name in names], numbers={1})
+    where = align([(str(out_dir / name), format_bytes(_total_bytes(out_dir / name))) for name in names], numbers={1})
     done = f"{built} artifacts built, {checks} checks passed" if built else "all artifacts are up to date"
     packed = out_dir / recipe.target("stage_a/packed").folder
     first = open_packed(packed).segments(0)[0].doc_id
@@ -168,4 +168,4 @@ def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
     for source, counts in packed["by_source"].items():
         shares = (f"{float(counts[share]):.1%}" for share in ("asked_share", "share"))
         table.append((source, *shares, f"{counts['packed_tokens']:,}", f"{float(counts['epochs']):.2f}"))
-    yield from (f"  {line}" for line in aligned(table, numbers={1, 2, 3, 4}))
+    yield from (f"  {line}" for line in align(table, numbers={1, 2, 3, 4}))

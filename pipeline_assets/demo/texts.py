@@ -112,17 +112,17 @@ def odd_pages(site: str, order: int) -> list[Page]:
     return [Page(f"https://{site}.example/odd/{number}", text, "Odd") for number, text in enumerate(odd)]
 
 
-def translated(english: str) -> str:
+def translate(english: str) -> str:
     """Turn a sentence into generated "French", in which vowels are replaced."""
     return english.lower().translate(_VOWELS).capitalize()
 
 
-def reworded(text: str) -> str:
+def reword(text: str) -> str:
     """Return a near duplicate of a text: one word differs, a paragraph is added."""
     return f"{text.replace(' the ', ' that ', 1)}\n\nSo they say."
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Surround a text by two paragraphs on each side."""
     draw = Draw.named(text)
     return "\n\n".join([*paragraphs(draw, 2), text, *paragraphs(draw, 2)])

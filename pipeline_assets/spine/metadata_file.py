@@ -58,19 +58,19 @@ class MetadataFile(Generic[T]):
             with io.FileIO(os.open(path, flags)) as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
-                    raise self._refused("the path is a pipe or a device", path)
+                    raise self._file_error("the path is a pipe or a device", path)
                 if status.st_size > self.max_bytes:
-                    raise self._refused(f"the file has more than {self.max_bytes:,} bytes", path)
+                    raise self._file_error(f"the file has more than {self.max_bytes:,} bytes", path)
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
             raise
         except IsADirectoryError:
-            raise self._refused("the path is a folder", path) from None
+            raise self._file_error("the path is a folder", path) from None
         except PermissionError:
             raise RetryableError("reading is not allowed", path, "grant read permission") from None
         except OSError as error:
             is_link = error.errno == errno.ELOOP and not self.allow_symlink and os.path.islink(path)
-            raise self._refused("the path is a link" if is_link else read_error_text(error), path) from None
+            raise self._file_error("the path is a link" if is_link else read_error_text(error), path) from None
 
     def has_content(self, path: Path, data: bytes) -> bool:
         """Check whether the file exists and contains exactly these bytes."""
@@ -84,9 +84,9 @@ class MetadataFile(Generic[T]):
         try:
             value = msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
-            raise self._refused(f"invalid JSON ({error})", where) from None
+            raise self._file_error(f"invalid JSON ({error})", where) from None
         if (problem := _nesting_error(value)) is not None:
-            raise self._refused(problem, where)
+            raise self._file_error(problem, where)
         return self.convert_part(value, self.shape, where)
 
     def convert_part(self, value: Any, shape: type[Part], where: Path | str) -> Part:
@@ -94,9 +94,9 @@ class MetadataFile(Generic[T]):
         try:
             return msgspec.convert(value, shape)
         except msgspec.ValidationError as error:
-            raise self._refused(str(error), where) from None
+            raise self._file_error(str(error), where) from None
 
-    def _refused(self, problem: str, where: Path | str) -> InputError:
+    def _file_error(self, problem: str, where: Path | str) -> InputError:
         return InputError(f"not a valid {self.noun}: {problem}", where, self.fix)
 
 

@@ -20,11 +20,11 @@ _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {
 
 
 def read_yaml(
-    path: Path, what: str = "recipe", example: str = "write one: manifests/recipes and docs have examples"
+    path: Path, noun: str = "recipe", empty_fix: str = "write one: manifests/recipes and docs have examples"
 ) -> dict[str, object]:
-    """Read the mapping in a YAML file; errors call it a `what`, and name an example."""
+    """Read the mapping in a YAML file; UsageErrors contain `noun` and `empty_fix`."""
     try:
-        values = parse_yaml(replace(RECIPE_FILE, noun=what).read_raw(path).decode("utf-8"))
+        values = parse_yaml(replace(RECIPE_FILE, noun=noun).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         known = sorted(other.stem for other in path.parent.glob("*.yaml"))
         nearest = difflib.get_close_matches(path.stem, known, n=1)
@@ -35,15 +35,15 @@ def read_yaml(
             if known
             else "correct the path"
         )
-        raise UsageError(f"{what} not found", path, hint) from None
+        raise UsageError(f"{noun} not found", path, hint) from None
     except ValueError as error:
         raise UsageError(f"not valid YAML ({one_line(error)})", path, "correct that line") from None
     except InputError as error:
-        raise UsageError(error.what, path, f"pass a {what.removesuffix(' file')} file") from None
+        raise UsageError(error.what, path, f"pass a {noun.removesuffix(' file')} file") from None
     if values is None:
-        raise UsageError("the file is empty", path, example)
+        raise UsageError("the file is empty", path, empty_fix)
     if not isinstance(values, dict):
-        raise UsageError(f"a {what} must be a mapping, got {type(values).__name__}", path, "write `key: value` lines")
+        raise UsageError(f"a {noun} must be a mapping, got {type(values).__name__}", path, "write `key: value` lines")
     return values
 
 

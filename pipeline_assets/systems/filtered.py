@@ -15,8 +15,8 @@ from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.spine.build_result import BuildResult
 
 
-def filters_content(filters: FilterRecipe, refused_licences: Sequence[str] = ()) -> dict[str, Any]:
-    """Return arguments of `Kind.target`: the values of filters and their files."""
+def filter_arguments(filters: FilterRecipe, refused_licences: Sequence[str] = ()) -> dict[str, Any]:
+    """Return keyword arguments of `Kind.target` for filters and the files they read."""
     content = {"filters": filters.content(), "refuse_licences": list(refused_licences)}
     return {"content": content, "external_inputs": FilterFiles.from_files(filters.pinned_files())}
 

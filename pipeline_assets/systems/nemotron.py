@@ -75,14 +75,14 @@ class NemotronRecipe(Recipe):
     def final_targets(self) -> list[Target]:
         rows, inventories, scored = list[Target](), list[Target](), dict[str, Target]()
         for section, split in self.all_splits():
-            raw, inventory = self._raw(section, split), list[Target]()
+            raw, inventory = self._raw_target(section, split), list[Target]()
             if self.scan is not None:
                 inventory.append(INVENTORY.target(self.name, self.scan.content(), [raw], partition=raw.partition))
             inventories += inventory
             scored[str(raw.partition)] = raw
             if self.rows is not None:
                 content = section.rows_content(split) | {"rows": self.rows.content_without_tokenizer()}
-                sources = [raw, *(self._raw(*seeds) for seeds in section.seeds())]
+                sources = [raw, *(self._raw_target(*seeds) for seeds in section.seeds())]
                 sources += template_targets(self.name, self.rows.chat_template)
                 named: dict[str, Any] = {"tokenizer": self.rows.tokenizer_content, "checked_against": tuple(inventory)}
                 rows.append(NORMALIZED_SHARDS.target(self.name, content, sources, partition=raw.partition, **named))
@@ -104,7 +104,7 @@ class NemotronRecipe(Recipe):
             targets += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in datasets]
         return targets
 
-    def _raw(self, section: SplitSource, split: str) -> Target:
+    def _raw_target(self, section: SplitSource, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}
         content: dict[str, Any] = {"dataset": section.dataset, "split": split, "files": patterns}
         partition = partition_key(section.dataset, split)

@@ -99,9 +99,9 @@ class Stage2Recipe(Recipe):
             yield RecipeError(("name",), "the recipe has no `sources`", "add at least one")
 
     def final_targets(self) -> list[Target]:
-        kept = {source.source: self._filtered(source) for source in self.sources}
+        kept = {source.source: self._filtered_target(source) for source in self.sources}
         targets, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
-        trained = [self._tokenizer(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
+        trained = [self._tokenizer_target(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
         targets += trained
         if self.shards is not None:
             if self.dedup is not None:
@@ -109,7 +109,7 @@ class Stage2Recipe(Recipe):
                 content = {"dedup": self.dedup.content(), "sources": names}
                 deduplicated = DEDUPLICATED.target(self.name, content, [kept[name] for name in names])
                 corpora = dict.fromkeys(names, deduplicated)
-            shards = {name: self._shards(name, [corpora[name], *trained]) for name in self.shards.sources}
+            shards = {name: self._shards_target(name, [corpora[name], *trained]) for name in self.shards.sources}
             targets += [*shards.values(), INVENTORY.target(self.name, {}, [*shards.values()])]
         if self.segments is not None:
             if self.mixture is not None:
@@ -118,26 +118,26 @@ class Stage2Recipe(Recipe):
             targets.append(SEGMENTS.target(self.name, self.segments.content(), upstream))
         return targets
 
-    def _raw_corpus(self, source: Source) -> Target:
+    def _raw_corpus_target(self, source: Source) -> Target:
         pinned, folder = source_pin.pinned_content(source, self.shard_text_bytes)
         raw = RAW.target(self.name, pinned, partition=source.source, external_inputs=folder)
         content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
-    def _filtered(self, source: Source) -> Target:
-        raw_corpus = self._raw_corpus(source)
+    def _filtered_target(self, source: Source) -> Target:
+        raw_corpus = self._raw_corpus_target(source)
         if source.filters == FilterRecipe():
             return raw_corpus
-        content = filtered.filters_content(source.filters)
-        return FILTERED.target(self.name, upstream=[raw_corpus], partition=source.source, **content)
+        arguments = filtered.filter_arguments(source.filters)
+        return FILTERED.target(self.name, upstream=[raw_corpus], partition=source.source, **arguments)
 
-    def _tokenizer(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
+    def _tokenizer_target(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         limit = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
         return TOKENIZER.target(self.name, content, [kept[name] for name in sorted(section.sources)], count_limit=limit)
 
-    def _shards(self, name: str, upstream: Sequence[Target]) -> Target:
+    def _shards_target(self, name: str, upstream: Sequence[Target]) -> Target:
         assert self.shards is not None
         content, external = {"shards": self.shards.corpus_content(), "source": name}, dict[str, Any]()
         if isinstance(self.tokenizer, ExternalTokenizer):

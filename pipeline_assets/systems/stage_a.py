@@ -48,7 +48,7 @@ from pipeline_assets.spine.recipe_yaml import sections_at
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Option, RecipeError
 from pipeline_assets.systems.checks import draws_are_deduplicated, removals_within_caps, unknown_tokens_within_limit
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
-from pipeline_assets.systems.filtered import FILTERED, check_filters, filters_content
+from pipeline_assets.systems.filtered import FILTERED, check_filters, filter_arguments
 
 Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
@@ -109,8 +109,8 @@ class StageARecipe(Recipe):
     def final_targets(self) -> list[Target]:
         up_to = self.outputs.up_to if self.outputs else None
         if up_to == "normalized":
-            return [*map(self._normalized, self.sources)]
-        corpora = [*map(self._filtered, self.sources)]
+            return [*map(self._normalized_target, self.sources)]
+        corpora = [*map(self._filtered_target, self.sources)]
         if up_to == "filtered":
             return corpora
         targets, names = [*corpora], dict[str, Any](sources=[source.source for source in self.sources])
@@ -134,11 +134,11 @@ class StageARecipe(Recipe):
         tokenizer = None if self.tokenizer is None else self.tokenizer.content()
         return [*targets, self._joint_target(REPORT, content, reported, tokenizer=tokenizer)]
 
-    def _raw(self, source: source_kinds.HubSource | source_kinds.FileSource) -> Target:
+    def _raw_target(self, source: source_kinds.HubSource | source_kinds.FileSource) -> Target:
         content, folder = source_pin.pinned_content(source, self.shard_text_bytes)
         return self._source_target(RAW, source, content, external_inputs=folder)
 
-    def _normalized(self, source: source_kinds.Source) -> Target:
+    def _normalized_target(self, source: source_kinds.Source) -> Target:
         if isinstance(source, source_kinds.NormalizedSource):
             return self._source_target(NORMALIZED, source, {}, is_external=True)
         content = source.rows_content(self.shard_text_bytes)
@@ -146,11 +146,11 @@ class StageARecipe(Recipe):
         columns = getattr(source, "columns", None)
         if isinstance(columns, LicensedColumns) and columns.license is not None:
             content["licences"] = licence_table().fingerprint
-        return self._source_target(NORMALIZED, source, content, [self._raw(source)], is_output=is_output)
+        return self._source_target(NORMALIZED, source, content, [self._raw_target(source)], is_output=is_output)
 
-    def _filtered(self, source: source_kinds.Source) -> Target:
-        upstream, content = [self._normalized(source)], filters_content(source.filters, self.refuse_licences)
-        return self._source_target(FILTERED, source, upstream=upstream, **content)
+    def _filtered_target(self, source: source_kinds.Source) -> Target:
+        upstream, arguments = [self._normalized_target(source)], filter_arguments(source.filters, self.refuse_licences)
+        return self._source_target(FILTERED, source, upstream=upstream, **arguments)
 
     def check_local_files(self, root: Path) -> None:
         """Raise InputError early if a filter or the tokenizer cannot be loaded."""

@@ -144,27 +144,27 @@ def _describe_file(entry: Mapping[str, Any]) -> str:
 
 def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """List differing values as `NAME: A → B`: dotted names, `none` if missing."""
-    flat_a, flat_b = dict(dotted(a)), dict(dotted(b))
+    flat_a, flat_b = dict(_flatten(a)), dict(_flatten(b))
     names = [name for name in {**flat_a, **flat_b} if flat_a.get(name) != flat_b.get(name)]
     return [f"{name}: {flat_a.get(name, 'none')} → {flat_b.get(name, 'none')}" for name in names]
 
 
 def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChange]:
     """Return every count of either manifest, sorted by name, with the ledger last."""
-    flat_a, flat_b = dict(dotted(a)), dict(dotted(b))
+    flat_a, flat_b = dict(_flatten(a)), dict(_flatten(b))
     names = sorted(flat_a.keys() | flat_b.keys(), key=lambda name: (name.startswith("ledger."), name))
     return [CountChange(name, flat_a.get(name, 0), flat_b.get(name, 0)) for name in names]
 
 
-def dotted(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a JSON value with dotted names, such as `shards[3].path`."""
     match value:
         case dict():
             for key, part in value.items():
-                yield from dotted(part, f"{name}.{key}" if name else key)
+                yield from _flatten(part, f"{name}.{key}" if name else key)
         case list():
             for number, part in enumerate(value):
-                yield from dotted(part, f"{name}[{number}]")
+                yield from _flatten(part, f"{name}[{number}]")
         case _:
             yield name, value
 

@@ -31,7 +31,7 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
     In texts, any white space matches any other. One block of lines is in memory.
     """
     corpora = [store for store in stores.read_from_files() if isinstance(store, FileRows)]
-    files = [_files_named(corpus, query) for corpus in corpora]
+    files = [_find_files(corpus, query) for corpus in corpora]
     pattern = None if any(files) else re.compile(r"\s+".join(map(re.escape, query.split())))
     for corpus, names in zip(corpora, files, strict=True):
         schema, folder = corpus.schema, corpus.artifact.folder
@@ -46,7 +46,7 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
                 yield FoundRow("", folder, place, f"rejected: {reject.reason} {reject.detail}".rstrip())
 
 
-def _files_named(corpus: FileRows, query: str) -> dict[str, str]:
+def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
     """Map files whose path is or ends with `query` to why they are not read, or to ""."""
     try:
         listing = corpus.listing(corpus.artifact.folder.name)

@@ -90,7 +90,7 @@ def trace_row(store: RowStore, number: int) -> list[TracedRow]:
         InputError: An upstream artifact is missing, damaged, or contradicts the row.
     """
     row = store.row_at(number)
-    return [_traced(store, [(row, part)], None, not store.mixes_documents) for part in row.parts]
+    return [_trace(store, [(row, part)], None, not store.mixes_documents) for part in row.parts]
 
 
 def trace_token(store: RowStore, position: int) -> TracedRow:
@@ -102,11 +102,11 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
         tokens, first = len(row.ids) if row.ids is not None else 0, row.first_token or 0
         what = f"token {position:,} is padding: row {row.number:,} has {tokens:,} tokens of documents"
         raise UsageError(what, store.artifact.folder, f"choose {first:,} to {first + tokens - 1:,}")
-    return _traced(store, [(row, part)], position, not store.mixes_documents)
+    return _trace(store, [(row, part)], position, not store.mixes_documents)
 
 
 def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
-    """Trace each document with an id, at most one per corpus or split, to its source."""
+    """Trace the documents with this id, at most one per corpus or split, to a source."""
     places: dict[str, list[tuple[Row, Part]]] = {}
     for number in store.find(row_id):
         row = store.row_at(number)
@@ -116,10 +116,10 @@ def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
     if not places:
         what, fix = store.missing_message(row_id)
         raise UsageError(what, store.artifact.folder, fix)
-    return [_traced(store, source_places, None, True) for source_places in places.values()]
+    return [_trace(store, source_places, None, True) for source_places in places.values()]
 
 
-def _traced(store: RowStore, places: Sequence[tuple[Row, Part]], position: int | None, with_figures: bool) -> TracedRow:
+def _trace(store: RowStore, places: Sequence[tuple[Row, Part]], position: int | None, with_figures: bool) -> TracedRow:
     text = _row_text(store, places[0][1])
     token, tokenizer = None, store.tokenizer
     if tokenizer is not None:

@@ -88,9 +88,9 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         tags = [_Generation, loopcontrols]
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=tags, optimized=False, finalize=_check_text)
         self._steps, self._deadline = _MAX_STEPS, float("inf")
-        self.filters = {name: self._counted(call) for name, call in self.filters.items() if name not in _NO_FILTERS}
+        self.filters = {name: self._count_calls(call) for name, call in self.filters.items() if name not in _NO_FILTERS}
         self.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
-        self.tests = {name: self._counted(call) for name, call in self.tests.items()}
+        self.tests = {name: self._count_calls(call) for name, call in self.tests.items()}
         self.globals = {"range": self.globals["range"], "dict": lambda **items: self.count_parts(items)}
         self.globals |= {"namespace": _Namespace, "raise_exception": _raise_exception}
         if date is not None:
@@ -125,7 +125,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.count_steps(_count_parts(value, self._steps))
         return value
 
-    def _counted(self, function: Any) -> Callable[..., Any]:
+    def _count_calls(self, function: Any) -> Callable[..., Any]:
         @functools.wraps(function)  # which keeps the mark of functions that take the environment
         def counted(*values: Any, **named: Any) -> Any:
             self.count_steps(1)

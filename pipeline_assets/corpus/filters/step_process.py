@@ -62,7 +62,7 @@ class StepProcess:
         match answer.outcome:
             case "refused":
                 document = msgspec.json.decode(line, type=Document)
-                raise self._refused(answer, f", {document.meta.address} ({document.doc_id})")
+                raise self._answer_error(answer, f", {document.meta.address} ({document.doc_id})")
             case "rejected":
                 return Reject(shard, row, answer.reason, answer.detail)
             case "dropped":
@@ -109,8 +109,8 @@ class StepProcess:
             raise InputError(f"loading takes more than {_LOAD_S} seconds", step.file, "make its imports faster")
         answer = msgspec.msgpack.decode(self._connection.recv_bytes(), type=Answer)
         if answer.outcome == "refused":
-            raise self._refused(answer)
+            raise self._answer_error(answer)
         return self._connection
 
-    def _refused(self, answer: Answer, place: str = "") -> InputError:
+    def _answer_error(self, answer: Answer, place: str = "") -> InputError:
         return InputError(f"{self._step.function} {answer.reason}", self._step.file + place, answer.detail)

@@ -40,7 +40,7 @@ class CallLog:
         calls_by_tool = Counter(name for name, _ in self.calls)
         if max(calls_by_tool.values(), default=0) <= _EQUAL_REPLIES:
             return 0
-        keys = [(name, _canonical(arguments)) for name, arguments in self.calls]
+        keys = [(name, _canonical_arguments(arguments)) for name, arguments in self.calls]
         replies: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         stalled = 0
         for call, content in self.events:
@@ -52,7 +52,7 @@ class CallLog:
         return stalled
 
 
-def _canonical(arguments: str) -> str:
+def _canonical_arguments(arguments: str) -> str:
     """Return canonical JSON of arguments, or the text itself if it is not JSON."""
     try:
         return canonical_text(msgspec.json.decode(arguments))

@@ -81,7 +81,7 @@ def cached_folders(cache: Path) -> Iterator[tuple[str, Path]]:
         yield ":".join(folder.name.rsplit("-", 1)), folder
 
 
-def partial_path(folder: Path, start: int, stop: int) -> Path:
+def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
     """Return the partial file of bytes [start, stop); delete those of earlier boots."""
     partial = folder / partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.readers.hub_cache import (
     hash_mismatch_error,
     lock_folder,
     partial_name,
-    partial_path,
+    prepare_partial_path,
 )
 from pipeline_assets.corpus.readers.hub_errors import HubCall, RepoType
 from pipeline_assets.corpus.readers.hub_listing import (
@@ -104,7 +104,7 @@ class HubFiles:
         return files
 
     def confirm(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Raise RetryableError or InputError unless the hub itself states a file's hash and size.
+        """Raise RetryableError or InputError unless the hub states a file's hash and size.
 
         A file with bytes in the cache was confirmed before its download, so no request is sent.
         """
@@ -123,7 +123,7 @@ class HubFiles:
         with lock_folder(folder):
             path = find_cached_span(folder, start, stop)
             if path is None:
-                partial = partial_path(folder, start, stop)
+                partial = prepare_partial_path(folder, start, stop)
                 self.call_with_retries(
                     dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial)
                 )
@@ -195,7 +195,7 @@ class HubFiles:
             raise RetryableError(f"{what}, but the hub has not", path, "run again to fetch the listing")
 
     def _locate(self, dataset: str, commit: str, file: HubFile) -> hub_http.FileLocation:
-        """Return the location of a file's bytes; raise if the hub states another hash or size."""
+        """Return the location of a file's bytes; raise if the hub's hash or size differs."""
         client = self.client()
         repo = f"datasets/{dataset}" if self.repo_type == "dataset" else dataset
         located = client.locate(f"{client.address}/{repo}/resolve/{commit}/{quote(file.path)}")

@@ -83,7 +83,7 @@ class TokenShards:
 
     def map_file(self, number: int) -> NDArray[Any]:
         """Map one file, and return a view of its rows, shape (rows, seq_len)."""
-        return _mapped(self.folder, self.files[number], self.dtype, self.seq_len)
+        return _map_shard(self.folder, self.files[number], self.dtype, self.seq_len)
 
     def shard_documents(self, row: int) -> list[dict[str, Any]]:
         """Return the lines of documents.parquet for the documents in a row, in order.
@@ -188,7 +188,7 @@ def _identity(stat: os.stat_result) -> tuple[int, int, int]:
 
 
 @functools.lru_cache(_MAX_MAPS)
-def _mapped(folder: Path, file: ShardFile, dtype: np.dtype[Any], seq_len: int) -> NDArray[Any]:
+def _map_shard(folder: Path, file: ShardFile, dtype: np.dtype[Any], seq_len: int) -> NDArray[Any]:
     try:
         with open(folder / file.path, "rb") as opened:
             if _identity(os.fstat(opened.fileno())) != file.identity:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from score_files import POOL, Row, drawn_rows, scored_row, write_scores
 
-from pipeline_assets.commands.terminal import aligned
+from pipeline_assets.commands.terminal import align
 from pipeline_assets.corpus.scoring.score_gap import Gap, ScoreGap, score_gap
 
 LN_2 = 0.6931471805599453
@@ -145,7 +145,7 @@ def test_it_is_told_as_aligned_lines(tmp_path: Path) -> None:
 
     found = gap_of(tmp_path, first, second)
 
-    assert [*aligned(found.rows(), range(1, 8)), *found.warnings()] == [
+    assert [*align(found.rows(), range(1, 8)), *found.warnings()] == [
         "              rows  bytes   first  second      gap       95 % interval  second better",
         "all              2     40  0.7213  0.5771  -0.1443  -0.4270 to +0.1385         50.0 %",
         "maths/low        2     40  0.7213  0.5771  -0.1443  -0.4270 to +0.1385         50.0 %",

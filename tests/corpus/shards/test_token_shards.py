@@ -85,8 +85,8 @@ def test_files_are_mapped_again_where_only_a_few_may_be_open(
     made: TokenShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = [made[row].tolist() for row in range(len(made))]
-    narrow = token_shards.functools.lru_cache(2)(token_shards._mapped.__wrapped__)
-    monkeypatch.setattr(token_shards, "_mapped", narrow)
+    narrow = token_shards.functools.lru_cache(2)(token_shards._map_shard.__wrapped__)
+    monkeypatch.setattr(token_shards, "_map_shard", narrow)
 
     assert [made[row].tolist() for row in range(len(made))] == expected
     assert narrow.cache_info().currsize == 2
