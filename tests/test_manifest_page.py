@@ -270,9 +270,7 @@ def test_a_swapped_upstream_and_swapped_members_are_found(copy_root: Callable[[s
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "tokens.idx", "documents.parquet", "rejects.jsonl.zst"])
-def test_a_deleted_a_cut_and_a_foreign_file_are_each_named(
-    copy_root: Callable[[str], Path], name: str
-) -> None:
+def test_a_deleted_a_cut_and_a_foreign_file_are_each_named(copy_root: Callable[[str], Path], name: str) -> None:
     root = copy_root("healing")
     size, sealed = (root / SPLIT / name).stat().st_size, hashlib.sha256((root / SPLIT / name).read_bytes()).hexdigest()
 
