@@ -93,6 +93,8 @@ def test_the_data_version_is_the_digest_so_that_an_unchanged_rebuild_marks_nothi
 def test_the_dataset_waits_for_both_splits_and_shows_their_size(made: Made) -> None:
     assert made.results["too early"].success
     assert not has_materialized(made.results["too early"])
+    log = made.run.instance.all_logs(made.results["too early"].run_id)
+    assert "waiting for inputs: valid" in [entry.user_message for entry in log]
     shown = materialization(made.results["dataset"], "megatron_dataset").metadata["bytes"].value
     files = (made.root / "megatron" / NAME).glob("*/*")
     assert shown == sum(path.stat().st_size for path in files if path.name != "manifest.json")
@@ -106,8 +108,8 @@ def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(demo_hub: Fault
     for split in SPLITS:
         with pytest.raises(DagsterAssetCheckFailedError, match="megatron_split: token_budget_met"):
             run("greedy", "megatron_split", partition=split)
-    with pytest.raises(dg.Failure) as refused:
-        run("greedy", "megatron_dataset")
+        with pytest.raises(dg.Failure) as refused:  # even while the other split is missing
+            run("greedy", "megatron_dataset")
 
     train = greedy.megatron_split("train")
     results = train.results(root, read_manifest(root / train.folder))

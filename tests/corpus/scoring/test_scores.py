@@ -1,4 +1,4 @@
-"""Percentiles as a naive computation has them; scores beside the rows that they are of."""
+"""Scores: percentiles as a naive computation has them, rows next to their pools, previews and summaries."""
 
 from pathlib import Path
 
@@ -10,8 +10,24 @@ from hypothesis import strategies as st
 from real_samples import some
 from score_files import naive_percentile, scored_row, write_scores
 
-from pipeline_assets.corpus.scoring.scores import COLUMNS, SCORES, percentiles
+from pipeline_assets.corpus.scoring.scores import (
+    COLUMNS,
+    SCORES,
+    SCORES_FILE,
+    percentiles,
+    preview_rows,
+    scored_summary,
+    scores_are_stable,
+)
+from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion, StoredFile
+
+
+def artifact_in(folder: Path, **decisions: object) -> Artifact:
+    identity = Identity(StageVersion("nll_scores", 1), {}, [], None, decisions, {}, [])
+    return Artifact(folder, Manifest("nemotron/nll_scores", "made", identity, [StoredFile(SCORES_FILE, 1, "")], {}))
+
 
 scores_with_ties_and_nulls = st.lists(st.one_of(st.none(), st.integers(0, 5).map(float), st.floats(0, 20)), max_size=30)
 
@@ -59,3 +75,49 @@ def test_a_pool_that_lost_rows_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="row 3 was scored, but the file has only 3 rows"):
         list(split.rows([], ["id"]))
+
+
+@pytest.mark.parametrize(("rows", "previewed"), [(0, 0), (9, 9), (12, 10)])
+def test_a_preview_has_at_most_ten_rows(rows: int, previewed: int, tmp_path: Path) -> None:
+    write_scores(tmp_path, "math/high", [scored_row(number, 1.23456) for number in range(rows)])
+
+    assert len(preview_rows(artifact_in(tmp_path))) == previewed
+
+
+def test_a_preview_rounds_numbers_and_leaves_missing_values_empty(tmp_path: Path) -> None:
+    write_scores(tmp_path, "math/high", [scored_row(0, 1.23456), scored_row(1, None)])
+
+    columns = {"percentile within split": "", "bits per byte": "", "completion token count": "4"}
+    assert preview_rows(artifact_in(tmp_path)) == [
+        {"id": "row-0", "nll mean": "1.235", **columns, "reason": ""},
+        {"id": "row-1", "nll mean": "", **columns, "reason": "no_completion"},
+    ]
+
+
+def test_a_summary_counts_rows_by_reason_in_alphabetical_order() -> None:
+    counts = {"documents": 3000, "unscored": {}, "ledger": {"dropped": {}}, "truncated": 0, "tokens_lost": 0}
+    lost = {"unscored": {"no_completion": 1000, "inf": 2}, "ledger": {"dropped": {"same_id": 4, "no_id": 3}}}
+
+    assert scored_summary(counts) == "3,000 of 3,000 rows have a score"
+    assert scored_summary({**counts, **lost, "truncated": 1, "tokens_lost": 1500}) == (
+        "1,998 of 3,000 rows have a score; without one: 2 inf, 1,000 no_completion; left out: 3 no_id, 4 same_id; "
+        "truncated: 1 rows, by 1,500 tokens"
+    )
+
+
+@pytest.mark.parametrize(("error_bar", "passed"), [("0.05", True), ("0.051", False)])
+def test_scores_are_stable_up_to_a_twentieth_of_a_nat(error_bar: str, passed: bool) -> None:
+    how_sure = {"rescored": 1200, "error_bar": error_bar, "largest": "0.125"}
+
+    verdict = scores_are_stable(artifact_in(Path("nowhere"), how_sure=how_sure))
+
+    assert verdict.passed is passed
+    assert verdict.because == (
+        f"95 % of 1,200 rows that were scored again are within {error_bar} nats per token, all within 0.12"
+    )
+
+
+def test_without_a_row_that_was_scored_again_no_claim_is_made() -> None:
+    verdict = scores_are_stable(artifact_in(Path("nowhere"), how_sure={"rescored": 0, "error_bar": None}))
+
+    assert (verdict.passed, verdict.applies, verdict.because) == (True, False, "no row was scored again")
