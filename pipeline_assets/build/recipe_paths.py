@@ -17,7 +17,7 @@ def recipe_paths(root: Path) -> dict[str, Path]:
 
 
 def recipe_path(name: str, root: Path) -> Path:
-    """Return the file of a recipe; `name` is a path, or a key of `recipe_paths`."""
+    """Return a recipe's file by path or name; raise UsageError for an unknown name."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)
     known = recipe_paths(root)

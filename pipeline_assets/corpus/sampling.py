@@ -41,7 +41,7 @@ class TextRecipe(SelectionRecipe):
 
 
 def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
-    """List the selected shards and their invariants; the caller verifies shard hashes."""
+    """List the selected shards and invariants; UsageError if a pattern matches none."""
     available = [file for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")]
     for pattern in recipe.shards:
         if not any(fnmatch.fnmatchcase(file.path, pattern) for file in available):

@@ -206,7 +206,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path | str) -> "Manifest":
-        """Parse a manifest file, and check its digest and that no path leaves the folder."""
+        """Parse a manifest; InputError for a wrong digest or a path outside the folder."""
         written, manifest = _read(data, where)
         try:
             actual, recipe_sha256 = manifest.digest, canonical_sha256(manifest.identity.recipe)

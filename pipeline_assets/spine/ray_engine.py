@@ -168,7 +168,7 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
 
 
 def connect(workers: int, memory: int) -> Any:
-    """Connect to the cluster at RAY_ADDRESS; without it, start Ray on this machine."""
+    """Connect to RAY_ADDRESS, or start Ray here; raise RetryableError if it fails."""
     global _is_ours
     address = os.environ.get("RAY_ADDRESS") or "local"
     for name, value in (_RAY_VARIABLES | ({} if address == "local" else _CLUSTER_VARIABLES)).items():

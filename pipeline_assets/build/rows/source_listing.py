@@ -50,7 +50,7 @@ class SourceListing:
 
 
 def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:
-    """Find the listing of a source's files, upstream of a corpus."""
+    """Find the listing of a source upstream of a corpus; raise InputError if missing."""
     reader = corpus
     while not any("bytes" in entry for entry in reader.manifest.identity.inputs):
         corpus = reader

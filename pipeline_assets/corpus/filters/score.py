@@ -24,7 +24,7 @@ class ScoreFilter(Filter):
         self._min_score = None if recipe.min_score is None else float(recipe.min_score)
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Add the score to each document, and drop those below the minimum."""
+        """Add scores, drop documents below the minimum; UsageError if the column exists."""
         batch = text_batch([candidate.text for candidate in candidates])
         scores = label_probabilities(*batch, self._classifier)[:, self._label].tolist()
         for candidate, score in zip(candidates, scores, strict=True):

@@ -210,7 +210,7 @@ def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
 
 
 def read_sealed_manifest(opened: PinnedFolder) -> Manifest:
-    """Read the manifest of a sealed folder, and check the sizes of all files."""
+    """Read a sealed folder's manifest; raise InputError if a file has another size."""
     with opened.open(FILE_NAME) as file:
         manifest = Manifest.from_bytes(file.read(), opened.path / FILE_NAME)
     for stored in manifest.storage:

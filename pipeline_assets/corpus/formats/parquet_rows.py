@@ -15,7 +15,7 @@ from pipeline_assets.spine.errors import InputError
 
 
 def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """Read one row as a dict, from its row group only; all columns by default."""
+    """Read one row from its row group, by default all columns; InputError if missing."""
     first_row = 0
     with StoredParquet(path) as file:
         for group in range(file.num_row_groups):

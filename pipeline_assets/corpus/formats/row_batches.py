@@ -36,7 +36,7 @@ class RowReader:
 
         Each row has a run per segment, numbered from 0, and then a run of padding with the number -1, which may be
         empty. `np.repeat(numbers, lengths)` has the number of every token, row after row. Negative rows count from the
-        end.
+        end. Raise IndexError for a row beyond the last.
 
         Returns:
             Tokens (batch, seq_len); numbers (runs,); lengths (runs,).

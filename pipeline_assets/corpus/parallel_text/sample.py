@@ -221,7 +221,7 @@ _line_decoder = msgspec.json.Decoder(SampledPair)
 
 
 def read_sample(manifest: Path) -> Sample:
-    """Read the sample of a manifest.jsonl, and check that it was not edited."""
+    """Read the sample of a manifest.jsonl; raise InputError if it was edited."""
     try:
         data, meta = manifest.read_bytes(), _META_FILE.read(manifest.with_name(MANIFEST_META))
     except FileNotFoundError as error:

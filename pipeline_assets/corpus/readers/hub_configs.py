@@ -59,7 +59,7 @@ def read_card(hub: HubFiles, dataset: str, commit: str) -> str:
 
 
 def parse_configs(card: str, where: str) -> list[Config]:
-    """Parse the configs in the text of a card, in the card's order."""
+    """Parse the configs in a card's text, in order; raise InputError if invalid."""
     metadata = parse_card_metadata(card, where)
     try:
         return [_parse_config(entry) for entry in metadata.get("configs") or []]

@@ -43,7 +43,7 @@ AttentionInterface.register(ROW_ATTENTION, attend_by_rows)
 def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """Load the model in a folder, and check that it scores rows correctly.
 
-    It reads these keys of the recipe: device, dtype, attention, spreads, dequantise, threads.
+    The recipe's keys device, dtype, attention, spreads, dequantise and threads are read.
     """
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("no GPU found that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")

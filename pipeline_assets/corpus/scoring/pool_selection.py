@@ -62,7 +62,7 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     """Select the first row of each id, in the order of the files.
 
     At most `max_rows` rows are selected, those with the lowest hashes of ids. Memory: 16 bytes per row, and a sorted
-    copy.
+    copy. Raise InputError if the files have no rows.
     """
     by_file = {name: _id_hashes(path) for name, path in files.items()}
     hashes = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *by_file.values()])

@@ -59,7 +59,7 @@ def _matching(paths: Iterable[str], source: SourceFolder, url: str) -> list[str]
 
 
 def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
-    """List the objects below a URL that belong to a source, sorted by name."""
+    """List a source's objects below a URL, sorted by name; UsageError if none match."""
     objects = {stored.name: stored for stored in ObjectStore.open(url).list_objects()}
     names = _matching(objects, source, url)
     if not names:
@@ -69,7 +69,7 @@ def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
 
 
 def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[str, Any]:
-    """Copy the present versions of matching objects; return their provenance.
+    """Copy the current versions of matching objects; return their provenance.
 
     Copies of objects that the store no longer has are removed, as they would match the patterns.
     """

@@ -138,7 +138,7 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
 
 
 def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
-    """Load a model's tokenizer; if `is_harmony`, it must have its control tokens."""
+    """Load a tokenizer; InputError without special tokens (`is_harmony`: Harmony's)."""
     path = folder / TOKENIZER_FILE
     if not path.is_file():
         fix = "choose a model that has one, or set `scoring.tokenizer` to o200k_harmony if it was trained with that"

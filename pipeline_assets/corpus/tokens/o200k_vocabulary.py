@@ -54,7 +54,7 @@ def load_oracle(vocabulary: Path, sha256: str) -> "tiktoken.Encoding":
 
 
 def read_ranks(vocabulary: Path) -> dict[bytes, int]:
-    """Read the rank of each token, by its bytes, from lines of `<base64> <rank>`."""
+    """Read ranks by token bytes from lines `<base64> <rank>`; InputError if invalid."""
     fields = vocabulary.read_bytes().split()
     try:
         ranks = dict(zip(map(binascii.a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))
