@@ -4,6 +4,7 @@ holds back is asked again, not built again.
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import build_recipe
-from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -172,6 +173,27 @@ def test_a_build_whose_artifact_cannot_be_read_for_its_checks_ends_and_the_next_
     assert not targets[0].is_up_to_date(root)
     assert [outcome.was_current for outcome in run_targets(targets, run)] == [True]
     assert targets[0].is_up_to_date(root)
+
+
+def test_a_warning_of_a_check_that_could_not_read_a_file_is_not_kept(root: Path) -> None:
+    [raw, normalized, *_] = StageARecipe.read(root / "recipes" / f"{NAME}.yaml").targets()
+    run, answers = Run(root, RunSettings(workers=0)), iter([InputError("not Parquet", root / "a.parquet", "remove it")])
+
+    def shares_agree(artifact: Artifact) -> Verdict:
+        """Check a share, once without success."""
+        for error in answers:
+            raise error
+        return Verdict(True, "equal")
+
+    own = (checks.FILES, checks.artifact_check(shares_agree, is_blocking=False))
+    target = replace(normalized, kind=replace(normalized.kind, checks=own))
+
+    with pytest.raises(RetryableError, match=r"shares_agree failed: .*/a\.parquet: not Parquet; remove it; run"):
+        list(run_targets([raw, target], run))
+    assert not target.is_up_to_date(root)
+    [_, again] = run_targets([raw, target], run)
+    assert again.was_current and all(check.passed for check in again.checks)
+    assert target.is_up_to_date(root)
 
 
 LETTERS = [{"text": f"Dear friend, letter {n // 2} is of the river and its boats.", "key": f"l-{n}"} for n in range(8)]

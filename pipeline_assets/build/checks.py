@@ -73,13 +73,15 @@ def run_checks(target: Target, root: Path) -> list[CheckResult]:
     """Run the checks of a sealed artifact, and store their results next to it.
 
     If the first check fails, the others are skipped. All results are stored in one write, so after a crash all
-    checks run again. If the artifact cannot be opened, only that failure is returned, and nothing is stored.
+    checks run again. If the artifact cannot be opened, only that failure is returned, and nothing is stored. Nothing is
+    stored either if a check that only warns could not read a file, since a stored warning is not checked again.
     """
     try:
         artifact = open_artifact(root / target.folder)
     except InputError as damaged:
         return [CheckResult(FILES.name, False, FILES.is_blocking, str(damaged))]
     results: list[CheckResult] = []
+    is_final = True
     for check in target.kind.checks:
         if results and not results[0].passed:
             break
@@ -87,6 +89,8 @@ def run_checks(target: Target, root: Path) -> list[CheckResult]:
             verdict = check.evaluate(artifact, target, root)
         except InputError as error:  # an unreadable file fails the check, not the run
             verdict = Verdict(False, str(error))
+            is_final &= check.is_blocking
         results.append(CheckResult.from_verdict(check.name, check.is_blocking, verdict))
-    write_check_results(artifact.folder, artifact.manifest.digest, results)
+    if is_final:
+        write_check_results(artifact.folder, artifact.manifest.digest, results)
     return results

@@ -280,6 +280,18 @@ class Target:
             return "failed", "; ".join(f"{check.name} failed: {check.because}" for check in failed)
         return "current", manifest.digest
 
+    def open_derived_from(self, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
+        """Open the artifact if it has this recipe and only upstream artifacts of `inputs`.
+
+        Return None if it is missing or differs; raise InputError if it is damaged. No manifest of an upstream artifact
+        is read.
+        """
+        manifest = read_manifest(root / self.folder)
+        if manifest is None or (manifest.identity.recipe, manifest.identity.stage) != (self.recipe, self.stage):
+            return None
+        is_derived = all(entry in inputs for entry in manifest.identity.upstream)
+        return open_artifact(root / self.folder) if is_derived else None
+
     def results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
         """Return the stored check results; evaluate the count limit with the manifest."""
         stored = read_check_results(root / self.folder, manifest.digest) or ()

@@ -33,7 +33,7 @@ from pipeline_assets.corpus.publishing.publish import preview_publication, publi
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
-from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
@@ -228,8 +228,9 @@ def _normalise(job: Job) -> BuildResult:
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
     """Check that normalised rows have the metadata that the split's inventory counted."""
-    inventories = [inventory for inventory in target.checked_against if inventory.matches_recipe(root)]
-    return row_checks.compare_coverage(shards, [open_artifact(root / inventory.folder) for inventory in inventories])
+    upstream = shards.manifest.identity.upstream
+    inventories = [inventory.open_derived_from(upstream, root) for inventory in target.checked_against]
+    return row_checks.compare_coverage(shards, list(filter(None, inventories)))
 
 
 NORMALIZED_SHARDS = Kind(
