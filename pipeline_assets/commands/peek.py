@@ -88,6 +88,13 @@ def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]
         lines = content[:_MAX_CHARACTERS].translate(VISIBLE).split("\n") if content else []
         if len(content) > _MAX_CHARACTERS:
             lines.append(f"… {len(content) - _MAX_CHARACTERS:,} more characters; --json gives all")
-        yield _MARGIN, (text[span.start : body.start].translate(VISIBLE), colour)
+        yield from _markup_lines(text[span.start : body.start], colour)
         yield from (((_LOSS_MARK + line, "green"),) if counts else (_MARGIN, line) for line in lines)
-        yield _MARGIN, (text[body.stop : span.stop], colour)
+        yield from _markup_lines(text[body.stop : span.stop], colour)
+    yield from _markup_lines(text[span.stop :], colour)  # of a chat template, after the last body
+
+
+def _markup_lines(text: str, colour: str) -> Iterator[terminal.Line]:
+    """Yield the lines of markup, without the line ends that join it to bodies."""
+    for line in text.removeprefix("\n").removesuffix("\n").translate(VISIBLE).split("\n") if text else ():
+        yield _MARGIN, (line, colour)

@@ -18,6 +18,7 @@ from tiny_models import save_model
 
 from pipeline_assets.build.rows.conversations import ConversationRows
 from pipeline_assets.build.run import Run
+from pipeline_assets.commands.peek import peek
 from pipeline_assets.corpus.scoring.token_rows import encode_row
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -125,6 +126,19 @@ def test_messages_of_a_row_are_shown(built: dict[str, Artifact]) -> None:
         messages = store.messages(part)
         assert messages
         assert sum(counts for _, counts in messages) == rows[number]["loss_rule"].count("*")
+
+
+def test_peek_shows_the_markup_of_every_line_up_to_the_end(
+    built: dict[str, Artifact], capsys: pytest.CaptureFixture[str]
+) -> None:
+    [text, *_] = [row["text"] for row in table(built["normalized_shards"], "data/*.parquet")]
+
+    peek(built["normalized_shards"].folder, 0)
+
+    shown = capsys.readouterr().out.split("\n▌ counts in the loss\n\n")[1].splitlines()
+    assert {line[:2] for line in shown} == {"  ", "▌ "}
+    assert shown[-1] == "  <|im_end|>"
+    assert "".join("".join(line[2:] for line in shown).split()) == "".join(text.split())
 
 
 def test_another_tokenizer_than_the_templates_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
