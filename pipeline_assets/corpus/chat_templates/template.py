@@ -21,6 +21,7 @@ from pipeline_assets.spine.errors import InputError, one_line
 
 CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 TEMPLATE, OLD_TEMPLATE, MORE_TEMPLATES = "chat_template.jinja", "chat_template.json", "additional_chat_templates/"
+_WHOLE_MODEL_FIX = "use a folder with all files of the model"
 _SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s]{1,64}\|>")
 
@@ -119,16 +120,30 @@ def _read_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     files = {path.stem: path for path in sorted((folder / MORE_TEMPLATES).glob("*.jinja"))}
     files |= {"default": folder / TEMPLATE} if (folder / TEMPLATE).is_file() else {}
     if files:
-        return {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+        return {name: _read_text(path) for name, path in files.items()}
     found = config.get("chat_template") or _read_json(folder / OLD_TEMPLATE).get("chat_template") or {}
-    if isinstance(found, list):
-        return {str(entry["name"]): str(entry["template"]) for entry in found}
-    return {"default": found} if isinstance(found, str) else dict(found)
+    if isinstance(found, list) and all(isinstance(entry, dict) for entry in found):
+        found = {entry.get("name"): entry.get("template") for entry in found}
+    sources = {"default": found} if isinstance(found, str) else found
+    if isinstance(sources, dict) and all(isinstance(part, str) for item in sources.items() for part in item):
+        return sources
+    what = f"`chat_template` must be a text, or texts with names, got {json.dumps(found):.80}"
+    raise InputError(what, folder, _WHOLE_MODEL_FIX)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 (byte {error.start})", path, _WHOLE_MODEL_FIX) from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     """Return the object in a file; empty without the file."""
     try:
-        return dict(json.loads(path.read_bytes())) if path.is_file() else {}
-    except (ValueError, TypeError) as error:
-        raise InputError(f"not a JSON object ({error})", path, "use a folder with all files of the model") from None
+        values = json.loads(path.read_bytes()) if path.is_file() else {}
+    except ValueError as error:
+        raise InputError(f"not valid JSON ({one_line(error)})", path, _WHOLE_MODEL_FIX) from None
+    if not isinstance(values, dict):
+        raise InputError(f"expected a JSON object, got {json.dumps(values):.80}", path, _WHOLE_MODEL_FIX)
+    return values

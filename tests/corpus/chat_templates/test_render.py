@@ -237,7 +237,20 @@ ERRORS = {
     "{{ strftime_now('%Y') }}": "the chat template writes the current date; set `rows.template.date`",
     "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}": "takes too many steps",
     "{{ 'a' | center(1000000000) }}": "needs more than 256 MiB for one row",
+    "{{ messages | nothing }}": "the chat template is invalid: No filter named 'nothing'; use another model",
     None: "no chat template found",
+}
+FILES = {
+    "a template that is a number": (
+        "tokenizer_config.json",
+        b'{"chat_template": 3}',
+        "with names, got 3; use a folder",
+    ),
+    "a list of numbers": ("tokenizer_config.json", b'{"chat_template": [3]}', "with names, got [3]; use a folder"),
+    "a template without its text": ("tokenizer_config.json", b'{"chat_template": [{"name": "a"}]}', 'got {"a": null};'),
+    "a list as configuration": ("tokenizer_config.json", b"[1]", "json: expected a JSON object, got [1]; use a folder"),
+    "half a configuration": ("tokenizer_config.json", b"{", "json: not valid JSON (Expecting property name"),
+    "a template in Latin-1": ("chat_template.jinja", b"\xe9", "chat_template.jinja: not UTF-8 (byte 0); use a folder"),
 }
 
 
@@ -250,6 +263,19 @@ def test_an_unusable_template_stops_the_run_in_one_line(source: str | None, tmp_
 
     assert ERRORS[source] in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_of_the_wrong_form_is_named_in_one_line(case: str, tmp_path: Path) -> None:
+    name, content, message = FILES[case]
+    folder = save_chat_model(tmp_path / "m", "qwen", as_file=False)
+    (folder / name).write_bytes(content)
+
+    with pytest.raises(InputError) as refused:
+        load_template(ChatFiles(folder, f"test/{case}", None))
+
+    assert message in str(refused.value)
+    assert str(folder) in str(refused.value)
 
 
 def test_the_error_of_a_template_that_only_a_digest_names_has_its_folder(tmp_path: Path) -> None:
