@@ -191,7 +191,7 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> No
         ([corpus, "--row", documents], f"{corpus}: row {documents} not found; choose 0 to {documents - 1}"),
         (
             [raw, "--row", 0],
-            f"{raw}: stage_a/raw has no rows; "
+            f"{raw}: stage_a/raw has no rows of text or tokens; "
             "choose a folder of documents, a packed set, or a split, such as megatron/<name>/train",
         ),
     ]

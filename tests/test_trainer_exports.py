@@ -274,7 +274,8 @@ def test_an_export_leads_to_its_source(corpus: Path, export: Export, corpusmill:
 
     digest = open_artifact(corpus).manifest.digest
     assert answer == (
-        f"{out}: export/megatron has no rows; choose its source, stage_a/filtered/notes with the digest {digest}"
+        f"{out}: export/megatron has no rows of text or tokens; "
+        f"choose its source, stage_a/filtered/notes with the digest {digest}"
     )
     assert open_artifact(out).manifest.identity.counts["ledger"]["dropped"] == {}
 

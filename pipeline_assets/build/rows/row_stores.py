@@ -54,7 +54,7 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
     if artifact.manifest.kind.startswith("export/"):
         [source] = artifact.manifest.identity.upstream
         fix = f"choose its source, {source['name']} with the digest {source['digest']}"
-    raise UsageError(f"{artifact.manifest.kind} has no rows", folder, fix)
+    raise UsageError(f"{artifact.manifest.kind} has no rows of text or tokens", folder, fix)
 
 
 def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:

@@ -164,7 +164,8 @@ def _check_counts(
         dropped = [read_structs(staging.path(receipt.files[4].path), Reject) for receipt in receipts]
         reasons, example = summarize_reasons(itertools.chain(read_rejects(staging, receipts), *dropped), formatter)
         what = f"none of {rows:,} rows has a usable conversation: {reasons} (the first: {example})"
-        what = what if rows else "the files have no rows"
+        if not rows:
+            raise InputError("the files have no rows", staging.target, "add rows, or omit the split")
         raise InputError(what, staging.target, "check these rows, or omit the split")
 
 

@@ -189,7 +189,7 @@ def pools_have_rows(pools: Artifact) -> Verdict:
     """Check that every pool that could have rows of this dataset has some."""
     decisions = pools.manifest.identity.decisions
     empty = [
-        f"{name}: no row meets all, {', '.join(f'{rows:,} {condition}' for condition, rows in conditions.items())}"
+        f"{name}: no row meets all of {', '.join(f'`{rule}` (rows: {rows:,})' for rule, rows in conditions.items())}"
         for name, conditions in decisions["empty"].items()
     ]
     left_out = [f"{name} is omitted: {why}" for name, why in decisions["left_out"].items()]

@@ -173,7 +173,7 @@ NO_MESSAGES = {"messages": []}
 @pytest.mark.parametrize(
     ("rows", "rules", "what"),
     [
-        ([], {}, "the files have no rows"),
+        ([], {}, "the files have no rows; add rows, or omit the split"),
         (
             [{}, {}],
             {},

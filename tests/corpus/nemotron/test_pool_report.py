@@ -20,6 +20,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools import build_pools
 from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe
+from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
 from pipeline_assets.spine import engine
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -223,8 +224,9 @@ def test_a_pool_without_rows_says_why_and_a_dataset_may_have_none(tmp_path: Path
     rules = {"verified": ["meta_correctness = 1"], "on": ["meta_reasoning = 'on'", "stats_tokens < 1"]}
     asked = PoolsRecipe.from_content({"rules": rules})
     rows = rows_artifact(tmp_path, [row(0, meta_reasoning="on"), row(1)])
+    pools = pools_of(tmp_path, {"low": rows}, asked)
 
-    report = report_of(tmp_path, {"maths": pools_of(tmp_path, {"low": rows}, asked)})
+    report = report_of(tmp_path, {"maths": pools})
 
     assert numbers(report)["datasets"]["maths"] == {
         "rows": 0,
@@ -237,9 +239,11 @@ def test_a_pool_without_rows_says_why_and_a_dataset_may_have_none(tmp_path: Path
         "correctness_gap": {},
     }
     assert preview_pools(report) == []
+    told = "on: no row meets all of `meta_reasoning = 'on'` (rows: 1), `stats_tokens < 1` (rows: 0); no pool has rows; "
+    assert pools_have_rows(pools).because.startswith(told)
     shown = page(report)
     assert "No pool has rows." in shown
-    assert "<th>no row meets all of</th>" in shown
+    assert "<th>no row meets all (rows of each condition)</th>" in shown
     assert "<td>on</td><td>meta_reasoning = &#39;on&#39; 1, stats_tokens &lt; 1 0</td>" in shown
     assert "<td>verified</td><td>no row says anything in meta_correctness</td>" in shown
 

@@ -154,6 +154,9 @@ def test_one_row_far_off_leaves_the_plot_to_the_others(tmp_path: Path) -> None:
     shown = page(report_of(tmp_path, [write_scores(tmp_path / "s", "maths/low", [*rows, scored_row(120, 12.0)])]))
 
     assert "<title>41 rows from 0.4+</title>" in shown
+    alone = page(report_of(tmp_path / "one", [write_scores(tmp_path / "alone", "maths/low", [scored_row(0, 0.25)])]))
+    assert re.findall("<title>(.* from .*)</title>", alone) == ["1 row from 0.2+"]
+    assert "Rows by NLL; the label of a bar is its smallest NLL: 1 row<" in alone
     assert "rows from 0.5" not in shown
 
 
