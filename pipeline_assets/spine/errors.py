@@ -107,5 +107,5 @@ class UsageError(InputError):
 
 
 def one_line(error: BaseException | None, characters: int | None = None) -> str:
-    """Return a library's message on one line without a full stop, cut to `characters`."""
-    return in_one_line(" ".join(str(error).split()))[:characters].rstrip(".")
+    """Return the message of a library's error on one line, cut to `characters` if set."""
+    return in_one_line(" ".join(str(error).split()))[:characters]
