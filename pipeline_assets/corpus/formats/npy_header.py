@@ -46,6 +46,6 @@ def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:
     try:
         npy.read_magic(file)
         shape, is_fortran, dtype = npy.read_array_header_1_0(file)
-    except (ValueError, SyntaxError, TokenError) as error:
+    except (ValueError, TypeError, SyntaxError, TokenError, RecursionError) as error:
         raise InputError(f"not an array ({one_line(error)})", where, "restore the file or rebuild the set") from None
     return NpyHeader(shape, "F" if is_fortran else "C", dtype, file.tell())

@@ -183,6 +183,7 @@ def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
     [
         (INPUT_IDS, bytes(60), "4 rows of 4 int32 take 64 bytes, got 60"),
         (BOUNDARIES, b"no array", "not an array ("),
+        (BOUNDARIES, b"\x93NUMPY\x01\x00\x10\x00{('a',):1,'b':2}\n", "not an array ("),
         *(
             (META, content, "not the description of a packed set (")
             for content in (b"{}", b"no JSON", b'{"dtype": "\xe4b"}', b'{"seq_len": "4"}')
