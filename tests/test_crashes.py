@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -225,3 +226,26 @@ def test_a_stopped_command_says_how_to_go_on_and_leaves_no_process(
     assert said.endswith(f"stopped\nto continue: corpusmill {words} --data {running_demo}\n")
     assert said.count("to continue: ") == 1
     assert leftover_processes(workers) == []
+
+
+def test_a_ctrl_c_that_python_ignores_in_a_callback_still_stops_the_command() -> None:
+    program = """
+import os, signal, time, weakref
+from pipeline_assets.commands.terminal import resume_hint
+
+class Import:
+    pass
+
+def interrupt(reference):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)
+
+with resume_hint("corpusmill run x"):
+    module = Import()
+    reference = weakref.ref(module, interrupt)
+    del module
+    time.sleep(30)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=25)
+
+    assert "stopped\nto continue: corpusmill run x\n" in ended.stderr

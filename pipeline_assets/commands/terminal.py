@@ -46,6 +46,7 @@ Workers = Annotated[
 ]
 VERBOSE = "CORPUSMILL_VERBOSE"
 _STOPS = (signal.SIGTERM, signal.SIGHUP)
+_REPEAT_S = 0.05
 _FIRST_WORD = re.compile(r"(\s*)(\w+)((?s:.*))")
 _COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed", "ok"), "green")
 _COLOURS |= dict.fromkeys(("stale", "missing", "building", "interrupted", "unfinished", "warning"), "yellow")
@@ -170,7 +171,7 @@ def running_command() -> str:
 def resume_hint(command: str) -> Iterator[None]:
     """Show how to continue after Ctrl-C, a retryable error or an unexpected exception."""
     try:
-        with _stops_as_ctrl_c():
+        with _stops_as_ctrl_c(), _repeat_ignored_stops():
             yield
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):  # the terminal may be closed
@@ -180,6 +181,24 @@ def resume_hint(command: str) -> Iterator[None]:
         if isinstance(error, RetryableError) or not isinstance(error, InputError):
             error.add_note(f"to continue: {command}")
         raise
+
+
+@contextlib.contextmanager
+def _repeat_ignored_stops() -> Iterator[None]:
+    """Send Ctrl-C again if Python ignored it, as in a destructor."""
+    former = sys.unraisablehook
+
+    def repeat(ignored: "sys.UnraisableHookArgs") -> None:
+        if isinstance(ignored.exc_value, KeyboardInterrupt):
+            threading.Timer(_REPEAT_S, os.kill, (os.getpid(), signal.SIGINT)).start()  # after the callback's end
+        else:
+            former(ignored)
+
+    sys.unraisablehook = repeat
+    try:
+        yield
+    finally:
+        sys.unraisablehook = former
 
 
 @contextlib.contextmanager
