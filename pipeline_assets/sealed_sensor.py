@@ -189,19 +189,16 @@ def _looks_failed(entry: _SealedAsset, failed_at: float, root: Path, instance: d
     return is_current and all(event.timestamp < failed_at for event in events)
 
 
-def _is_stale(target: Target, root: Path, known: dict[int, bool]) -> bool:
-    """Check whether an artifact is stale, or one upstream is stale, damaged or failed.
-
-    `known` caches results by `id` of the target.
-    """
-    if id(target) not in known:
+def _is_stale(target: Target, root: Path, cache: dict[int, bool]) -> bool:
+    """Check whether an artifact is stale, or one upstream is stale, damaged or failed."""
+    if id(target) not in cache:
         states = [upstream.state(root)[0] for upstream in target.upstream]
-        known[id(target)] = (
+        cache[id(target)] = (
             target.state(root)[0] == "stale"
             or not {"damaged", "failed"}.isdisjoint(states)
-            or any(_is_stale(upstream, root, known) for upstream in target.upstream)
+            or any(_is_stale(upstream, root, cache) for upstream in target.upstream)
         )
-    return known[id(target)]
+    return cache[id(target)]
 
 
 def _must_report(known: object, event: dg.AssetCheckEvaluation) -> bool:

@@ -73,7 +73,7 @@ def find_rows(
 
 
 def near_copies(lineage: Lineage, rows: Collection[FoundRow]) -> list[tuple[str, str, float]]:
-    """Return (id, id of a found row, similarity) of each known duplicate."""
+    """List recorded duplicates of rows: (duplicate's id, row's id, similarity)."""
     found, copies = {row.id for row in rows}, dict[tuple[str, str], float]()
     for folder, manifest in lineage.sealed.items() if found else ():
         for *pair, similarity in _duplicates(Artifact(folder, manifest)):

@@ -151,7 +151,7 @@ def _scoring_recipe(
     folder, run = local_folder(pool, "--pool"), build.run
     sealed = [] if folder is None or subdir else [*sealed_below(folder, CANDIDATE_POOLS).values()]
     if sealed and all(find_data_root(target.folder) == run.root for target in sealed):
-        pools: Content = {"sealed_pools": [_sealed_section(target, run.root) for target in sealed]}
+        pools: Content = {"sealed_pools": [_sealed_pools_section(target, run.root) for target in sealed]}
         names = sorted({target.name.partition("/")[0] for target in sealed})
         names = [str(sealed[0].partition)] if len(sealed) == 1 else names
     else:
@@ -187,7 +187,7 @@ def _score_lines(artifact: Artifact) -> Iterator[str]:
         yield f"{artifact.folder / 'report.html'}"
 
 
-def _sealed_section(pools: Target, root: Path) -> dict[str, Any]:
+def _sealed_pools_section(pools: Target, root: Path) -> dict[str, Any]:
     """Return the recipe section of sealed pools, with the splits that have rows."""
     files = open_artifact(pools.folder).manifest.identity.files
     splits = list(dict.fromkeys(pooled_split(file.path) for file in files))

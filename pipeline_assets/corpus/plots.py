@@ -48,7 +48,7 @@ def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
 
 
 def text_plot(bars: Sequence[Bar]) -> str:
-    """Plot bars as a line of block characters, between the first and the last label."""
+    """Plot bars on one line, between the first and last label; empty if no bars."""
     return f"{bars[0].label} {text_bars([bar.amount for bar in bars])} {bars[-1].label}" if bars else ""
 
 

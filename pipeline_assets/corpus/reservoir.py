@@ -58,12 +58,12 @@ class Reservoir(Generic[T]):
         self._rows = self._place = 0
 
     def is_selected(self, weight: float = 1.0) -> bool:
-        """Check whether the next row is drawn; then the caller must insert or refuse it."""
+        """Check whether the next row is drawn; then the caller must insert or skip it."""
         self._rows += 1
         self._place = self._rows - 1 if self._rows <= self.k else self.generator.draw_below(self._rows)
         return self._place < self.k
 
-    def refuse(self) -> None:
+    def skip(self) -> None:
         """Skip the selected row, as if it were not in the stream."""
         self._rows -= 1
 
@@ -93,7 +93,7 @@ class WeightedReservoir(Reservoir[T]):
         self._jump -= weight
         return False
 
-    def refuse(self) -> None:
+    def skip(self) -> None:
         """Skip the selected row, as if it were not in the stream."""
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:

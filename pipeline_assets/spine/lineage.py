@@ -34,7 +34,7 @@ OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
 
 
 def read_sealed_manifest(path: Path | str) -> Manifest:
-    """Read a manifest file; check its digest only if its seal is broken."""
+    """Read a manifest file, without computing its digest if its seal is intact."""
     data = MANIFEST_FILE.read_raw(path)
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
@@ -136,11 +136,11 @@ class Lineage:
 
     def exported_copy(self, digest: str) -> Manifest | None:
         """Read a manifest by digest from the root's manifest copies; None if missing."""
-        path = self._copies.get(digest)
+        path = self._manifest_copies.get(digest)
         return None if path is None else Manifest.from_bytes(MANIFEST_FILE.read_raw(path), path)
 
     @cached_property
-    def _copies(self) -> Mapping[str, Path]:
+    def _manifest_copies(self) -> Mapping[str, Path]:
         """Paths of readable manifest copies by digest."""
         copies = {}
         for path in sorted((self.root / MANIFEST_COPIES).glob("*.json")):

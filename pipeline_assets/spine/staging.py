@@ -121,7 +121,7 @@ class Receipt:
 
     @classmethod
     def from_bytes(cls, data: bytes, place: str = "") -> "Receipt | None":
-        """Parse the output of `to_bytes`; return None if it is damaged or misplaced."""
+        """Parse the output of `to_bytes`; None if damaged or written for another `place`."""
         sha256, _, content = data.partition(b"\n")
         if hashlib.sha256(place.encode() + content).hexdigest().encode() != sha256:
             return None

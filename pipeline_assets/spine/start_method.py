@@ -22,7 +22,7 @@ def default_start_method() -> StartMethod:
 
 
 def starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> worker.Starter:
-    """Return a function that starts a worker of a stage."""
+    """Return a function that starts a worker; `spawn` ignores the last two arguments."""
     if method == "forkserver":
         return forking_starter(work, warm_up, growth_bytes)
     return functools.partial(worker.start_process, method, worker.serve, work)

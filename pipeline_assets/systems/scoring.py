@@ -99,7 +99,7 @@ CHAT_TEMPLATE = Kind(
 
 
 def template_targets(recipe: str, section: ChatTemplateSection | None) -> list[Target]:
-    """Return the target that pins a chat template; empty without a section."""
+    """Return the target that pins a chat template; empty if `section` is None."""
     if section is None:
         return []
     if section.path is not None:

@@ -143,35 +143,35 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     """
     hub, missing = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes
-    stored = dict[Path, float]()
-    artifacts = [_plan_target(status, run, missing, stored) for status in statuses]
+    sizes = dict[Path, float]()
+    artifacts = [_plan_target(status, run, missing, sizes) for status in statuses]
     fetched, written = sum(missing.values()), sum(plan.bytes_to_write for plan in artifacts)
     is_built = all(status.matches_recipe for status in statuses)
     disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
     packed = [status for status in statuses if "pack" in status.target.recipe and not status.matches_recipe]
     texts = {status.target.folder: status.manifest for status in statuses if status.matches_recipe}
-    mixtures = [_estimate_mixture(status.target, stored, texts) for status in packed]
+    mixtures = [_estimate_mixture(status.target, sizes, texts) for status in packed]
     mixture = mixtures[0] if mixtures else None
-    kept_bytes = round(sum(_kept_bytes(status, stored) for status in statuses)) if run.keep_work else 0
+    kept_bytes = round(sum(_kept_bytes(status, sizes) for status in statuses)) if run.keep_work else 0
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture, kept_bytes)
 
 
-def _kept_bytes(status: ArtifactStatus, stored: Mapping[Path, float]) -> float:
+def _kept_bytes(status: ArtifactStatus, sizes: Mapping[Path, float]) -> float:
     """Estimate the kept work of a text's corpora for the first corpus, 0 for others."""
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)
-    return _KEPT_SHARE * stored[target.folder] / _STORED_SHARE if is_first and not status.matches_recipe else 0
+    return _KEPT_SHARE * sizes[target.folder] / _STORED_SHARE if is_first and not status.matches_recipe else 0
 
 
 def _estimate_mixture(
-    packed: Target, stored: Mapping[Path, float], built: Mapping[Path, Manifest | None]
+    packed: Target, sizes: Mapping[Path, float], built: Mapping[Path, Manifest | None]
 ) -> MixtureEstimate | None:
     """Estimate a packed set from the exact or stored bytes of its sources' text."""
     tokens = dict[str, int]()
     for corpus in source_corpora(packed):
         manifest = built.get(corpus.folder)
         text = 0 if manifest is None else manifest.identity.counts.get("text_bytes", 0)
-        if count := round((text * _STORED_SHARE or stored.get(corpus.folder, 0)) * _TOKEN_SHARE / _TOKEN_BYTES):
+        if count := round((text * _STORED_SHARE or sizes.get(corpus.folder, 0)) * _TOKEN_SHARE / _TOKEN_BYTES):
             tokens[str(corpus.partition)] = count
     pack = packed.recipe["pack"]
     return estimate_mixture(pack, tokens) if tokens.keys() & (pack["weights"] or tokens).keys() else None
@@ -186,15 +186,15 @@ def source_corpora(target: Target) -> Iterator[Target]:
             yield upstream
 
 
-def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], stored: dict[Path, float]) -> ArtifactPlan:
-    """Plan one artifact; add its downloads to `missing`, its text to `stored`."""
+def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], sizes: dict[Path, float]) -> ArtifactPlan:
+    """Plan one artifact; add bytes of downloads to `missing`, of text to `sizes`."""
     target = status.target
     for upstream in filter(lambda upstream: upstream.is_external, target.upstream):
         if (manifest := read_manifest(run.root / upstream.folder)) is None:
             raise UsageError("no artifact is sealed here", upstream.folder, "build it first, or correct the recipe")
-        stored[upstream.folder] = _stored_bytes(upstream, manifest.identity.inputs, stored, manifest.storage)
+        sizes[upstream.folder] = _stored_bytes(upstream, manifest.identity.inputs, sizes, manifest.storage)
     if status.matches_recipe and (manifest := status.manifest):
-        stored[target.folder] = _stored_bytes(target, manifest.identity.inputs, stored, manifest.storage)
+        sizes[target.folder] = _stored_bytes(target, manifest.identity.inputs, sizes, manifest.storage)
         return ArtifactPlan(status)
     planner = target.kind.planner
     listing = planner.list_files(target, run)
@@ -204,20 +204,20 @@ def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], stor
         missing |= more
         figures["bytes_fetched"] = Forecast(sum(more.values()), "excluding cached bytes")
     listed_bytes = len(json.dumps(listing.inputs, indent=1))
-    stored[target.folder] = _stored_bytes(target, listing.inputs, stored)
+    sizes[target.folder] = _stored_bytes(target, listing.inputs, sizes)
     settings = run.for_artifact(target.partition, target.is_intermediate).settings
     share = _LEVEL_1_SHARE if settings.zstd_level == INTERMEDIATE_ZSTD_LEVEL else 1
-    disk_bytes = _disk_bytes(target, stored[target.folder], share, figures)
+    disk_bytes = _disk_bytes(target, sizes[target.folder], share, figures)
     return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs), listed_bytes, disk_bytes)
 
 
 def _stored_bytes(
-    target: Target, inputs: Sequence[Mapping[str, Any]], stored: Mapping[Path, float], files: Sequence[StoredFile] = ()
+    target: Target, inputs: Sequence[Mapping[str, Any]], sizes: Mapping[Path, float], files: Sequence[StoredFile] = ()
 ) -> float:
     """Return the bytes of sealed files, or else an estimate of the text at level 3."""
     by_kind = Counter[str]()  # only one kind of input has the text
     for upstream in target.upstream:
-        by_kind[upstream.kind.name] += round(stored.get(upstream.folder, 0))
+        by_kind[upstream.kind.name] += round(sizes.get(upstream.folder, 0))
     is_compressed = any(entry["name"].endswith(_COMPRESSED) for entry in inputs)
     read = input_figures(inputs).get("bytes_read", 0) * (1 if is_compressed else _STORED_SHARE)
     return sum(file.bytes for file in files) or max(read, *by_kind.values(), 0)

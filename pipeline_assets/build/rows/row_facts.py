@@ -1,4 +1,4 @@
-"""Facts for a description that only text rows state: licences and domains."""
+"""Licences and domains of text rows, as facts for the description of a dataset."""
 
 import contextlib
 import functools
@@ -73,7 +73,7 @@ def _row_values(rows: pa.Table) -> Iterator[tuple[str, str, int]]:
 
 
 def url_domain(url: str) -> str | None:
-    """Return the registrable domain of a URL, or its host; None without host."""
+    """Return the registrable domain of a URL, or its host; None if it has no host."""
     host = split_url(url)[0].strip("[]")
     is_address = host.replace(".", "").isdigit()
     return (None if is_address else _suffixes().privatesuffix(host)) or host or None

@@ -141,7 +141,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a file; empty without the file."""
+    """Return the object in a file; empty if the file is missing."""
     try:
         values = json.loads(path.read_bytes()) if path.is_file() else {}
     except ValueError as error:

@@ -22,7 +22,7 @@ _SAMPLE_CHARACTERS = 400
 def write_kept_documents(
     dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
 ) -> list[Receipt]:
-    """Write the kept documents of all shards with `write_kept_shard`."""
+    """Write the kept documents, by running `write_kept_shard` on each shard."""
     samples = {number for group in groups for number in (group.kept, *group.members)}
     tasks = []
     for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):

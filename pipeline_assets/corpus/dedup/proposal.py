@@ -15,10 +15,10 @@ class Banding:
         return f"{self.bands} bands of {self.rows} rows"
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that one cut proposes a pair of this Jaccard similarity.
+        """Return the probability that a pair of this Jaccard similarity has an equal band.
 
-        `band_keys` cuts twice, so this is a lower bound: with 14 bands of 8 rows, the second cut finds five in six of
-        the pairs of similarity 0.8 that the first cut misses.
+        `band_keys` cuts a signature into bands in two ways, so this is a lower bound: with 14 bands of 8 rows, the
+        second cut finds five in six of the pairs of similarity 0.8 that the first cut misses.
         """
         # A band of both documents is equal with a probability of s**rows; a pair is missed if all bands differ.
         return float(1 - (1 - similarity**self.rows) ** self.bands)

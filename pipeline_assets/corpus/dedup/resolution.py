@@ -25,7 +25,7 @@ from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies
 from pipeline_assets.corpus.dedup.signature_store import SeenStore, store_names
 from pipeline_assets.corpus.dedup.sketches import IDS
-from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, ranges_between, read_keys, read_run, write_run
+from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, ranges_between, read_rows, read_run, write_run
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.spine.stage import Task, Window
@@ -131,7 +131,7 @@ class _DropDecision(NamedTuple):
 def write_decisions(
     dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
 ) -> list[Receipt]:
-    """Write the decisions on the documents of all shards with `decide_shard`."""
+    """Write the decisions on all documents, by running `decide_shard` on each shard."""
     bounds = [*(shard.first_number for shard in dedup.shards), dedup.documents]
     copies, near_ranges = (ranges_between(dedup.staging, runs, bounds) for runs in (exact.runs, near.runs))
     common = (near.with_copies, [replace(store, sets=()) for store in dedup.seen], dedup.settings.zstd_level)
@@ -208,7 +208,7 @@ def _copy_drop_decisions(
     firsts = document_numbers(to_numpy(copies["first"]))
     original_decisions: dict[int, _DropDecision] = {}
     if with_copies is not None:
-        original_decisions = _near_drop_decisions(read_keys(with_copies, np.unique(firsts)), seen)
+        original_decisions = _near_drop_decisions(read_rows(with_copies, np.unique(firsts)), seen)
     columns = (copies["number"], copies["first_id"], store_names(to_numpy(copies["first"]), seen))
     rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
     decisions = {}

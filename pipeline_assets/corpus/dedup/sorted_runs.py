@@ -53,7 +53,7 @@ def read_run(path: Path) -> pa.Table:
         raise RetryableError(f"cannot be read ({one_line(error)})", path, "run the same command again") from None
 
 
-def read_keys(path: Path, sought: NDArray[np.uint64]) -> pa.Table:
+def read_rows(path: Path, sought: NDArray[np.uint64]) -> pa.Table:
     """Read the rows of a run whose unique keys are among the ascending `sought`."""
     table = read_run(path)
     keys = to_numpy(table.column(0))

@@ -39,13 +39,13 @@ class FilterFiles:
 
     @classmethod
     def from_files(cls, files: Iterable[PinnedFile]) -> "FilterFiles | None":
-        """Return the files of a recipe's filters; None without files."""
+        """Return the files of a recipe's filters; None if it has none."""
         hashes = {file.path: file.sha256 for file in files}
         return cls(hashes) if hashes else None
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, root: Path) -> "FilterFiles | None":
-        """Return the files, by absolute path, of a filtered corpus; None without files."""
+        """Return filter files of a filtered corpus by absolute path; None if it has none."""
         files = manifest.provenance.get(_FILTER_FILES)
         return cls({str(root / path): sha256 for path, (sha256, *_) in files.items()}) if files else None
 

@@ -1,4 +1,4 @@
-"""Filter by the score of a fastText classifier, which it adds to each document."""
+"""Filter by a fastText classifier's score, which becomes a column of documents."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -173,7 +173,7 @@ class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
             yield from super().iter_batches(batch_size, row_groups, self._present(columns), **options)
 
     def _present(self, columns: Sequence[str] | None) -> list[str] | None:
-        """Return the columns; ValueError for a missing one, which pyarrow would omit."""
+        """Return the columns; raise ValueError if one is missing (pyarrow would omit it)."""
         missing = {name.partition(".")[0] for name in columns or ()} - {*self.schema_arrow.names}
         if missing:
             raise ValueError(f"column not found: {', '.join(sorted(missing))}")

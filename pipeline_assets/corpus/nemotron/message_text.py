@@ -70,7 +70,7 @@ def _is_text(part: Row) -> bool:
 
 
 def _find_media_type(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
-    """Return `_media_type` of the first media part in nested lists; None without one."""
+    """Return `_media_type` of the first media part in nested lists; None if none has."""
     for part in parts:
         inner = part
         if isinstance(part, dict):

@@ -120,7 +120,7 @@ class PoolsRecipe(RecipeSection):
         return self
 
     def quota(self, pool: str) -> PoolQuota | None:
-        """Return the quota of a pool; None without a quota."""
+        """Return the quota of a pool; None if it has none."""
         quotas = self.quotas or {}
         return quotas.get(pool) or quotas.get(EVERY_POOL)
 
@@ -147,7 +147,7 @@ class PoolsRecipe(RecipeSection):
 
 
 def describe_quotas(recipe: Mapping[str, Any]) -> str:
-    """Describe the quotas in the recipe of pools; empty without quotas."""
+    """Describe the quotas in the recipe of pools; empty if it has none."""
     quotas = (recipe["pools"].get("quotas") or {}).items()
     parts = [
         f"{quota['max_rows']:,} of {name}" + (f" by {' and '.join(quota['stratify'])}" if quota["stratify"] else "")

@@ -29,7 +29,7 @@ def formalisation(row: Row) -> list[Message]:
 
 
 def proof_task(row: Row) -> str | None:
-    """Return a row's task, proof or formalisation; None if the row is Harmony text."""
+    """Return `PROOF` or `FORMALISATION` for a row; None if the row is Harmony text."""
     if has_value(row.get("text")):
         return None
     return PROOF if has_value(row.get("messages")) else FORMALISATION

@@ -54,7 +54,7 @@ class DeduplicateRecipe(RecipeSection):
         return {"split": split, "dataset": dataset_of_partition(split), "all": None}[self.scope]
 
     def prompt_dedup_recipe(self) -> dict[str, Any] | None:
-        """Return the content of the `DedupRecipe` for prompts; None without `near`."""
+        """Return the content of the `DedupRecipe` for prompts; None if `near` is not set."""
         if self.near is None:
             return None
         order = {"selection": "quality", "quality_column": CORRECTNESS}

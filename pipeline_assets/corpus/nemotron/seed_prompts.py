@@ -17,10 +17,10 @@ from pipeline_assets.spine.errors import InputError
 
 
 def write_seed_prompts(path: Path, seeds: Sequence[tuple[str, Sequence[SourceFile]]]) -> None:
-    """Write the prompts of seed sets, each a column and the set's files.
+    """Write the prompts of seed sets to an SQLite table, keyed by their sha256.
 
-    A column has text, or a list of messages whose first one by the user is the prompt. Unreadable rows and other values
-    are skipped: no sha256 names them. If no row of a set has a prompt, raise `InputError`.
+    Each entry of `seeds` has the prompt column of a set and its files. A prompt is text, or the first user message of a
+    list. Unreadable rows and other values are skipped. If no prompt of a set is new, raise `InputError`.
     """
     path.unlink(missing_ok=True)  # of an interrupted build
     with closing(sqlite3.connect(path)) as database:
@@ -47,7 +47,7 @@ def _prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, st
 
 @contextmanager
 def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
-    """Yield a function from a sha256 to its prompt or None; yield None without a file."""
+    """Yield a function that finds a prompt by sha256; yield None if `path` is None."""
     if path is None:
         yield None
         return

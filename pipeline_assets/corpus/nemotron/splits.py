@@ -98,7 +98,7 @@ def find_split(
     """Find the files of one split; the recipe's `patterns` by split override the card.
 
     `card` is the text of README.md; `where` names the dataset in errors. If the dataset has no such split, raise
-    `UsageError`.
+    `UsageError`; if no file matches the patterns, raise `InputError`.
     """
     if split in patterns:
         named = files_matching(paths, patterns[split], f"split {split!r} of the recipe", where)

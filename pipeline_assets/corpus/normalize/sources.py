@@ -104,11 +104,11 @@ class HubSource(SourceSection, HubRows):
 
 
 class FilesSection(SourceSection):
-    """Source that consists of local files.
+    """Source of files in a local folder or an object store.
 
     Attributes:
-        path: Folder of the files, absolute or below the data root, or their URL in an object store, such as
-            `s3://bucket/prefix`; does not change the Documents.
+        path: Folder, absolute or below the data root, or URL of an object store, such as `s3://bucket/prefix`. It does
+            not change the Documents.
         max_reject_fraction: Share of rejected rows above which the build stops.
     """
 
@@ -195,7 +195,7 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
 
 
 def _source_licence(section: Mapping[str, Any]) -> str | None:
-    """Return a source's licence tag; None without a tag or for an invalid section."""
+    """Return a source's licence tag; None if it has none or its section is invalid."""
     with contextlib.suppress(pydantic.ValidationError):
         source = _ANY_SOURCE.validate_python({key: section[key] for key in section if key != "filters"})
         if isinstance(source, WikipediaSource):

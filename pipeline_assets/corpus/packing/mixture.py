@@ -64,7 +64,7 @@ class SourceDraws:
 
 @dataclass(frozen=True)
 class CutDocument:
-    """Cut draw: the first `tokens` tokens of the source's next document."""
+    """Cut draw: the first `tokens` tokens of the next document of source `source`."""
 
     source: int
     tokens: int

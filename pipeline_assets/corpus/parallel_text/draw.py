@@ -72,7 +72,7 @@ def draw_pairs(
                 is_forgotten = removals.contains(RowKeys(uid, (row.src, row.tgt)))
                 if is_forgotten or (recipe.duplicates == "within" and uid in uids):
                     dropped[FORGOTTEN if is_forgotten else "duplicate"] += 1
-                    reservoir.refuse()
+                    reservoir.skip()
                 else:
                     replaced = reservoir.insert(Pair(uid, row.src, row.tgt, file.name, position), weight)
                     if replaced is not None:

@@ -58,7 +58,7 @@ class LibraryClient(LimitedClient):
         if not stream:
             if response.status_code in RETRIED_STATUS and not self._retries_itself(request):
                 hf_raise_for_status(response)
-            _check_offer(response)
+            _check_part_sizes(response)
         return response
 
     def _retries_itself(self, request: httpx2.Request) -> bool:
@@ -108,7 +108,7 @@ def is_loopback(address: str) -> bool:
     return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
 
-def _check_offer(response: httpx2.Response) -> None:
+def _check_part_sizes(response: httpx2.Response) -> None:
     """Raise MalformedResponse if a git-lfs server requests too small upload parts.
 
     For parts of 0 bytes, `huggingface_hub` divides by zero.

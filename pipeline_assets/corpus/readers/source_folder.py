@@ -279,7 +279,7 @@ def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
 
 
 def folder_path(manifest: Manifest, root: Path) -> Path | None:
-    """Return the absolute path of a manifest's input folder; None without a folder."""
+    """Return the absolute path of a manifest's input folder; None if it has none."""
     path = manifest.provenance.get(_FOLDER)
     return (root / path).absolute() if isinstance(path, str) else None
 

@@ -49,7 +49,7 @@ class Selection:
 
 
 def has_harmony_rows(files: Iterable[Path]) -> bool:
-    """Check from the first row of the first file whether rows are Harmony texts."""
+    """Check whether the first file's first row is Harmony text; True if missing."""
     if (path := next(iter(files), None)) is None:
         return True
     with StoredParquet(path) as file:

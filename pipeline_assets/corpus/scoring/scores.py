@@ -81,7 +81,7 @@ def rows_have_scores(scores: Artifact) -> Verdict:
 
 
 def scored_summary(counts: Mapping[str, Any]) -> str:
-    """Summarise the numbers of rows with a score, without one, dropped and truncated."""
+    """Format a manifest's counts of scored, unscored, dropped and truncated rows."""
     unscored, rows = counts["unscored"], counts["documents"]
     summary = f"{rows - sum(unscored.values()):,} of {rows:,} rows have a score"
     if unscored:

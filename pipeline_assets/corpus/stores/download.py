@@ -60,7 +60,7 @@ def receipt_name(path: str) -> str:
 
 
 def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFile | None:
-    """Return the copied part of an object's version; None without a receipt for it."""
+    """Return the copied part of an object's version; None if it has no receipt."""
     receipt = folder.receipt(STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]
 

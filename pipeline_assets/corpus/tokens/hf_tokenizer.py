@@ -138,7 +138,10 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
 
 
 def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
-    """Load a tokenizer; InputError without special tokens (`is_harmony`: Harmony's)."""
+    """Load the `tokenizer.json` of a model, which must have special tokens.
+
+    `is_harmony` requires those of Harmony. If the file is missing or invalid, or lacks them, raise InputError.
+    """
     path = folder / TOKENIZER_FILE
     if not path.is_file():
         fix = "choose a model that has one, or set `scoring.tokenizer` to o200k_harmony if it was trained with that"

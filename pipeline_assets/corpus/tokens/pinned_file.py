@@ -21,7 +21,7 @@ class FileTokenizerRecipe(RecipeSection):
 
 
 def read_pinned(path: Path, sha256: str, fix: str) -> bytes:
-    """Read a tokenizer file; InputError for another hash or (with `fix`) a read error."""
+    """Read a tokenizer file; raise InputError if it is unreadable or has another hash."""
     try:
         data = path.read_bytes()
     except OSError as error:

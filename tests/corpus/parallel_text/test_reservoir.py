@@ -88,7 +88,7 @@ def test_refused_rows_leave_no_trace_in_chances(algorithm: Algorithm, seed: int,
     for row in range(41):
         if reservoir.is_selected(1.0):
             if row in never:
-                reservoir.refuse()
+                reservoir.skip()
             else:
                 reservoir.insert(row, 1.0)
 
