@@ -23,6 +23,9 @@ def remote_launcher_factory(
         launcher: `local` or `modal`, which overrides CORPUSMILL_LAUNCHER; None for no override.
         salt: See `ModalLauncherFactory`.
         limits: `cost_limit` and `split_cost_limit`, which override the environment; None for no override.
+
+    Raises:
+        UsageError: The launcher's name or a setting of Modal is invalid.
     """
     name = launcher or variables.get(LAUNCHER) or _LAUNCHERS[0]
     if name not in _LAUNCHERS:

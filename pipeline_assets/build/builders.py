@@ -52,7 +52,7 @@ class Job:
 
 
 def unknown_kind(name: str, stage: StageVersion) -> Kind:
-    """Return a kind that cannot be built, for a manifest whose kind is unknown."""
+    """Return a kind for a manifest of unknown kind; its build raises LookupError."""
 
     def build(target: Target, run: Run) -> Artifact:
         raise LookupError(f"this program has no kind {name}")

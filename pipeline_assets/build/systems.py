@@ -54,11 +54,11 @@ class Systems:
         return recipe
 
     def read_recipe(self, path: Path, root: Path | None = None) -> Recipe:
-        """Read a recipe file; `root` is as in `Recipe.from_file_values`."""
+        """Read a recipe file, with `root` as in `from_file_values`; UsageError if invalid."""
         return self.parse_recipe(read_yaml(path), path, root)
 
     def parse_recipe(self, values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
-        """Return the values of the recipe file `path` as a recipe of its `system`."""
+        """Parse the values of recipe file `path` by their `system`; UsageError if invalid."""
         system = values.get("system")
         if not isinstance(system, str) or system not in self.pages:
             known = ", ".join(self.pages)

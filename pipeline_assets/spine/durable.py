@@ -277,7 +277,10 @@ def remove(path: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swap two folders atomically by renameat2(2); return False if the system cannot."""
+    """Swap two folders atomically by renameat2(2); return False if the system cannot.
+
+    Any other failure raises OSError.
+    """
     if not sys.platform.startswith("linux"):
         return False
     call_failpoint("exchange", second)

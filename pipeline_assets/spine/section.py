@@ -22,7 +22,7 @@ FOLDER = "folder"  # validation context: the folder of the recipe file, whose fi
 
 
 def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterValidator:
-    """Return a validator that accepts only valid text; its error message is `rule`."""
+    """Return a validator whose ValueError for invalid text has the message `rule`."""
 
     def check(text: str) -> str:
         if not is_valid(text):
@@ -117,12 +117,12 @@ class RecipeSection(pydantic.BaseModel):
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, object], where: object) -> Self:
-        """Build the section from a mapping; `where` is the place in error messages."""
+        """Build the section from a mapping; if invalid, raise UsageError about `where`."""
         return validate_section(cls, content, lambda location: where)
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
-        """Build the section from the JSON values of `content` in a manifest."""
+        """Build the section from `content` of a manifest; UsageError if it is invalid."""
         try:
             return cls.from_mapping(content, "the recipe in the manifest")
         except UsageError as refused:

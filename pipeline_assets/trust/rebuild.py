@@ -217,6 +217,10 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
 
     `with_upstream` rebuilds inputs too, starting from the hub. Then only the manifests of sealed artifacts are read,
     and the files in `folder` for the comparison. `keep` keeps an identical copy; a different copy is always kept.
+
+    Raises:
+        UsageError: A kind is unknown, or its stage has another version.
+        InputError: An input is missing, damaged or cannot be fetched, or a build fails.
     """
     plan = RebuildPlan(folder, run.root, kinds, with_upstream)
     requested = plan.steps[-1].manifest

@@ -42,6 +42,10 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
         sizes: Sizes in bytes of all files of the model, by path.
         read: Returns the content of a file; called only for the config and the index of the weights.
         where: Name of the model in errors.
+
+    Raises:
+        InputError: The config is missing or invalid, weights are missing or not in safetensors, or the model has its
+            own code.
     """
 
     def mapping(name: str) -> dict[str, Any]:
@@ -67,7 +71,7 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
 
 
 def choose_template_files(names: Iterable[str], where: str) -> ModelFiles:
-    """Choose the files of a model's chat template and tokenizer."""
+    """Choose the files of a chat template; InputError without a `tokenizer.json`."""
     chosen = sorted(filter(is_template_file, names))
     if TOKENIZER_FILE not in chosen:
         raise InputError(f"{TOKENIZER_FILE} not found", where, "use a model in the format of transformers")

@@ -94,7 +94,10 @@ class ModelFolder(InputFolder):
         return self.choose_files().names
 
     def choose_files(self) -> ModelFiles:
-        """Choose the model's files in the folder; the folder's path must be absolute."""
+        """Choose the model's files in the folder; the folder's path must be absolute.
+
+        Raise UsageError if the folder is missing or empty, and InputError if a required file is missing or unusable.
+        """
         require_folder(self.path, "correct the model's `path`")
         if not has_files(self.path):
             raise UsageError("the folder is empty", self.path, "use a folder that contains a model")

@@ -145,6 +145,8 @@ class DisplayNames:
 class RowStore(ABC):
     """The rows of one artifact; each kind defines how to read and trace them.
 
+    All methods raise InputError if a file, or an upstream artifact that they read, is missing or damaged.
+
     Attributes:
         holds_tokens: Whether rows are tokens, whose texts are stored upstream.
         mixes_documents: Whether a row may have parts of several documents.

@@ -18,7 +18,7 @@ _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Write documents as JSON lines, compressed like `write_txt`; return their number."""
+    """Write documents as JSON lines, as `write_txt` writes texts; return their number."""
     return _write(corpus, path, lambda lines: lines)
 
 
@@ -26,7 +26,8 @@ def write_txt(corpus: Artifact, path: Path) -> int:
     """Write each text as one line; return the number of lines.
 
     Line breaks become blanks. Blank texts are omitted, so that `text_unit: line` reads back as many documents as were
-    written. The file is compressed if its name ends with .gz, .bz2, .xz or .zst, and appears when it is complete.
+    written. The file is compressed if its name ends with .gz, .bz2, .xz or .zst, and appears when it is complete. Raise
+    UsageError if `path` is a folder.
     """
     return _write(corpus, path, lambda lines: "".join(f"{line}\n" for line in _texts(lines)).encode())
 
@@ -37,6 +38,7 @@ def _texts(lines: bytes) -> Iterator[str]:
 
 
 def raise_if_folder(path: Path) -> None:
+    """Raise UsageError if the path of an output file is a folder."""
     if path.is_dir():
         raise UsageError("output file is a folder", path, "name a file")
 
