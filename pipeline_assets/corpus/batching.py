@@ -153,6 +153,10 @@ def loader(
 
     `workers` is the number of processes that read ahead. `drop_last` also skips a last batch that is not full. With
     `padding` instead, no row is skipped: the first rows of the order are repeated until all ranks have equally many.
+
+    Raises:
+        ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.
+        InputError: The folder contains no packed set, or a damaged one.
     """
     if seed < 0 or epoch < 0:
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
@@ -209,6 +213,10 @@ class PairDataset(Dataset[EncodedPair]):
         side: Side whose ids an item has: `src`, `tgt`, or `pair` for both, src </s> tgt </s>.
         experiment_id: Expected experiment id of the cache; None for any.
         manifest: Path of the expected manifest.jsonl; None for any.
+
+    Raises:
+        ValueError: The sample has no such split.
+        InputError: The cache is missing, damaged, or not the expected one.
     """
 
     def __init__(
@@ -272,6 +280,10 @@ class PairLoader(RankLoader[Batch]):
         ignore_source: Exclude the source side from the targets.
         mask: `causal`, or `padding` for a mask that hides only padding.
         workers: Number of processes that read ahead; batches do not depend on it.
+
+    Raises:
+        ValueError: `mask` or `rank` is invalid, or `ignore_source` is set for items of one side.
+        InputError: A pair has more tokens than `seq_len`.
     """
 
     def __init__(

@@ -104,9 +104,10 @@ def profile_shard(
 ) -> Receipt:
     """Count the documents of a shard; the receipt has the profile and the file of ids.
 
-    Without a tokenizer, no tokens are counted; without `writes_ids`, no file is written.
+    Without a tokenizer, no tokens are counted; without `writes_ids`, no file is written. A poison row raises
+    InputError, because it would be missing from the counts.
     """
-    if window.poison_rows:  # it would be missing from the counts
+    if window.poison_rows:
         raise poison_row_error(min(window.poison_rows), "counting", shard.file)
     encoder = None if tokenizer is None else load_tokenizer(tokenizer)
     profiles: list[Profile] = []

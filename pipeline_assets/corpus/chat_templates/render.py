@@ -45,6 +45,7 @@ def render_chat(
 
     Raises:
         Refusal: A message has a control token, the template fails, or the mask cannot be proved.
+        InputError: The template needs too much time or memory.
     """
     plain = [
         Message(Role.SYSTEM, instructions(message.content, tools is not None))

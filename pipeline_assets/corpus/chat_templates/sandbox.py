@@ -115,6 +115,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             return template.render(values)
 
     def count_steps(self, steps: int) -> None:
+        """Count steps; raise SecurityError for too many, InputError for too much time."""
         self._steps -= steps
         if self._steps < 0:
             raise SecurityError("the template takes too many steps")
@@ -138,7 +139,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Refuse powers and large factors; smaller ones run into the fence."""
+        """Raise SecurityError for powers and large factors; the fence limits others."""
         if operator == "**" or any(isinstance(part, int) and abs(part) > _MAX_BYTES for part in (left, right)):
             raise SecurityError(f"{operator} of large numbers")
         return super().call_binop(context, operator, left, right)

@@ -21,7 +21,7 @@ Seed = Annotated[int, Option("Random seed for MinHash."), pydantic.Field(ge=0, l
 
 
 def fraction_above_zero(what: str) -> pydantic.AfterValidator:
-    """Return a validator for (0, 1] and up to six decimal places; errors name `what`."""
+    """Return a validator for (0, 1], at most 6 decimals; its ValueErrors name `what`."""
 
     def check(fraction: str) -> str:
         if not 0 < Fraction(fraction) <= 1:

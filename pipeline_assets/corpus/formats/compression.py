@@ -29,6 +29,7 @@ def decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
     """Decompress all frames with pyarrow, in blocks of at most `STEP_BYTES`.
 
     Other zstd libraries return all that one block of input decompresses to, which can be 32,000 times as many bytes.
+    Raise TruncatedError if the input is empty or ends within a frame, and OSError if it is damaged.
     """
     import pyarrow as pa
 

@@ -120,7 +120,7 @@ class PackedSet:
         return tokens
 
     def segments(self, row: int) -> list[Segment]:
-        """Return the segments of a row in order; only one frame of the index is read."""
+        """Return a row's segments in order, reading one frame; InputError if damaged."""
         row = range(len(self))[row]
         number = int(np.searchsorted(self._frame_rows, row, side="right")) - 1
         lines, place = self._frame_lines(number), row - self.meta.index_frames[number].row

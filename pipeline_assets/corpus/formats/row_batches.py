@@ -36,7 +36,7 @@ class RowReader:
 
         Each row has a run per segment, numbered from 0, and then a run of padding with the number -1, which may be
         empty. `np.repeat(numbers, lengths)` has the number of every token, row after row. Negative rows count from the
-        end. Raise IndexError for a row beyond the last.
+        end. Raise IndexError for a row beyond the last, and InputError if boundaries are damaged.
 
         Returns:
             Tokens (batch, seq_len); numbers (runs,); lengths (runs,).
@@ -68,7 +68,10 @@ class RowReader:
 
 
 def open_row_reader(packed: PackedSet) -> RowReader:
-    """Open the rows of a set; if boundaries are not stored, the whole index is read."""
+    """Open the rows of a set; if boundaries are not stored, the whole index is read.
+
+    Raise InputError if the boundaries or the index are damaged.
+    """
     if packed.stored_boundaries is not None:
         path, (segments, offsets) = packed.folder / BOUNDARIES, packed.stored_boundaries
     else:
@@ -90,7 +93,7 @@ _decoder = msgspec.json.Decoder(list[_Segment])
 
 
 def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Compute `segments` and `offsets` of a `RowReader` from the lines of an index."""
+    """Compute a `RowReader`'s `segments` and `offsets` from an index, or DecodeError."""
     counts, lengths = array("q", [0]), array("i")
     # Decode one row at a time: thousands of decoded rows would trigger garbage collections, which scan all of torch.
     for row in map(_decoder.decode, itertools.chain.from_iterable(frames)):

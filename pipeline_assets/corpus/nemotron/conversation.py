@@ -227,7 +227,8 @@ def row_text(
 ) -> RowText:
     """Return the text of a row: its column `text`, or else its rendered messages.
 
-    With a chat template, the messages of a column `text` are rendered too, without Harmony's own system message.
+    With a chat template, the messages of a column `text` are rendered too, without Harmony's own system message. Raise
+    Refusal, such as RowFault, if the row is not usable.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameters
     template: str | None = None if isinstance(settings.template, ChatTemplateSection) else settings.template

@@ -103,7 +103,7 @@ def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> s
     """Return the reasoning of an assistant message; None if missing or blank.
 
     `keys` are the message keys that may hold reasoning. A boolean under a key is a switch, not reasoning, and counts as
-    unread. Different texts under two keys make the row a reject.
+    unread. Media, and different texts under two keys, raise RowFault.
     """
     texts: dict[str, str] = {}
     for key in keys:

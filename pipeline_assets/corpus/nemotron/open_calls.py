@@ -36,7 +36,8 @@ class OpenCalls:
     def add_calls(self, tool_calls: JsonValue) -> list[Message]:
         """Open the calls of an assistant message, and return a Harmony message for each.
 
-        Arguments that are text are unchanged, JSON or not; null and `""` become `{}`, other values become JSON.
+        Arguments that are text are unchanged, JSON or not; null and `""` become `{}`, other values become JSON. Raise
+        RowFault if `tool_calls` is not a list of calls with the names of functions.
         """
         if not isinstance(tool_calls, list):
             raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"tool_calls is {type(tool_calls).__name__}")
@@ -61,7 +62,10 @@ class OpenCalls:
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Close the call that a reply answers; return its message and the kind of match."""
+        """Close the call that a reply answers; return its message and the kind of match.
+
+        Raise RowFault if `name` is neither text nor missing.
+        """
         if has_value(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
         if (claim := self._claimed_key(call_id, name)) is not None:

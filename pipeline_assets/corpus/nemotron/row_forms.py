@@ -101,8 +101,8 @@ def restore_prompt(row: Row, find_prompt: FindPrompt | None, counts: Counter[str
 def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> list[bool] | None:
     """Return `train_turns` of a row, which narrow its loss; None if missing.
 
-    It has a boolean for each of the row's messages, whose roles are `roles`; any other value makes the row a reject. A
-    trained message of another role cannot count, and is added to `counts`.
+    It has a boolean for each of the row's messages, whose roles are `roles`; any other value raises RowFault. A trained
+    message of another role cannot count, and is added to `counts`.
     """
     turns = read_object(row.get("metadata")).get("train_turns")
     if turns is None:

@@ -47,7 +47,10 @@ def _prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, st
 
 @contextmanager
 def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
-    """Yield a function that finds a prompt by sha256; yield None if `path` is None."""
+    """Yield a function that finds a prompt by sha256; yield None if `path` is None.
+
+    The function raises InputError if the file is damaged.
+    """
     if path is None:
         yield None
         return

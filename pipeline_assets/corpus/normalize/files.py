@@ -67,9 +67,9 @@ def convert_files(
     shard_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert the listed files of a source to Document shards.
+    """Convert a source's files to Document shards; UsageError for dumps of two sites.
 
-    The files are compared with the listing before and after reading. The path of `folder` must be absolute.
+    Raise InputError if files differ from the listing before or after reading. The path of `folder` must be absolute.
     """
     files = source_folder.listed_files(folder, listing)
     match source:

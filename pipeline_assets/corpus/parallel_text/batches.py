@@ -30,6 +30,9 @@ class Order:
         drop_last: Whether the pairs after the last full step are dropped; each epoch drops other pairs.
         bucket_steps: Steps per bucket. The pairs of a bucket are sorted by length, so that a step has similar lengths;
             then the full steps are shuffled. 0 does not sort.
+
+    Raises:
+        ValueError: `batch` or `ranks` is below 1, or `bucket_steps` is below 0.
     """
 
     batch: int | None = 16
@@ -89,6 +92,10 @@ def numpy_batches(
 
     Yields:
         `tokens` and `targets`, shape (batch, seq_len); `attn_mask` of `causal_mask`, shape (batch, seq_len, seq_len).
+
+    Raises:
+        InputError: The cache is missing or damaged, or has no fixed `seq_len`.
+        ValueError: `split` is not a split, or `batch` is below 1.
     """
     cache = open_cache(folder)
     if cache.meta.seq_len is None:

@@ -59,6 +59,10 @@ def encode(
         out_dir: Folder of the cache, which is returned.
         max_unknown_fraction: Largest share of a side's characters that the model may lose; more than 0.1 % is logged.
         recipe: Keys of `EncodeRecipe`.
+
+    Raises:
+        UsageError: The model is not found, or a key of the recipe is invalid.
+        InputError: The sample is damaged, the model is invalid or not the pinned one, or it loses too much text.
     """
     out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
     if spm_model is not None and not spm_model.is_file():

@@ -23,6 +23,10 @@ def model_bytes(texts: Sequence[str], recipe: EncodeRecipe, external: Path | Non
         texts: Texts of both sides of the train split, on which a model is trained.
         recipe: Settings of the training, or the sha256 of the external model.
         external: Path of the external model; None to train a model.
+
+    Raises:
+        UsageError: Only one of the external model and its sha256 is set, or no model can be trained.
+        InputError: The external model cannot be read or has another sha256.
     """
     if (recipe.model_sha256 is None) != (external is None):
         fix = "set both the model's file and its sha256, or neither"

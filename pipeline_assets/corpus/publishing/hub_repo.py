@@ -180,7 +180,10 @@ class HubRepo:
         self.call_library(create)
 
     def call_library(self, call: Callable[["HfApi"], T]) -> T:
-        """Make a call that may write to the hub, with limits and retries; convert errors."""
+        """Make a call that may write to the hub, with limits and retries.
+
+        Errors of the hub and of the network become InputErrors.
+        """
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> T:

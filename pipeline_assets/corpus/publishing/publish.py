@@ -112,6 +112,10 @@ def publish(
 
     Returns:
         The commit of the publication, and the plan before the first commit.
+
+    Raises:
+        RetryableError: The token cannot write, or other processes commit to the repo.
+        InputError: The hub refuses the files, or `datasets` cannot load them.
     """
     with repo.limit_requests():
         repo.check_token()

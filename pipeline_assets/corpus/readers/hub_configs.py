@@ -68,7 +68,7 @@ def parse_configs(card: str, where: str) -> list[Config]:
 
 
 def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
-    """Parse the YAML at the top of a card; return {} if missing or not a mapping."""
+    """Parse a card's YAML, {} if missing or not a mapping; InputError if invalid."""
     text = card.lstrip("\ufeff").replace("\r\n", "\n")
     parts = re.split(r"^---[ \t]*$", text, maxsplit=2, flags=re.MULTILINE)
     if len(parts) < 3 or parts[0].strip():
@@ -162,7 +162,8 @@ def _config_patterns(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
 def matching_paths(paths: Iterable[str], patterns: Sequence[str], where: object) -> list[str]:
     """Return the distinct paths that match a pattern, in the order of `paths`.
 
-    A pattern that equals a path matches only that path. As in `datasets`, `**` must be a whole folder name.
+    A pattern that equals a path matches only that path. As in `datasets`, `**` must be a whole folder name; otherwise
+    InputError is raised.
     """
     known_paths = dict.fromkeys(paths)
     exact = dict.fromkeys(PurePosixPath(pattern).as_posix() for pattern in patterns)  # without `./` and `//`

@@ -56,6 +56,8 @@ CACHE_FOLDER = "hub_cache"  # relative to a data root
 class HubFiles:
     """Read access to the datasets or models of a hub.
 
+    Methods that send requests raise the errors of `hub_http.with_retries`.
+
     Attributes:
         cache: Folder for listings and bytes; may be deleted between builds.
         endpoint: URL of the hub; None uses the client's default (HF_ENDPOINT, else the public hub).
@@ -90,7 +92,8 @@ class HubFiles:
     def list_files(self, dataset: str, commit: str) -> list[HubFile]:
         """List every file at a commit, sorted by path; the listing is cached.
 
-        A hub states no hash of a listing, so it is fetched twice, and fetched again if the two differ.
+        A hub states no hash of a listing, so it is fetched twice, and fetched again if the two differ. Raise InputError
+        if `commit` is not 40 hex digits.
         """
         if not _COMMIT.fullmatch(commit):
             fix = "run `corpusmill pin` to get the commit"
@@ -114,8 +117,9 @@ class HubFiles:
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
-        An interrupted download resumes. A whole file is checked against its hash in the listing. A part is fetched only
-        if the hub states the same hash for the file; the part's sha256 is stored, and checked at every later use.
+        An interrupted download resumes. A whole file with another hash than in the listing raises RetryableError. A
+        part is fetched only if the hub states the same hash for the file; the part's sha256 is stored, and checked at
+        every later use.
         """
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)

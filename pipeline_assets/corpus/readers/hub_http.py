@@ -53,7 +53,10 @@ class FileLocation:
 
 
 class HubClient:
-    """Client that makes the requests of a `HubFiles`, and counts received bytes."""
+    """Client that makes the requests of a `HubFiles`, and counts received bytes.
+
+    Its methods raise MalformedResponse, HfHubHTTPError and httpx2's errors, which `with_retries` converts.
+    """
 
     def __init__(
         self, endpoint: str | None, token: str | None, progress_s: float, timeout_s: float, traffic: Traffic

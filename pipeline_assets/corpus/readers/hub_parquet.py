@@ -19,7 +19,7 @@ _MAGIC = b"PAR1"
 
 
 class SpanFile(io.RawIOBase):
-    """Hub file as a file object of its cached spans; reading other bytes is an error."""
+    """Hub file as a file object of its cached spans; other bytes raise OSError."""
 
     def __init__(self, size: int, spans: Sequence[Span]) -> None:
         super().__init__()

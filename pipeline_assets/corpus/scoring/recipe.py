@@ -69,7 +69,7 @@ class ScoringRecipe(RecipeSection):
 
 
 def detect_device() -> Device:
-    """Return `cuda` if this machine has a GPU for PyTorch, else `cpu`."""
+    """Return `cuda` if PyTorch finds a GPU, else `cpu`; UsageError without PyTorch."""
     try:
         import torch
     except ImportError as error:

@@ -87,7 +87,12 @@ def claim_gpu(folder: Path) -> int:
 
 @functools.lru_cache(maxsize=1)
 def load_pinned_model(scorer: Scorer) -> "LanguageModel":
-    """Load and check a model, and cache the latest one for the life of the process."""
+    """Load and check a model, and cache the latest one for the life of the process.
+
+    Raises:
+        UsageError: PyTorch or transformers is missing, or `max_length` is too large for the model.
+        InputError: `load_model` rejects the model, or the tokenizer has more tokens than it.
+    """
     try:
         import torch
 

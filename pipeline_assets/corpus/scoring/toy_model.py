@@ -11,7 +11,8 @@ _WIDTH = 16
 def write_toy_model(folder: Path, seed: int = 0) -> Path:
     """Write a tiny Llama over o200k Harmony (13 MB) into a folder, and return it.
 
-    Its scores mean nothing. Equal seeds result in equal bytes; a model that is already in the folder is kept.
+    Its scores mean nothing. Equal seeds result in equal bytes; a model that is already in the folder is kept. Raise
+    UsageError without PyTorch or transformers.
     """
     try:
         import torch

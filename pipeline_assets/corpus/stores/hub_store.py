@@ -22,7 +22,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class HubStore:
-    """Store in a dataset or a bucket, with the methods of `ObjectStore`."""
+    """Store in a dataset or a bucket, with the methods of `ObjectStore`.
+
+    Writes raise RetryableError if other commits keep moving the head.
+    """
 
     url: str
     repo: HubRepo  # for a bucket, only its name is used
@@ -30,7 +33,7 @@ class HubStore:
     is_bucket: bool
 
     def prepare_writes(self) -> None:
-        """Create the dataset if it is missing; raise if writes are impossible."""
+        """Create the dataset if it is missing; UsageError for a bucket or without a token."""
         if self.is_bucket:
             fix = "push to hf://datasets/OWNER/NAME or to an object store"
             raise UsageError("a hub bucket has no conditional writes, so it is only read", self.url, fix)

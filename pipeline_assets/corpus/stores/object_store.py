@@ -97,7 +97,7 @@ class ObjectStore:
             raise UsageError(_describe(error), url, f"correct the URL, or set {_credential_variables(url)}") from None
 
     def prepare_writes(self) -> None:
-        """Check that the store refuses a put whose condition is false.
+        """Raise UsageError unless the store refuses a put whose condition is false.
 
         A store that ignores conditions would let each of several pushes win.
         """
@@ -204,7 +204,8 @@ class ObjectStore:
         """Write a pointer; return False if it differs from `before` (None: missing).
 
         A pointer that already has this content counts as written: the answer to a put may have been lost. A store that
-        answers 409 to simultaneous puts may have written none of them, so the put is repeated.
+        answers 409 to simultaneous puts may have written none of them, so the put is repeated, and TransientError is
+        raised after eight such answers.
         """
         for wait_s in _CONFLICT_WAITS_S:
             with self._convert_errors(key):

@@ -74,7 +74,7 @@ class VocabularyTooLargeError(UsageError):
 
 
 def check_trainer() -> None:
-    """Raise an error if SentencePiece is not installed."""
+    """Raise UsageError if SentencePiece is not installed."""
     try:
         import sentencepiece  # noqa: F401
     except ImportError as error:

@@ -43,7 +43,10 @@ def is_archive(file: Path) -> bool:
 
 
 def site_host(file: Path) -> str:
-    """Return the host named by `<host>.7z`, `<host>-Posts.7z` or `<host>/Posts.xml`."""
+    """Return the host named by `<host>.7z`, `<host>-Posts.7z` or `<host>/Posts.xml`.
+
+    Raise InputError for any other path.
+    """
     name = file.name.removesuffix(".7z").removesuffix("-Posts") if file.suffix == ".7z" else file.absolute().parent.name
     if "." not in name or not name.replace(".", "").replace("-", "").isalnum() or not name.isascii():
         fix = "set it, such as stackoverflow.com, or rename the file to <site>.7z or <site>/Posts.xml"

@@ -98,7 +98,8 @@ def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool
     """Yield the rows of a Posts.xml, or of a part of it, in file order.
 
     `blocks` are the bytes of the part, which begins at byte `start`: between two rows, or at 0 with the file's head. If
-    `is_last`, the part includes the file's end. Errors name the file by `where`, and the byte.
+    `is_last`, the part includes the file's end. Raise InputError, with `where` and the byte, if the file is truncated
+    or not a Posts.xml.
     """
     pending, offset, has_head = b"", start, start > 0  # unread bytes, and their offset in the file
     for block in blocks:
