@@ -66,7 +66,7 @@ class BuildOptions(BuildFlags):
     out_dir: OutDir = Path("data")
 
     def with_absolute_root(self) -> Self:
-        """Return the options with an absolute data root, which must not be an artifact."""
+        """Return the options with an absolute data root; UsageError if it is an artifact."""
         folder = free_folder(self.out_dir)
         if (folder / FILE_NAME).is_file():
             raise UsageError("expected a data root, got an artifact", self.out_dir, "set --out-dir to another folder")
@@ -143,7 +143,8 @@ def build_recipe(
     `partition` selects the artifacts that have this partition or no partition; `kinds` selects artifacts by kind.
     Without `lines`, one line per artifact is printed at the end. With `lines`, the lines of an artifact are printed as
     soon as it is up to date, and errors name options instead of keys in the recipe file. If `strict`, warnings of
-    checks end the command with status 1. If `join`, other processes may build some artifacts, see `join_targets`.
+    checks end the command with status 1. If `join`, other processes may build some artifacts, see `join_targets`. Raise
+    UsageError if no artifact has the partition.
     """
     terminal.print_lines(recipe.warnings(), err=True)
     targets, data = recipe.targets(), settings.root

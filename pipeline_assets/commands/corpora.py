@@ -268,7 +268,7 @@ def decontaminated_target(corpora: Sequence[Target], folder: Path, section: Deco
 def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ...]:
     """Return the sealed sources of the inputs in order, or one joint corpus.
 
-    Names of sources must differ, and no input may derive from another input.
+    Raise UsageError if two sources have one name, an input derives from another, or a joint corpus is not alone.
     """
     corpora = tuple(sealed_target(folder, *_SOURCES, *joint_kinds) for folder in sealed_folders(inputs))
     folders = {corpus.folder for corpus in corpora}

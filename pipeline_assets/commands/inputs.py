@@ -51,7 +51,8 @@ def folder_or_commit(
 ) -> Content:
     """Return a recipe key and its value: `path` of a folder, or `revision` of a repo.
 
-    Error messages name the options `option` and `revision_option`. A `revision` of None stands for `main`.
+    Errors, such as UsageError for an unknown name, contain the options `option` and `revision_option`. A `revision` of
+    None stands for `main`.
     """
     path = local_folder(name, option)
     if path is not None:
@@ -84,6 +85,9 @@ def hub_source(
 
     The dataset's card names the licence and the files; if the card has no configs, the file names decide which files
     are read. The column names come from the first file; `text` is the column with the text.
+
+    Raises:
+        UsageError: The dataset has no such config, split or text column.
     """
     from pipeline_assets.corpus.readers.hub_parquet import read_footer
     from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
@@ -218,6 +222,7 @@ def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, li
     """Return the common absolute folder of inputs, and a pattern in it for each input.
 
     Inputs are files, folders, or patterns as a shell reads them. A folder stands for its files that match `in_folder`.
+    Raise UsageError if an input matches no file.
     """
     patterns = []
     for text in inputs:

@@ -39,7 +39,7 @@ def is_folder(root: Path, *names: str) -> bool:
 
 
 def open_file(name: str, folder_fd: int, flags: int = os.O_RDONLY) -> BinaryIO:
-    """Open a regular file in the folder of a descriptor, with the flags of `os.open`."""
+    """Open a regular file in a descriptor's folder; FileNotFoundError if not regular."""
     file = os.fdopen(os.open(name, flags | _FILE, 0o666, dir_fd=folder_fd), "rb" if flags == os.O_RDONLY else "wb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()

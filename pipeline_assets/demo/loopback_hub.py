@@ -49,6 +49,7 @@ class LoopbackHub:
         self._servers: list[OriginServer] = []
 
     def start(self) -> None:
+        """Start the servers; raise InputError if the port or the folder cannot be used."""
         require_folder(self.folder, "choose a folder that contains datasets/<owner>/<name>/…")
         if self._writes is not None:
             self.uploads.mkdir(exist_ok=True)

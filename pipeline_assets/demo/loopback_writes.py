@@ -35,7 +35,8 @@ _Change = tuple[str, bytes | str | None]
 class HubWrites:
     """Writes of clients to a hub's folder; a single token permits them.
 
-    `read` takes the hub's folder, a repo's path in it and the repo's name, and returns the repo.
+    `read` takes the hub's folder, a repo's path in it and the repo's name, and returns the repo. Methods raise HubError
+    for requests that they refuse.
     """
 
     def __init__(self, folder: Path, read: Callable[[Path, str, str], Repo], token: str) -> None:

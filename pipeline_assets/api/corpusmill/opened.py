@@ -60,7 +60,7 @@ class OpenedArtifact:
         return pa.concat_tables([rows for shard in self.rows.table_shards() for rows in shard.tables()])
 
     def plot(self, column: str) -> Plot:
-        """Plot a column of the text rows.
+        """Plot a column of the text rows; UsageError if it does not exist.
 
         Long texts such as `text` are plotted by length, short ones such as `source` by value, and numbers by size.
         Columns within a struct have dotted names, such as `meta.title`. Fractions need 8 bytes of memory per value.
