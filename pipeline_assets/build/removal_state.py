@@ -16,11 +16,11 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Comparison of an artifact with the list up to `position`.
+    """Comparison of an artifact with the removal list up to its entry `position`.
 
     Attributes:
-        rows: Rows that match an entry, by file.
-        is_downstream: Whether the artifact was built from one with such rows.
+        rows: Number of rows that match an entry, by file.
+        is_downstream: Whether the artifact was built from an artifact with such rows.
     """
 
     position: str = ""

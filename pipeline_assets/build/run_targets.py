@@ -38,9 +38,9 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     either, but its checks run again. A target that depends on a failed one yields no outcome.
 
     Raises:
-        InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded, and the other
-            targets are built. Still raised are errors that would fail all targets (RetryableError, except DeniedError),
-            and the only failure, if all later targets that do not depend on it are up to date.
+        InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded instead, and the
+            other targets are built, unless it would fail all of them (RetryableError, except DeniedError), or is the
+            first failure and all later targets depend on it or are up to date.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)

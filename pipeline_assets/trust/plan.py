@@ -99,7 +99,7 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """True if the build needs `--replace`: it is stale or damaged, without members."""
+        """True if `--replace` is needed: it is stale or damaged, and has no `members`."""
         return self.status.sealed in ("stale", "damaged") and not self.status.target.members
 
     @property

@@ -15,7 +15,7 @@ import jinja2
 
 from pipeline_assets.corpus.chat_templates.marked_text import ChatReason, locate_bodies
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate
-from pipeline_assets.corpus.harmony.chats import instructions, to_chats
+from pipeline_assets.corpus.harmony.chats import instructions, to_chat_messages
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_messages
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Reason, Refusal, Role, render_header
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span
@@ -96,14 +96,15 @@ def _one_call_at_a_time(numbers: Sequence[int], messages: Sequence[Message]) -> 
 
 
 def _locate(
-    messages: Sequence[Message], tools: JsonValue, template: ChatTemplate, is_apart: bool, marks_blanks: bool
+    messages: Sequence[Message], tools: JsonValue, template: ChatTemplate, is_split: bool, marks_blanks: bool
 ) -> tuple[ParsedText, list[int]]:
     """Render a conversation, and find its messages in the text, in their order there."""
 
     def render(contents: Sequence[Any]) -> str:
         """Render the messages with other contents, or arguments of calls."""
         changed = [message._replace(content=content) for message, content in zip(messages, contents, strict=True)]
-        chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in to_chats(changed, True, is_apart)[0]]
+        converted, _ = to_chat_messages(changed, True, is_split)
+        chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in converted]
         return template.render([{k: value for k, value in chat.items() if value is not None} for chat in chats], tools)
 
     values = [_arguments(message.content) if message.is_call else message.content for message in messages]

@@ -168,7 +168,7 @@ def _hash_bands(signatures: NDArray[np.uint32], bands: int, salt: np.uint64, key
 
 
 def binary_sketches(signatures: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Compute binary sketches of signatures, shape (documents, permutations / 8).
+    """Convert signatures to binary sketches of shape (documents, permutations / 8).
 
     A sketch has one bit for each number of a signature: the lowest bit after mixing. Permutations are affine modulo
     2**32, so the lowest bits of unmixed numbers would only show whether a hash is odd.

@@ -1,7 +1,7 @@
 """Recipe section of an own step: a Python function in a file next to the recipe.
 
 The section has the text of the file and the versions of the packages that it imports, so that a manifest alone is
-enough to rebuild the documents. This process parses the file, but never imports it.
+enough to rebuild the documents. The main process parses the file, but never imports it.
 """
 
 import ast

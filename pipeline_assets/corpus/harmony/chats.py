@@ -14,14 +14,13 @@ Chat = dict[str, Any]
 _TOOLS_BEGIN = f"# Tools\n\n## {FUNCTIONS}\n\n"
 
 
-def to_chats(
-    messages: Iterable[Message], has_tools: bool, is_apart: bool = False
+def to_chat_messages(
+    messages: Iterable[Message], has_tools: bool, is_split: bool = False
 ) -> tuple[list[Chat], list[dict[str, int]]]:
     """Convert messages to chat messages; map the parts of each to message numbers.
 
     Parts are `content`, `thinking` and `tool_calls`; several calls in one chat message have the number of the last. If
-    `has_tools`, the tools of developer messages are omitted. If `is_apart`, a text and each call become chat messages
-    of their own.
+    `has_tools`, the tools of developer messages are omitted. If `is_split`, a text and each call are separate messages.
     """
     chats, parts, calls = list[Chat](), list[dict[str, int]](), 0
     open_calls: list[tuple[str, str]] = []  # name and id of calls without a reply
@@ -41,7 +40,7 @@ def to_chats(
             continue
         part = "tool_calls" if message.is_call else "thinking" if message.channel == "analysis" else "content"
         is_open = bool(chats) and chats[-1]["role"] == Role.ASSISTANT and part != "thinking"
-        if not is_open or ((part == "content" or is_apart) and parts[-1].keys() & {"content", "tool_calls"}):
+        if not is_open or ((part == "content" or is_split) and parts[-1].keys() & {"content", "tool_calls"}):
             chats.append({"role": str(Role.ASSISTANT), "content": ""})
             parts.append({})
         chat = chats[-1]

@@ -187,7 +187,7 @@ def drop_reason(row: Row, rules: PromptRules) -> tuple[str, str] | None:
 
 
 def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
-    """Render the system message, if any, without and with the line that tools add."""
+    """Render the system message without and with the line for tools; empty if None."""
     if system is None:
         return ()
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))

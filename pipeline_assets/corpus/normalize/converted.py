@@ -108,7 +108,7 @@ def count_column_values(fields_with_values: Iterable[str], writer: ShardWriter) 
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """List columns set as single names for id, date or licence, but without values."""
+    """List the column names set for id, date or licence whose columns have no values."""
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
 

@@ -29,12 +29,12 @@ _UNREACHABLE = ("clones and downloaded copies", "forks and duplicated repositori
 
 
 class Removal(msgspec.Struct):
-    """Record and certificate of a removal, which has no ids or texts.
+    """Record and certificate of a removal with UTC times, but without ids or texts.
 
     Attributes:
         requested: Earliest date of the removed entries on the list.
         certificate: Name of the certificate's file; empty if nothing was to be changed.
-        commits: Commits that each ref reached before.
+        commits: Commits that each ref reached before the removal.
         removed: Places of each removed entry, by its hash. A place is `REF@COMMIT:PATH`.
         objects: sha256 of the large files that were deleted.
         remaining: Places of entries that are still reachable.

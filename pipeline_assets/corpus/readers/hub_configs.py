@@ -179,11 +179,11 @@ def matching_paths(paths: Iterable[str], patterns: Sequence[str], where: object)
     ]
 
 
-def _matches_pattern(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+def _matches_pattern(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     """Check whether the parts of a path match the parts of a pattern."""
-    if not names or not parts:
-        return not names and not parts
-    is_visible = parts[0].startswith(".") or not names[0].startswith(".")
-    if parts[0] != _ANY_FOLDERS:
-        return is_visible and fnmatchcase(names[0], parts[0]) and _matches_pattern(names[1:], parts[1:])
-    return _matches_pattern(names, parts[1:] or ("*",)) or (is_visible and _matches_pattern(names[1:], parts))
+    if not path or not pattern:
+        return not path and not pattern
+    is_visible = pattern[0].startswith(".") or not path[0].startswith(".")
+    if pattern[0] != _ANY_FOLDERS:
+        return is_visible and fnmatchcase(path[0], pattern[0]) and _matches_pattern(path[1:], pattern[1:])
+    return _matches_pattern(path, pattern[1:] or ("*",)) or (is_visible and _matches_pattern(path[1:], pattern))

@@ -105,9 +105,9 @@ class LocalRecipe(SourceLabels):
         return self.license_files is not None and matches_name(name, self.license_files)
 
 
-def matches_name(name: str, pattern: str) -> bool:
-    """Check whether a file name, without its folders, matches a shell pattern."""
-    return fnmatch.fnmatchcase(PurePosixPath(name).name, pattern)
+def matches_name(path: str, pattern: str) -> bool:
+    """Check whether the last part of a path matches a shell pattern."""
+    return fnmatch.fnmatchcase(PurePosixPath(path).name, pattern)
 
 
 def plan_local(

@@ -115,16 +115,16 @@ def mixture_order(
         ValueError: The common denominator of the weights is above 2**61.
     """
     names = sorted(corpora)
-    whole = math.lcm(*(weights[name].denominator for name in names))
-    if whole > _MAX_DENOMINATOR:
-        raise ValueError(f"common denominator of weights must be at most {_MAX_DENOMINATOR}, got {whole}; round them")
-    parts = np.array([int(weights[name] * whole) for name in names], np.int64)
+    total = math.lcm(*(weights[name].denominator for name in names))
+    if total > _MAX_DENOMINATOR:
+        raise ValueError(f"common denominator of weights must be at most {_MAX_DENOMINATOR}, got {total}; round them")
+    int_weights = np.array([int(weights[name] * total) for name in names], np.int64)
     sizes = [len(corpora[name]) for name in names]
     length, limits = rows, np.full(len(names), np.iinfo(np.int64).max)
     if length is None:
         length, limits = sum(sizes), np.array(sizes, np.int64)
     order = np.empty(length, np.uint16)
-    order = order[: _interleave(parts, whole, limits, order)]
+    order = order[: _interleave(int_weights, total, limits, order)]
     numbers = np.empty(len(order), np.uint32)
     for number, name in enumerate(names):
         positions = np.flatnonzero(order == number)
@@ -136,16 +136,16 @@ def mixture_order(
 
 
 @compiled
-def _interleave(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
+def _interleave(weights: NDArray[np.int64], total: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
     """Fill `order` with a corpus number per position; return how many were filled."""
-    # The next row of a corpus is its k-th, its weight w is part / whole, and k / w = quotient + remainder / part. At
-    # first k is 1, so k / w is whole / part, and the row may occur from position 1 on.
-    quotients, remainders = whole // parts, whole % parts
-    may_come, counts = np.ones(len(parts), np.int64), np.zeros(len(parts), np.int64)
+    # The next row of a corpus is its k-th, its share w is weight / total, and k / w = quotient + remainder / weight.
+    # At first k is 1, so k / w is total / weight, and the row may occur from position 1 on.
+    quotients, remainders = total // weights, total % weights
+    may_come, counts = np.ones(len(weights), np.int64), np.zeros(len(weights), np.int64)
     due = quotients + (remainders > 0)  # ⌈k / w⌉
     for position in range(len(order)):
         first = -1  # corpus whose row is due first; positions count from 1, so this one is `position + 1`
-        for corpus in range(len(parts)):
+        for corpus in range(len(weights)):
             if may_come[corpus] <= position + 1 and (first < 0 or due[corpus] < due[first]):
                 first = corpus
         if counts[first] == limits[first]:
@@ -155,10 +155,10 @@ def _interleave(parts: NDArray[np.int64], whole: int, limits: NDArray[np.int64],
         # Row k + 1 may occur from the first p with w · p > k, which is ⌊k / w⌋ + 1.
         may_come[first] = quotients[first] + 1
         # Add 1 / w to k / w, for k + 1: add quotients and remainders separately, then carry. Products would overflow.
-        quotients[first] += whole // parts[first]
-        remainders[first] += whole % parts[first]
-        if remainders[first] >= parts[first]:
-            remainders[first] -= parts[first]
+        quotients[first] += total // weights[first]
+        remainders[first] += total % weights[first]
+        if remainders[first] >= weights[first]:
+            remainders[first] -= weights[first]
             quotients[first] += 1
         due[first] = quotients[first] + (remainders[first] > 0)  # rounded up
     return len(order)

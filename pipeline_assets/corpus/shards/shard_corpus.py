@@ -213,7 +213,7 @@ class ShardedDocuments:
     license_tokens: Counter[str] = field(default_factory=Counter)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield a table of lines for each Document shard, in order."""
+        """Yield the rows of documents.parquet for each Document shard, in order."""
         first = 0
         for shard in self.encoded:
             table = shard.table

@@ -1,7 +1,7 @@
 """Chat messages of normalised rows, pools and subsets, as Parquet files.
 
-Each Harmony text becomes a list of messages (`to_chats`). The tools of a developer message become JSON text in the
-column `tools`; if no upstream artifact has them as JSON, they stay in the system message. The system message of
+Each Harmony text becomes a list of messages (`to_chat_messages`). The tools of a developer message become JSON text in
+the column `tools`; if no upstream artifact has them as JSON, they stay in the system message. The system message of
 `harmony/1` is a column, because chat templates write their own.
 """
 
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pipeline_assets.corpus.chat_templates.marked_text import parse_row
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet, regroup_rows
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
-from pipeline_assets.corpus.harmony.chats import Chat, to_chats
+from pipeline_assets.corpus.harmony.chats import Chat, to_chat_messages
 from pipeline_assets.corpus.harmony.encode import loss_messages
 from pipeline_assets.corpus.harmony.message import Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText
@@ -131,7 +131,7 @@ def chat_messages(
     `in_loss` has the numbers of the Harmony messages that count. If `has_tools`, developer messages omit their tools;
     if `skips_system`, the first message is omitted.
     """
-    chats, parts = to_chats(parsed.conversation[skips_system:], has_tools)
+    chats, parts = to_chat_messages(parsed.conversation[skips_system:], has_tools)
     complete = [{field.name: chat.get(field.name) for field in _MESSAGE} for chat in chats]
     flags = [{part: number + skips_system in in_loss for part, number in numbers.items()} for numbers in parts]
     return complete, [{part: counts.get(part, False) for part in _PARTS} for counts in flags]
