@@ -222,7 +222,7 @@ class Manifest:
 
     @classmethod
     def from_sealed_bytes(cls, data: bytes, where: Path) -> "Manifest":
-        """Parse a manifest file whose seal is intact, without computing its digest."""
+        """Parse a manifest with an intact seal, without its digest; InputError if invalid."""
         written, manifest = _read(data, where)
         vars(manifest.identity)["digest"] = written.digest
         return manifest

@@ -50,7 +50,8 @@ class Pool(Generic[S]):
     def run(self, stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
         """Run the shards of a stage, and yield their receipts in order.
 
-        Workers run only a few shards ahead of the caller, so that little work is lost if the caller stops early.
+        Workers run only a few shards ahead of the caller, so that little work is lost if the caller stops early. Raise
+        RetryableError if a worker crashes without a poison row, or on too many of them.
         """
         done: dict[int, Receipt] = {}
         positions = {shard.name: position for position, shard in enumerate(shards)}

@@ -95,7 +95,8 @@ def collect_hashes() -> Iterator[dict[str, str]]:
 def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
     """Register the expected hash of a file that a block of `verify_reads` reads.
 
-    Readers of a streamed file hash it while they read; any other file is hashed here. Outside a block, do nothing.
+    Readers of a streamed file hash it while they read. Any other file is hashed here; a wrong hash raises
+    ChangedFileError, and an unreadable file RetryableError. Outside a block, do nothing.
     """
     if _log is not None:
         _log.expected[str(path)] = expected

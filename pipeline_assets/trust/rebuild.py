@@ -40,7 +40,8 @@ class RebuildPlan:
         """Plan the rebuild of the artifact in `folder`.
 
         Inputs are found by digest in the data root. `with_upstream` rebuilds all inputs. Otherwise only members, which
-        are in the artifact's own folder, are rebuilt, and the other inputs are used as sealed.
+        are in the artifact's own folder, are rebuilt, and the other inputs are used as sealed. Raise UsageError if this
+        program cannot build a kind or its stage version, and InputError if a manifest is missing.
         """
         requested = require_manifest(folder)
         self._errors: dict[Path, InputError] = {}  # about missing inputs, by folder of the target
@@ -219,7 +220,7 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     and the files in `folder` for the comparison. `keep` keeps an identical copy; a different copy is always kept.
 
     Raises:
-        UsageError: A kind is unknown, or its stage has another version.
+        UsageError: This program cannot build a kind or its stage version.
         InputError: An input is missing, damaged or cannot be fetched, or a build fails.
     """
     plan = RebuildPlan(folder, run.root, kinds, with_upstream)

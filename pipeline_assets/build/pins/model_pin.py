@@ -113,7 +113,10 @@ class ModelFolder(InputFolder):
 
 
 def pin_model(target: Target, run: Run) -> BuildResult:
-    """Pin a model's files: hash a folder's files, or take the hashes that a hub lists."""
+    """Pin a model's files: hash a folder's files, or take the hashes that a hub lists.
+
+    Raise UsageError if the recipe has no revision of a hub model, and InputError if a required file is missing.
+    """
     if target.external_inputs is None:
         pin, hub, recipe = _pin_hub_model(target, run), run.require_hub("this model").for_models(), target.recipe
         raw_pin.confirm_hub_files(hub, recipe["name"], recipe["revision"], pin, run.settings.fetch_threads)
@@ -144,7 +147,7 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
 
 
 def list_model(target: Target, run: Run) -> Listing:
-    """List the files of a model; only the config and the index of weights are read."""
+    """List a model's files from config and index only, with the errors of `pin_model`."""
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_model(target, run).external_inputs))
     assert isinstance(target.external_inputs, ModelFolder)
