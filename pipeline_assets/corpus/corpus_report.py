@@ -88,7 +88,8 @@ def write_corpus_report(
     """Write `report.json` and `ATTRIBUTION`.
 
     `report.html` is written later, because it quotes the manifest. `deduplicated`, `decontaminated` and `packed` are
-    artifacts of all sources together. Without a tokenizer, no tokens are counted.
+    artifacts of all sources together. Without a tokenizer, no tokens are counted. Raise InputError if two sources share
+    a doc_id.
     """
     profile = _profile_sources(staging, sources, tokenizer, settings)
     ledgers = [ledger for steps in sources for ledger in _ledgers(steps)]

@@ -100,7 +100,7 @@ def _decode_line(line: Line, shard: DocumentShard, decoder: msgspec.json.Decoder
 def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
-    """Yield (row, document) pairs and poison rows for each block of the window."""
+    """Yield (row, document) pairs and poison rows by block; InputError if damaged."""
     for first, rows, data in _numbered_blocks(shard, block_bytes):
         whole = _try_decode(data, rows, decoder) if window == WHOLE_SHARD else None
         if whole is not None:  # the usual case, in which no line is copied

@@ -39,7 +39,7 @@ def list_path(root: Path) -> Path:
 
 
 def read_list(root: Path) -> Removals:
-    """Read the removal list of a data root; it is empty if the file does not exist."""
+    """Read a data root's removal list, empty without a file; InputError if damaged."""
     path = list_path(root)
     try:
         status = os.stat(path)

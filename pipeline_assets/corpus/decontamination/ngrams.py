@@ -42,7 +42,7 @@ def slice_words(words: Words, first: int, stop: int) -> Words:
 
 
 def keep_words(words: Words, is_kept: NDArray[np.bool_]) -> Words:
-    """Return the words that a mask keeps, joined as a text."""
+    """Return the words that a mask, shape (words,), keeps, joined as a text."""
     lengths = np.diff(words.begins)
     begins = np.concatenate(([0], np.cumsum(lengths[is_kept])))
     return Words(words.text[np.repeat(is_kept, lengths)], begins, words.hashes[is_kept])
@@ -85,7 +85,7 @@ def number_ngrams(
     """Number the n-grams of `sizes` words at `places`; equal n-grams share a number.
 
     Returns:
-        Number of the n-gram at each place; and for each number, the index of its first place in `places`.
+        Number of the n-gram at each place, shape (places,); for each number, the index of its first place in `places`.
     """
     keys = ngram_keys(words.hashes, places, sizes)
     ngrams, firsts = np.empty(len(places), np.int64), np.empty(0, np.int64)
@@ -104,7 +104,7 @@ def number_ngrams(
 
 
 def ngram_keys(hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Compute the keys of the n-grams of `sizes` words at `places`."""
+    """Compute the keys of the n-grams of `sizes` words at `places`, shape (places,)."""
     keys = np.zeros(len(places), np.uint64)
     for word in range(int(sizes.max(initial=0))):  # Horner's rule, for the n-grams that have this word
         has_word = sizes > word
@@ -113,7 +113,7 @@ def ngram_keys(hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDA
 
 
 def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]) -> NgramTable:
-    """Build the table of at least one distinct n-gram."""
+    """Build the table of one or more distinct n-grams from first words and sizes."""
     keys = ngram_keys(words.hashes, first_words, sizes)
     by_key = np.argsort(keys)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
@@ -134,7 +134,7 @@ def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64
 
 
 class NgramMatches(NamedTuple):
-    """N-grams in a text: position of each first word, ascending, and n-gram numbers."""
+    """N-grams in a text: ascending first words, and numbers, both of shape (matches,)."""
 
     words: NDArray[np.int64]
     ngrams: NDArray[np.int64]

@@ -1,6 +1,7 @@
 """Sets of documents as bitmaps with one bit for each document number.
 
-The argument `orders` may have document numbers or priorities, because the lower 32 bits of a priority are the number.
+Bit n % 8 of byte n // 8 belongs to document n; a bitmap has the shape (documents // 8 + 1,). The argument `orders` may
+have document numbers or priorities, because the lower 32 bits of a priority are the number.
 """
 
 from pathlib import Path
@@ -27,7 +28,7 @@ def add_to_bitmap(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> Non
     """Set the bits of documents in the bitmap `members`, in place."""
     for order in orders:
         number = order & _NUMBER
-        members[number >> _3] |= _ONE << np.uint8(number & _7)  # set bit number % 8 of byte number // 8
+        members[number >> _3] |= _ONE << np.uint8(number & _7)
 
 
 @compiled_inner

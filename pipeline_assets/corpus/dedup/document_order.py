@@ -21,8 +21,8 @@ def priorities(
 ) -> NDArray[np.uint64]:
     """Compute priorities of documents; of duplicates, the one with the lowest is kept.
 
-    `text_bytes` are lengths in UTF-8; `quality` is NaN for a document without a quality. The upper halves are above 0,
-    unlike those of documents in signature stores.
+    All arrays have the shape (documents,). `text_bytes` are lengths in UTF-8; `quality` is NaN for a document without a
+    quality. The upper halves are above 0, unlike those of documents in signature stores.
     """
     match selection:
         case "first":
@@ -43,10 +43,10 @@ def priorities(
 
 
 def is_from_seen_corpus(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return a mask of the documents that are in signature stores."""
+    """Return a mask of the documents in signature stores, shape (documents,)."""
     return orders <= _NUMBER
 
 
 def document_numbers(orders: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the documents' numbers, the lower 32 bits of their priorities."""
+    """Return document numbers, shape (documents,), the lower 32 bits of priorities."""
     return orders & _NUMBER

@@ -68,5 +68,5 @@ def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Win
 
 
 def is_not_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
-    """Return a mask of the documents that are not in the bitmap file `copies`, if any."""
+    """Return a mask, shape (documents,), of documents not in the bitmap file, if any."""
     return np.ones(len(orders), bool) if copies is None else ~bitmap_contains(orders, load_bitmap(copies))

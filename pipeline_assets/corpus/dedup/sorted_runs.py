@@ -203,6 +203,6 @@ def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
-    """Write distinct pairs of later (row 0) and earlier (row 1) documents as a run."""
+    """Write distinct pairs, shape (2, pairs), of later and earlier documents as a run."""
     later, earlier = distinct_pairs(pairs)
     return write_run(folder, f"{_PAIRS}/{name}.run", to_table({"later": later, "earlier": earlier}))

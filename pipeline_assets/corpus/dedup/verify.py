@@ -110,7 +110,8 @@ def write_sets(
 def index_sets(files: Sequence[ShingleSetFiles], path: Path) -> Path:
     """Write the joint index of shingle sets to `path`, and return `path`.
 
-    `files` must be in the order of their documents. The first line lists each file and its first document's number.
+    `files` must be in the order of their documents. The first line lists each file and its first document's number. A
+    damaged index of a shard raises InputError.
     """
     firsts = [int(_read_index(shard.index_file, 1)["number"][0]) + shard.offset for shard in files]
     header = json.dumps([(str(shard.sets), first) for shard, first in zip(files, firsts, strict=True)]).encode()

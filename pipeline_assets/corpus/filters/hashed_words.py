@@ -28,7 +28,7 @@ _WITHOUT_BLANKS = (
 
 
 class HashedWords(NamedTuple):
-    """Hashes of words in ascending order, each with a value."""
+    """Hashes of words in ascending order, and a value for each; shape (hashes,)."""
 
     hashes: NDArray[np.uint64]
     values: NDArray[np.int32]
@@ -67,7 +67,7 @@ def hash_strings(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray
 
 @functools.cache
 def word_classes() -> NDArray[np.uint16]:
-    """Build the table of class bits by code point, with marks as parts of words."""
+    """Build the table of `character_classes`, but with marks as parts of words."""
     classes = character_classes()
     classes[[code for code in range(len(classes)) if unicodedata.category(chr(code))[0] == "M"]] |= WORD | _MARK
     for start, stop in _WITHOUT_BLANKS:
@@ -98,7 +98,8 @@ def hash_phrases(
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
     """Hash the beginnings of each phrase: its first word, its first two, and so on.
 
-    Phrase i is `text[offsets[i] : offsets[i + 1]]`. Return hashes, flags of whole phrases (1), and words per phrase.
+    Phrase i is `text[offsets[i] : offsets[i + 1]]`. Return hashes and flags of whole phrases (1), shape (words,), and
+    the number of words of each phrase.
     """
     hashes, is_whole = np.empty(len(text), np.uint64), np.zeros(len(text), np.int32)
     words, size = np.zeros(len(offsets) - 1, np.int64), 0

@@ -83,7 +83,7 @@ def read_line(path: Path, row: int, struct: type[T]) -> T:
 
 
 def read_chosen_lines(places: Iterable[tuple[Path, int]], struct: type[T]) -> dict[tuple[Path, int], T]:
-    """Decode lines by file and row; each file is read once, up to its last line."""
+    """Decode lines by file and row, reading each file once; InputError if missing."""
     rows_by_path: dict[Path, set[int]] = {}
     for path, row in places:
         rows_by_path.setdefault(path, set()).add(row)

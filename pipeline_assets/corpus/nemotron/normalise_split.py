@@ -75,6 +75,7 @@ def normalise_split(
 
     Withheld prompts are restored from `seeds`, see `write_seed_prompts`. If gigatoken and tiktoken disagree on a
     sampled row, tiktoken encodes all rows again. `template` has the files of the rules' chat template, if it is one.
+    Raise InputError for too many rejects, an empty sample or no kept row.
     """
     prompts = staging.path(f"{WORK}/seed_prompts.sqlite") if seeds else None
     if prompts is not None:

@@ -53,7 +53,7 @@ def find_limits(
 
 
 def is_selected(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: Limits) -> NDArray[np.bool_]:
-    """Return a mask of the candidates that a pool's quota selects, if it has one."""
+    """Return a mask, shape (rows,), of candidates that a pool's quota, if set, keeps."""
     if (quota := recipe.quota(pool)) is None:
         return np.ones(len(table), bool)
     ranks = selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()).tolist()

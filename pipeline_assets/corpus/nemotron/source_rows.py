@@ -59,7 +59,10 @@ class RowShard:
 
 
 def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
-    """Plan shards of about `shard_bytes` over all rows, from file sizes and footers."""
+    """Plan shards of about `shard_bytes` over all rows, from file sizes and footers.
+
+    Raise InputError for a damaged footer, and for a Parquet file with another suffix.
+    """
     pieces = [piece for file in files for piece in _split_file(file, shard_bytes)]
     groups = group_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
     return [RowShard(name, tuple(group), None) for name, group in number_shards(groups)]
@@ -71,7 +74,7 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
     Up to 16 pieces of each file are sampled. A piece has about 8 MiB or more; a compressed file is one piece. The first
     rows of every piece are read, equally many from each, or one more from the first pieces if the division has a
     remainder. Rows that a piece lacks are read from later pieces, so the sample is smaller only if the last pieces are
-    short.
+    short. Raise the errors of `plan_shards`.
     """
     spread = (piece for file in files for piece in _sample_pieces(file))
     pieces = [piece for piece in spread if (piece.rows if isinstance(piece, RowGroupRun) else piece.bytes)]

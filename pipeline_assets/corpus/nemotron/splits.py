@@ -80,7 +80,8 @@ def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitF
     """Find every split with its files, in the card's order.
 
     If the card names no files, the names of the files determine the splits, which are sorted. `card` is the text of
-    README.md, empty if it is missing; `where` names the dataset in errors.
+    README.md, empty if it is missing; `where` names the dataset in errors. Raise InputError if two splits have the same
+    name.
     """
     available = sorted(paths)
     configs = parse_configs(card, where)

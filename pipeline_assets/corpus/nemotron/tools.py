@@ -251,7 +251,7 @@ class DeclaredTools:
 
 
 def declared_tools(row: Row) -> DeclaredTools | None:
-    """Return the tools in the column `tools`, a list or JSON text; None if missing."""
+    """Return the tools in `tools`, list or JSON; None if missing, RowFault if invalid."""
     tools = read_tools(row)
     if tools is None:
         return None

@@ -97,7 +97,7 @@ class Mixture:
         return hashed_order(len(drawn.lengths), self._seed, "epoch", drawn.name, epoch)
 
     def ordered_lengths(self, source: int, epoch: int) -> NDArray[np.int32]:
-        """Return a source's document lengths in an epoch's order; caches the last epoch."""
+        """Return document lengths in tokens, in an epoch's order; cache the last epoch."""
         if self._cached_lengths.get(source, (None,))[0] != epoch:
             self._cached_lengths.pop(source, None)  # release 4 bytes per document before the next array is built
             self._cached_lengths[source] = epoch, gather_values(self.sources[source].lengths, self.order(source, epoch))

@@ -41,7 +41,7 @@ _UPPER_HALF = np.uint64(32)
 
 @compiled
 def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
-    """Count the rows that best fit needs; `pieces` are the counts by length in tokens.
+    """Count the rows that best fit needs; `pieces` is the result of `count_pieces`.
 
     A row that receives a piece is also the best fit for the next piece of equal length, until this row is too full. So
     all pieces of one length are placed together into rows of one room, much faster than piece by piece.
@@ -85,7 +85,7 @@ def assign_rows(
     numbered from 0 in the order in which they are opened.
 
     Returns:
-        Row of each document, undefined for a document without remainder; then the number of rows opened.
+        Row of each document, shape (documents,), undefined for one without remainder; then the number of rows opened.
     """
     document_rows = np.empty(len(lengths), np.uint32)
     # Rows with equal room form a stack: `top` has its last row, `below` the row under each row. Row r is stored in

@@ -95,7 +95,10 @@ def write_sample(
     settings: RunSettings = _SETTINGS,
     removals: Removals = NO_REMOVALS,
 ) -> BuildResult:
-    """Draw a sample, and write manifest.jsonl, MANIFEST.meta.json and the rejects."""
+    """Draw a sample, and write manifest.jsonl, MANIFEST.meta.json and the rejects.
+
+    Raise UsageError if fewer than `recipe.k` pairs pass the filters.
+    """
     drawn = draw_pairs(files, recipe, settings, removals)
     data, meta = _sample_files(drawn, recipe, source, sampled_at, staging.target)
     rejects = [asdict(reject) for reject in drawn.rejects]

@@ -26,7 +26,7 @@ class PaddedBatch(NamedTuple):
 
 
 def pad_sequences(sequences: Sequence[NDArray[Any]], seq_len: int, pad_id: int) -> PaddedBatch:
-    """Build a batch from sequences of at most seq_len + 1 ids."""
+    """Build a batch, with int64 ids, from sequences of at most seq_len + 1 ids."""
     tokens, targets = (np.full((len(sequences), seq_len), fill, np.int64) for fill in (pad_id, IGNORED))
     for row, ids in enumerate(sequences):
         tokens[row, : len(ids) - 1], targets[row, : len(ids) - 1] = ids[:-1], ids[1:]
@@ -34,7 +34,7 @@ def pad_sequences(sequences: Sequence[NDArray[Any]], seq_len: int, pad_id: int) 
 
 
 def mask_source(batch: PaddedBatch, eos_id: int) -> NDArray[Any]:
-    """Return the targets with `IGNORED` in place of the source side and its </s>."""
+    """Return targets (batch, seq_len), with `IGNORED` up to the source side's </s>."""
     return np.where(np.cumsum(batch.tokens == eos_id, axis=1) > 0, batch.targets, IGNORED)
 
 

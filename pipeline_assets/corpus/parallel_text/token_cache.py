@@ -68,7 +68,8 @@ class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
 class TokenCache:
     """Open token cache, with the ids and offsets of both sides, `src` and `tgt`.
 
-    Pickling stores folder and experiment id; unpickling opens the folder again.
+    Pickling stores folder and experiment id; unpickling opens the folder again. Methods raise ValueError for an unknown
+    split or side.
     """
 
     folder: Path
@@ -82,7 +83,7 @@ class TokenCache:
         return open_cache, (self.folder, self.meta.experiment_id)
 
     def pair_numbers(self, split: Split | None) -> NDArray[np.int64]:
-        """Return a split's pair numbers, all if None; raise ValueError for another split."""
+        """Return the pair numbers of a split, or of all pairs; ascending, shape (pairs,)."""
         if split not in (None, *SPLITS):
             raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
@@ -92,7 +93,7 @@ class TokenCache:
         return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
     def pair_ids(self, number: int, side: Side) -> NDArray[Any]:
-        """Return the ids of a pair, or of one side as a view of the file."""
+        """Return the ids of a pair, or of one side as a view of the file; uint16 or int32."""
         ids = [self.ids[name][slice(*self.offsets[name][number : number + 2])] for name in _side_names(side)]
         return np.concatenate(ids) if len(ids) > 1 else ids[0]
 

@@ -78,6 +78,7 @@ def unpublish(
     """Search a repo for forgotten rows; with `applies` remove them from its history.
 
     `dates` has the date of each entry by its hash. The certificate is stored next to `record`, the path of the record.
+    Raise RetryableError if another process changes the repo.
     """
     started, content = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
     removal = _RECORD.read(record) if record.exists() else Removal(repo.url, started)

@@ -227,7 +227,7 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield position 0, and the unchanged text of the whole file or its fault."""
+    """Yield position 0, and a file's unchanged text or fault; InputError if too long."""
     text = bytearray()  # a list of lines would need fifteen times as much memory for short lines
     for offset, block in line_blocks(piece.file):
         _check_size(piece, 0, offset + len(block))
@@ -239,7 +239,7 @@ def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
     """Yield the offset and the text or fault of each paragraph that begins in a range.
 
     A paragraph is a run of lines that are not blank, without its last newline. The last paragraph is read to its end,
-    even beyond the range.
+    even beyond the range. A paragraph longer than `MAX_LINE_BYTES` raises InputError.
     """
     paragraph = bytearray()
     begin = 0

@@ -103,7 +103,7 @@ def _build_tables(encoder: Tokenizer) -> None:
 
 
 def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Tokenizer, loss: TokenLoss) -> Receipt:
-    """Encode the rows of a subset's file, and decode each row to check it.
+    """Encode a subset's rows, and decode each to check it; InputError if one differs.
 
     Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS` table
     whose `first_token` counts from the start of this file. Counts: `documents`, `tokens`.

@@ -116,7 +116,7 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
 
     `limit` counts rows if `unit` is `documents`, otherwise bytes of lines. The line that reaches the limit is the
     last one; without a limit, all rows are counted. A file that is read to its end is checked against its hash. Each
-    column that the recipe names for the text or a rule must occur in the first 100 rows.
+    column that the recipe names for the text or a rule must occur in the first 100 rows; otherwise raise UsageError.
     """
     where = recipe.where(file.path)
     rows, line_bytes, is_whole = 0, 0, True

@@ -88,7 +88,8 @@ def plan_snapshot(
     """List the files of a snapshot, and draw the row groups of its sample.
 
     For Parquet, only footers are fetched. For JSON lines, which have no footers, the rows are fetched. If `pinned` has
-    the inputs of a raw pin of this recipe, which list the rows, at most 100 rows of each file are read.
+    the inputs of a raw pin of this recipe, which list the rows, at most 100 rows of each file are read. Raise
+    UsageError if no file matches or a column is missing.
     """
     listing = list_data_files(hub, recipe)
     if is_json_lines(listing[0]):

@@ -71,7 +71,8 @@ def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
 def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[str, Any]:
     """Copy the current versions of matching objects; return their provenance.
 
-    Copies of objects that the store no longer has are removed, as they would match the patterns.
+    Copies of objects that the store no longer has are removed, as they would match the patterns. Raise InputError if an
+    object changes during the copy, or its name is not valid for a file.
     """
     objects, folder = list_objects(url, source), source.path
     copied = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]

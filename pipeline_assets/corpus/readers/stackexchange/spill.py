@@ -142,7 +142,7 @@ def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes:
 
 
 def read_bucket(bucket: Bucket) -> list[SpilledRow]:
-    """Return the rows of a bucket, sorted by question id, then by row number."""
+    """Return a bucket's rows by question id and row number; RetryableError if damaged."""
     bucket_rows: list[SpilledRow] = []
     for run, first_row in bucket.runs:
         offset = 0
