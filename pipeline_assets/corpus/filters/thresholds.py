@@ -165,7 +165,7 @@ def _count_documents(
 
 @compiled
 def first_violations(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
-    """Return the `first_violation` of each row of `counts`; one row is one document."""
+    """Return the `first_violation` of each row of `counts`, shape (documents, counts)."""
     failed = np.empty(len(counts), np.int64)
     for document in range(len(counts)):
         failed[document] = first_violation(counts[document], limits)

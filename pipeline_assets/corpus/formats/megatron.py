@@ -31,7 +31,7 @@ _FIX = "choose the prefix of a .bin/.idx pair"
 
 
 def encode_index(lengths: NDArray[np.int32]) -> Iterator[bytes]:
-    """Encode the `.idx` of int32 tokens in blocks, given the documents' token counts."""
+    """Encode the `.idx` of int32 tokens in blocks, from token counts (documents,)."""
     sequences = len(lengths)
     yield _HEADER.pack(MAGIC, VERSION, INT32_CODE, sequences, sequences + 1)
     blocks = [lengths[first : first + _BLOCK] for first in range(0, sequences, _BLOCK)]

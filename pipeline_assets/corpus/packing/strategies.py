@@ -222,8 +222,8 @@ def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.
 def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
     """Move a piece into each empty row from a row with several pieces.
 
-    `opened` is the number of the first empty row. Change `document_rows` in place, and return the number of rows that
-    stay empty.
+    Arrays are as of `assign_rows`; `opened` is the number of the first empty row. Change `document_rows` in place, and
+    return the number of rows that stay empty.
     """
     row_sizes = np.bincount(document_rows[order], minlength=opened)
     for draw in order[row_sizes[document_rows[order]] > 1]:
