@@ -113,6 +113,31 @@ def test_an_install_that_was_killed_leaves_no_older_one_in_its_place(clone: Path
     assert calls(clone) == ["venv made", *INSTALLED, DEMO]
 
 
+QUICK = "python -m pytest -q -m not slow and not proof and not real -n 3 --dist worksteal"
+KERNELS = " tests/spine tests/corpus tests/build tests/trust tests/test_layout.py tests/test_readme.py"
+
+
+@pytest.mark.parametrize(("target", "folders"), [("test", ""), ("test-quick", KERNELS)])
+@pytest.mark.parametrize("failing", ["", "ruff format", "ruff check", "mypy", "python -m pytest"])
+def test_format_lint_types_and_tests_all_run_and_each_can_fail(
+    clone: Path, target: str, folders: str, failing: str
+) -> None:
+    (clone / ".venv" / "bin").mkdir(parents=True)
+    for name in ("python", "ruff", "mypy"):
+        (clone / ".venv" / "bin" / name).symlink_to(clone / "tool")
+    for name in ("pip", ".dev"):
+        (clone / ".venv" / "bin" / name).touch()
+    with (clone / "tool").open("a") as tool:
+        tool.write(f'case "$(basename "$0") $*" in "{failing or "nothing"}"*) exit 1;; esac\n')
+
+    result = make(clone, target)
+
+    expected = ["ruff format --check .", "ruff check .", "mypy ", QUICK + folders]
+    found = calls(clone)
+    assert (result.returncode, found[:2]) == (2 if failing else 0, expected[: len(found[:2])])
+    assert sorted(found) == sorted(expected[: 1 if failing == "ruff format" else 2 if failing == "ruff check" else 4])
+
+
 @pytest.mark.parametrize(("given", "shown"), [((), ""), (("SAMPLES=no/folder",), "no/folder")])
 def test_real_samples_that_are_missing_are_one_line_before_anything_is_installed(
     clone: Path, given: tuple[str, ...], shown: str
