@@ -33,6 +33,7 @@ _MAX_JSON_BYTES = 64 << 20  # per line, and per file that is not lines
 _MAX_URL, _MIN_ID = 4096, 8  # characters
 _IDS = ("id", "doc_id", "uid")
 _BATCH_ROWS = 256
+_BLOCK_BYTES = 256 << 10  # of a file without compression
 _TOKENS, _ROWS = "tokens.npy", "rows.parquet"
 
 
@@ -138,7 +139,8 @@ def read_values(path: Path) -> Iterator[RowKeys]:
         if head[:1] in (b"{", b"[") and path.stat().st_size <= _MAX_JSON_BYTES:
             yield from _json_keys(path.read_bytes(), is_row=False)
         file.seek(0)
-        for block in whole_lines(decompress(file, codec, path, "", 1), path, "", _MAX_JSON_BYTES):
+        block_bytes = 1 if codec else _BLOCK_BYTES  # search all lines before the damage of a compressed file
+        for block in whole_lines(decompress(file, codec, path, "", block_bytes), path, "", _MAX_JSON_BYTES):
             for line in block.splitlines():
                 yield from _json_keys(line, is_row=True)
                 parts = [part.decode(errors="replace") for part in (line, *_WORD.findall(line))]

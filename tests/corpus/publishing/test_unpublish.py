@@ -56,14 +56,27 @@ def send(artifact: Artifact, place: Place) -> str:
     return commit
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder for the hub with both versions, which the first test that needs them publishes."""
+    return tmp_path_factory.mktemp("begun") / "hub"
+
+
 @pytest.fixture
-def versions(place: Place, tmp_path: Path) -> list[str]:
-    """Publish a version with the rows and one without; return their commits."""
+def versions(place: Place, tmp_path: Path, begun: Path) -> list[str]:
+    """Make a hub with a version with the rows and one without; return their commits."""
+    if begun.exists():
+        shutil.rmtree(place.hub.folder)
+        shutil.copytree(begun, place.hub.folder)
+        refs = history_hub(place).history(NAME).refs
+        return [refs["refs/tags/v1"], refs["refs/heads/main"]]
     rows, rules = rows_of(place.revision, 9), {"tool_use": ["stats_tool_calls > 0"], "all": ["stats_tool_calls >= 0"]}
     old = send(pools(tmp_path / "with", {"low": rows, "high": rows[:3]}, rules=rules), place)
     history_hub(place).set_ref(NAME, "refs/tags/v1", old)
     rows = [row for row in rows if row["id"] not in LOST]
-    return [old, send(pools(tmp_path / "without", {"low": rows, "high": rows[:3]}, rules=rules), place)]
+    new = send(pools(tmp_path / "without", {"low": rows, "high": rows[:3]}, rules=rules), place)
+    shutil.copytree(place.hub.folder, begun)
+    return [old, new]
 
 
 def remove(place: Place, root: Path, *, applies: bool = True, keeps_history: bool = False) -> Removal:
