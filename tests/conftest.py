@@ -46,12 +46,16 @@ pytest_plugins = ["corpus_fixtures"]
 MANY_TESTS = 1000  # a whole run, in which hundreds of forks encode
 
 
+gc.disable()  # while modules are imported and tests are collected, nothing becomes garbage
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What is loaded by now stays: the collector needn't look at it again, nor copy it in a fork."""
     if len(session.items) > MANY_TESTS:
         load_tokenizer_tables()
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
