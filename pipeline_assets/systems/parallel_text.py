@@ -78,9 +78,8 @@ class ParallelRecipe(Recipe):
 def _pin(target: Target, run: Run) -> BuildResult:
     if isinstance(target.external_inputs, SourceFolder):
         return raw_pin.pin_folder_files(target.external_inputs, run.root, run.settings)
-    pin, hub, recipe = _pin_matching_files(target, run), run.require_hub("this translation set"), target.recipe
-    raw_pin.confirm_hub_files(hub, recipe["dataset"], recipe["revision"], pin, run.settings.fetch_threads)
-    return pin
+    pin, hub = _pin_matching_files(target, run), run.require_hub("this translation set")
+    return raw_pin.confirm_pin(pin, target.recipe, hub, run.settings.fetch_threads)
 
 
 def _pin_matching_files(target: Target, run: Run) -> BuildResult:

@@ -14,7 +14,6 @@ from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
 from pipeline_assets.build.pins import source_pin
 from pipeline_assets.build.recipe import Recipe
-from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
@@ -23,7 +22,7 @@ from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize import sources as source_kinds
-from pipeline_assets.corpus.normalize.converted import NORMALIZE_STAGE, named_columns_have_values
+from pipeline_assets.corpus.normalize.converted import named_columns_have_values
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.shards import mixture_figures, source_notes
 from pipeline_assets.corpus.shards.recipe import (
@@ -192,17 +191,15 @@ def _take_rows(job: Job) -> BuildResult:
     return source_notes.add_source_notes(job.staging, rows, source, raw.manifest, licence_table(), hub)
 
 
-RAW_CORPUS = Kind(
-    "stage2/raw_corpus",
-    NORMALIZE_STAGE,
-    file_builder(_take_rows),
-    """Selected rows of a source as documents, with notes on the source, its dataset card and its licences.
+RAW_CORPUS = replace(
+    stage_a.NORMALIZED,
+    name="stage2/raw_corpus",
+    build=file_builder(_take_rows),
+    description="""Selected rows of a source as documents, with notes on the source, its dataset card and its licences.
 
     Bad rows are stored as rejects with their reasons; every doc_id is unique.""",
-    formats=frozenset({"jsonl"}),
-    rows=SourceRows,
     labels=(source_notes.README,),
-    applies_removals=True,
+    after_build=None,
     checks=(
         FILES,
         LEDGER,

@@ -34,8 +34,8 @@ from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUn
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
+from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED, Option, RecipeSection
 from pipeline_assets.spine.staging import WORK, StagingDir
@@ -118,9 +118,8 @@ def pin_model(target: Target, run: Run) -> BuildResult:
     Raise UsageError if the recipe has no revision of a hub model, and InputError if a required file is missing.
     """
     if target.external_inputs is None:
-        pin, hub, recipe = _pin_hub_model(target, run), run.require_hub("this model").for_models(), target.recipe
-        raw_pin.confirm_hub_files(hub, recipe["name"], recipe["revision"], pin, run.settings.fetch_threads)
-        return pin
+        pin, hub = _pin_hub_model(target, run), run.require_hub("this model").for_models()
+        return raw_pin.confirm_pin(pin, target.recipe, hub, run.settings.fetch_threads)
     assert isinstance(target.external_inputs, ModelFolder)
     folder = target.external_inputs.resolve_path(run.root)
     chosen = folder.choose_files()

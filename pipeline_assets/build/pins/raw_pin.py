@@ -54,9 +54,11 @@ def listed_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
 
 def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
     """Return the name of the dataset or model, the commit and the files of a hub pin."""
-    recipe = pin.identity.recipe
-    name = recipe["dataset"] if "dataset" in recipe else recipe["name"]
-    return str(name), str(recipe["revision"]), listed_files(pin.identity.inputs)
+    return *_repo_and_commit(pin.identity.recipe), listed_files(pin.identity.inputs)
+
+
+def _repo_and_commit(recipe: Mapping[str, Any]) -> tuple[str, str]:
+    return str(recipe.get("dataset") or recipe["name"]), str(recipe["revision"])
 
 
 def fetch_pinned(
@@ -82,11 +84,13 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
     return BuildResult([], counts, decisions, external_inputs=[hub_entry(dataset, commit, file) for file in files])
 
 
-def confirm_hub_files(hub: hub_files.HubFiles, dataset: str, commit: str, pin: BuildResult, threads: int) -> None:
-    """Raise an error if the hub's hash of a pinned file differs from its listing."""
+def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubFiles, threads: int) -> BuildResult:
+    """Return a pin of hub files; raise an error if the hub states another hash."""
+    repo, commit = _repo_and_commit(recipe)
     files = listed_files(pin.external_inputs)
-    for _ in hub_files.map_in_order(lambda file: hub.confirm(dataset, commit, file), files, threads):
+    for _ in hub_files.map_in_order(lambda file: hub.confirm(repo, commit, file), files, threads):
         pass
+    return pin
 
 
 def pin_folder_files(

@@ -38,8 +38,8 @@ from pipeline_assets.corpus.readers.source_folder import (
 )
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.durable import name_file_in_errors
+from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.staging import WORK, StagingView
 
@@ -76,9 +76,8 @@ def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, Spl
 def pin_split(target: Target, run: Run) -> BuildResult:
     """Pin a split's files: hash a folder's files, or take the hashes that a hub lists."""
     if target.external_inputs is None:
-        pin, hub, recipe = _pin_hub_split(target, run), run.require_hub("this dataset"), target.recipe
-        raw_pin.confirm_hub_files(hub, recipe["dataset"], recipe["revision"], pin, run.settings.fetch_threads)
-        return pin
+        pin, hub = _pin_hub_split(target, run), run.require_hub("this dataset")
+        return raw_pin.confirm_pin(pin, target.recipe, hub, run.settings.fetch_threads)
     assert isinstance(target.external_inputs, SplitFolder)
     folder = target.external_inputs.resolve_path(run.root)
     chosen = folder.choose_files()

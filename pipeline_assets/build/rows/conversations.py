@@ -50,6 +50,18 @@ def _display_names(artifact: str, group: str) -> DisplayNames:
     return DisplayNames(artifact, group, "row", "asked", _OTHER_CHANGES, "texts")
 
 
+def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
+    """Return a normalised row's fate in `store` by its source row; None if not found."""
+    if not isinstance(part.record, Mapping):
+        return None
+    source_place = part.record["source_file"], part.record["source_row"]
+    match = store.find_source(*source_place)
+    if match is not None:
+        return store.fate_at(*store.locate_row(match[0]), ["kept"])
+    reject = store.find_reject(*source_place)
+    return None if reject is None else Fate(store.artifact, reject[0], reject_summary(reject[1]))
+
+
 class ConversationRows(FileRows):
     """Normalised rows of one split.
 
@@ -63,6 +75,7 @@ class ConversationRows(FileRows):
     id_name, advice = "id", "use an id of the column `id`, or a row number with --row"
     upstream_rows: "ClassVar[type[ConversationRows] | None]" = None
     reject_files: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
+    fate = _fate_by_source_row
 
     def origin(self, part: Part) -> UpstreamRow | Source:
         file, row = self.source_place(part)
@@ -71,9 +84,6 @@ class ConversationRows(FileRows):
         inputs = self.artifact.manifest.identity.inputs
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
         return self.upstream_rows(self.lineage.locate(digest), self.lineage).upstream_row_for_source(file, row)
-
-    def fate(self, part: Part) -> Fate | None:
-        return fate_by_source_row(self, part)
 
     def figures(self, part: Part) -> Mapping[str, Any]:
         return {"completion_tokens": part.record["stats_completion_tokens"]}
@@ -187,18 +197,6 @@ def license_tag(part: Part) -> str:
     return str(part.record["meta_license"] or "not stated")
 
 
-def fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
-    """Return a normalised row's fate in `store` by its source row; None if not found."""
-    if not isinstance(part.record, Mapping):
-        return None
-    source_place = part.record["source_file"], part.record["source_row"]
-    match = store.find_source(*source_place)
-    if match is not None:
-        return store.fate_at(*store.locate_row(match[0]), ["kept"])
-    reject = store.find_reject(*source_place)
-    return None if reject is None else Fate(store.artifact, reject[0], reject_summary(reject[1]))
-
-
 class _PromptDocuments(DocumentRows):
     """Prompts as Documents with ids `SPLIT/ID`; `ID` is the id of the normalised row."""
 
@@ -216,9 +214,7 @@ class PromptRows(_PromptDocuments, SourceRows):
     display_names = DisplayNames("prompts", "prompts", "prompt", "asked", OTHER_CHANGES)
     reads_sources = False
     reject_files: ClassVar = {"dropped": DROPPED_FILE}
-
-    def fate(self, part: Part) -> Fate | None:
-        return fate_by_source_row(self, part)
+    fate = _fate_by_source_row
 
 
 class DecontaminatedPrompts(_PromptDocuments, DecontaminatedRows):

@@ -1,6 +1,5 @@
 """Schema of normalised rows with a description of each column."""
 
-from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -85,12 +84,11 @@ SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
 COLUMNS: Final = {name: description for name, (_, description) in _COLUMNS.items()}
 
 
-def select_columns(table: pa.Table, names: Iterable[str] = SCHEMA.names) -> pa.Table:
-    """Select columns of the schema; a column that the table lacks becomes null."""
-    schema = pa.schema([SCHEMA.field(name) for name in names])
+def select_columns(table: pa.Table) -> pa.Table:
+    """Select the columns of the schema; a column that the table lacks becomes null."""
     known = set(table.column_names)
-    columns = [table[field.name] if field.name in known else pa.nulls(table.num_rows, field.type) for field in schema]
-    return pa.Table.from_arrays(columns, schema=schema)
+    columns = [table[field.name] if field.name in known else pa.nulls(table.num_rows, field.type) for field in SCHEMA]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 def data_files(shards: Artifact) -> list[str]:
