@@ -7,7 +7,7 @@ import dagster as dg
 
 from pipeline_assets.assets import build_assets
 from pipeline_assets.attributes import add_attributes
-from pipeline_assets.build.recipe import is_used_in, recipe_names_by_folder
+from pipeline_assets.build.recipe_paths import is_used_in, recipe_names_by_folder
 from pipeline_assets.external import build_observer, external_assets, invalid_recipe_asset
 from pipeline_assets.freshness import Freshness, freshness_sensor
 from pipeline_assets.jobs import recipe_job

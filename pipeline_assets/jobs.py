@@ -12,8 +12,8 @@ import dagster as dg
 
 from pipeline_assets.assets import as_failure, dagster_name
 from pipeline_assets.build.checks import FILES
-from pipeline_assets.build.recipe import Recipe, recipe_names_by_folder
-from pipeline_assets.build.recipe_paths import recipe_path
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.recipe_paths import recipe_names_by_folder, recipe_path
 from pipeline_assets.build.recipe_versions import Period, delete_old_artifacts, version_for
 from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.run_targets import run_targets

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.build.recipe import Recipe, recipe_names_by_folder
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.recipe_paths import recipe_names_by_folder
 from pipeline_assets.build.target import Target
 from pipeline_assets.compat import PARTITION_TAG
 from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_versions

@@ -136,19 +136,3 @@ def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
             inputs = (other for other in target.upstream if "jsonl" in other.kind.formats and not other.is_output)
             intermediate.update(other.folder for other in inputs)
     return tuple(replace(target, is_intermediate=target.folder in intermediate) for target in targets)
-
-
-def is_used_in(recipe: Recipe, root: Path) -> bool:
-    """Check whether a data root has the file of a recipe or any of its artifacts."""
-    own = root / "recipes" / f"{recipe.name}.yaml"
-    return own.exists() or any((root / target.folder).exists() for target in recipe.targets())
-
-
-def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
-    """Map the relative and absolute path of each artifact folder to its recipe's name."""
-    names: dict[str, str] = {}
-    for recipe in recipes:
-        for target in recipe.targets():
-            if not target.is_external:
-                names |= {str(target.folder): recipe.name, str(root / target.folder): recipe.name}
-    return names

@@ -1,8 +1,10 @@
-"""Recipes that commands find by name, in the data root or the project."""
+"""Recipes of a data root or the project, found by name or by folder."""
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
 
+from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.shipped import shipped_path
@@ -39,3 +41,19 @@ def read_named_recipe(path: Path) -> dict[str, object]:
         fix = f"rename the file to {name.lower()}.yaml, or run it by its path: artifacts are named after `name`"
         raise UsageError(f"the file name is {path.stem}, but `name` is {name}", locate_key(path, ["name"]), fix)
     return values
+
+
+def is_used_in(recipe: Recipe, root: Path) -> bool:
+    """Check whether a data root has the file of a recipe or any of its artifacts."""
+    own = root / "recipes" / f"{recipe.name}.yaml"
+    return own.exists() or any((root / target.folder).exists() for target in recipe.targets())
+
+
+def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
+    """Map the relative and absolute path of each artifact folder to its recipe's name."""
+    names: dict[str, str] = {}
+    for recipe in recipes:
+        for target in recipe.targets():
+            if not target.is_external:
+                names |= {str(target.folder): recipe.name, str(root / target.folder): recipe.name}
+    return names

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.build.recipe import recipe_names_by_folder
+from pipeline_assets.build.recipe_paths import recipe_names_by_folder
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.removal_list import add_entries, entry_dates, read_list
 from pipeline_assets.corpus.removals import REMOVALS

@@ -17,7 +17,6 @@ from pipeline_assets.commands.options import Content, Section, SetsKeys
 from pipeline_assets.commands.terminal import AsJson, answer, echo, join_first, log_to_stderr, print_lines
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
-from pipeline_assets.corpus.normalize.converted import manifest_copy_path
 from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
 from pipeline_assets.corpus.readers.hub_configs import matching_configs, read_configs
 from pipeline_assets.corpus.readers.source_folder import list_files
@@ -28,7 +27,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES
-from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe
+from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe, manifest_copy_path
 
 NORMALIZED_DIR = "stage_a/normalized"
 _LIMIT = "max_reject_fraction"

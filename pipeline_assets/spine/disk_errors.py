@@ -32,13 +32,6 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
     return RetryableError(what, path, "fix that, then run the same command")
 
 
-def require_folder(folder: Path, fix: str) -> None:
-    """Raise UsageError, with this fix, if a path is missing or not a folder."""
-    if not folder.is_dir():
-        what = "expected a folder, got a file" if folder.exists() else "folder not found"
-        raise UsageError(what, folder, fix)
-
-
 class NoSpaceError(RetryableError):
     """Full disk, exhausted quota, or exceeded file size limit."""
 

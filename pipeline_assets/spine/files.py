@@ -1,9 +1,11 @@
-"""Hashes of files, read in blocks."""
+"""Files and folders: contents in blocks, hashes and errors."""
 
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from pipeline_assets.spine.errors import UsageError
 
 _BLOCK_BYTES = 1 << 20
 
@@ -36,6 +38,13 @@ def read_blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]
 def read_error_text(error: OSError) -> str:
     """Describe a read error of the operating system, such as a bad sector."""
     return f"cannot be read ({error.strerror or error})"
+
+
+def require_folder(folder: Path, fix: str) -> None:
+    """Raise UsageError, with this fix, if a path is missing or not a folder."""
+    if not folder.is_dir():
+        what = "expected a folder, got a file" if folder.exists() else "folder not found"
+        raise UsageError(what, folder, fix)
 
 
 def seeded_sort_key(seed: str, *parts: object) -> bytes:

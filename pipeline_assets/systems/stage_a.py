@@ -42,8 +42,9 @@ from pipeline_assets.corpus.snapshot.convert_pinned import convert_hub_rows
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import add_missing_weight, check_recipe_weights
-from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.artifact import Artifact, copy_manifest, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import sections_at
 from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Option, RecipeError
 from pipeline_assets.systems.checks import draws_are_deduplicated, removals_within_caps, unknown_tokens_within_limit
@@ -213,6 +214,15 @@ def normalise(job: Job) -> BuildResult:
     return converted.finish_source(job.staging, converted_rows, limit, run.settings, removals=job.removals)
 
 
+def manifest_copy_path(folder: Path) -> Path:
+    """Return the path for a copy of an artifact's manifest, next to its folder."""
+    return folder.with_name(f"{folder.name}.{FILE_NAME}")
+
+
+def _write_manifest_copy(artifact: Artifact) -> None:
+    copy_manifest(artifact, manifest_copy_path(artifact.folder))
+
+
 NORMALIZED = Kind(
     "stage_a/normalized",
     converted.NORMALIZE_STAGE,
@@ -222,7 +232,7 @@ NORMALIZED = Kind(
     Bad rows are stored as rejects with their reasons; every doc_id is unique.""",
     formats=frozenset({"jsonl"}),
     rows=SourceRows,
-    after_build=converted.write_manifest_copy,
+    after_build=_write_manifest_copy,
     applies_removals=True,
     checks=(
         FILES,

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,11 +25,11 @@ from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column
 from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
 from pipeline_assets.corpus.readers.unreadable import LostFiles
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
-from pipeline_assets.spine.artifact import Artifact, Verdict, copy_manifest
+from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.ledger import Reject, RejectFormatter, check_rejects, dropped_key
-from pipeline_assets.spine.manifest import FILE_NAME, StageVersion
+from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.stage import Shard, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
@@ -199,15 +198,3 @@ def finish_source(
         decisions=converted.decisions,
         provenance=outsized_document(receipt.notes.get(SIZES, {}) for receipt in remaining.values()),
     )
-
-
-def manifest_copy_path(folder: Path) -> Path:
-    """Return the path for a copy of an artifact's manifest, next to its folder."""
-    return folder.with_name(f"{folder.name}.{FILE_NAME}")
-
-
-def write_manifest_copy(artifact: Artifact) -> Path:
-    """Copy a manifest, byte for byte, to `manifest_copy_path`; return that path."""
-    path = manifest_copy_path(artifact.folder)
-    copy_manifest(artifact, path)
-    return path

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self
 
 from pipeline_assets.corpus.formats.codecs import detect_codec
-from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
