@@ -220,7 +220,7 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     and the files in `folder` for the comparison. `keep` keeps an identical copy; a different copy is always kept.
 
     Raises:
-        UsageError: This program cannot build a kind or its stage version.
+        UsageError: The folder has no artifact, or this program cannot build a kind or its stage version.
         InputError: An input is missing, damaged or cannot be fetched, or a build fails.
     """
     plan = RebuildPlan(folder, run.root, kinds, with_upstream)

@@ -93,7 +93,7 @@ _decoder = msgspec.json.Decoder(list[_Segment])
 
 
 def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Compute a `RowReader`'s `segments` and `offsets` from an index, or DecodeError."""
+    """Compute `segments` and `offsets` of a `RowReader`; DecodeError for a bad index."""
     counts, lengths = array("q", [0]), array("i")
     # Decode one row at a time: thousands of decoded rows would trigger garbage collections, which scan all of torch.
     for row in map(_decoder.decode, itertools.chain.from_iterable(frames)):

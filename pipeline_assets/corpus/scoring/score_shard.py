@@ -91,7 +91,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
 
     Raises:
         UsageError: PyTorch or transformers is missing, or `max_length` is too large for the model.
-        InputError: `load_model` rejects the model, or the tokenizer has more tokens than it.
+        InputError: `load_model` rejects the model, or the tokenizer has more tokens than the model.
     """
     try:
         import torch
