@@ -154,10 +154,7 @@ def _commit(volume: modal.Volume) -> None:
 
 
 def batch_tokens(variables: Mapping[str, str]) -> str:
-    """Return BATCH_SIZE in tokens; a value below 512 counts rows of MAX_LENGTH tokens.
-
-    Raise UsageError if one of the two is not an integer of at least 1.
-    """
+    """Return BATCH_SIZE in tokens (below 512 in rows of MAX_LENGTH), or UsageError."""
     from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
     numbers = {"MAX_LENGTH": _ROW_TOKENS}

@@ -73,10 +73,7 @@ class ModalLauncher:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, folder: StagingView) -> None:
-        """Fetch pools and model to Modal's volume, or wait for an earlier build's fetch.
-
-        If the fetch fails, raise InputError and forget its call, so that the next build fetches again.
-        """
+        """Fetch pools and model to Modal or await an earlier call; InputError if it fails."""
         logger.info("%s on Modal: fetching missing files of pools and model", self.work.split)
         ref, outcome = self._outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):

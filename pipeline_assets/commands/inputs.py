@@ -84,10 +84,8 @@ def hub_source(
     """Return the `sources` section that reads a config of a hub dataset.
 
     The dataset's card names the licence and the files; if the card has no configs, the file names decide which files
-    are read. The column names come from the first file; `text` is the column with the text.
-
-    Raises:
-        UsageError: The dataset has no such config, split or text column.
+    are read. The column names come from the first file; `text` is the column with the text. Raise UsageError if the
+    config, the split or this column does not exist.
     """
     from pipeline_assets.corpus.readers.hub_parquet import read_footer
     from pipeline_assets.corpus.snapshot.line_prefixes import head_columns

@@ -154,9 +154,6 @@ def loader(
     `workers` is the number of processes that read ahead. `drop_last` also skips a last batch that is not full. With
     `padding` instead, no row is skipped: the first rows of the order are repeated until all ranks have equally many.
 
-    Returns:
-        Loader whose batches have the parts of `TokenRows` items, each with the batch as the first dimension.
-
     Raises:
         ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.
         InputError: The folder contains no packed set, or a damaged one.

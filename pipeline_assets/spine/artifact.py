@@ -36,10 +36,7 @@ class Artifact:
     manifest: Manifest
 
     def path(self, name: str) -> Path:
-        """Return the path of a file; raise InputError if the manifest does not list it.
-
-        In a `verify_reads` block, the file's hash is verified.
-        """
+        """Return a stored file's path, checked by `verify_reads`; InputError if unlisted."""
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"

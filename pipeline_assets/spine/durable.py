@@ -277,10 +277,7 @@ def remove(path: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swap two folders atomically by renameat2(2); return False if the system cannot.
-
-    Any other failure raises OSError.
-    """
+    """Swap folders atomically (renameat2); False if unsupported, OSError if it fails."""
     if not sys.platform.startswith("linux"):
         return False
     call_failpoint("exchange", second)

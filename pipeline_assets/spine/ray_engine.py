@@ -168,10 +168,7 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
 
 
 def connect(workers: int, memory: int) -> Any:
-    """Connect to RAY_ADDRESS, or start Ray here; raise RetryableError if it fails.
-
-    A worker needs `memory` bytes. If no node has them, Ray on this machine fails, and a cluster waits for a node.
-    """
+    """Connect to RAY_ADDRESS, or start Ray here; raise RetryableError if it fails."""
     global _is_ours
     address = os.environ.get("RAY_ADDRESS") or "local"
     for name, value in (_RAY_VARIABLES | ({} if address == "local" else _CLUSTER_VARIABLES)).items():

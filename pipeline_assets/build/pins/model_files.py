@@ -44,8 +44,7 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
         where: Name of the model in errors.
 
     Raises:
-        InputError: The config is missing or invalid, weights are missing or not in safetensors, or the model has its
-            own code.
+        InputError: The config or weights in safetensors are missing or unusable, or the model has its own code.
     """
 
     def mapping(name: str) -> dict[str, Any]:

@@ -94,10 +94,7 @@ class ModelFolder(InputFolder):
         return self.choose_files().names
 
     def choose_files(self) -> ModelFiles:
-        """Choose the model's files in the folder; the folder's path must be absolute.
-
-        Raise UsageError if the folder is missing or empty, and InputError if a required file is missing or unusable.
-        """
+        """Choose a model's files in an absolute folder; InputError if one is missing."""
         require_folder(self.path, "correct the model's `path`")
         if not has_files(self.path):
             raise UsageError("the folder is empty", self.path, "use a folder that contains a model")
@@ -113,10 +110,7 @@ class ModelFolder(InputFolder):
 
 
 def pin_model(target: Target, run: Run) -> BuildResult:
-    """Pin a model's files: hash a folder's files, or take the hashes that a hub lists.
-
-    Raise UsageError if the recipe has no revision of a hub model, and InputError if a required file is missing.
-    """
+    """Pin a model: hash files, or take a hub's hashes; InputError if one is missing."""
     if target.external_inputs is None:
         pin, hub = _pin_hub_model(target, run), run.require_hub("this model").for_models()
         return raw_pin.confirm_pin(pin, target.recipe, hub, run.settings.fetch_threads)

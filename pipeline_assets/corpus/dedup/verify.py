@@ -133,10 +133,7 @@ def _read_index(path: Path, count: int = -1) -> NDArray[np.void]:
 
 
 class ShingleSets:
-    """Shingle sets of a corpus, read on demand by an index of `index_sets`.
-
-    Document numbers, shape (documents,), must ascend. A damaged file raises InputError.
-    """
+    """Shingle sets of a corpus, read by an `index_sets` file; InputError if damaged."""
 
     def __init__(self, index: Path) -> None:
         with open(index, "rb") as file, damage_named(index, "index of shingle sets"):
@@ -146,11 +143,11 @@ class ShingleSets:
         self._firsts = np.array([first for _, first in files], np.uint64)
 
     def sizes(self, numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Count the distinct shingles of each document, shape (documents,)."""
+        """Count the distinct shingles of each document; `numbers` must ascend."""
         return self._find_entries(numbers)["shingles"].astype(np.int64)
 
     def fetch(self, numbers: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64], NDArray[np.int64]]:
-        """Read the shingle sets of documents.
+        """Read the shingle sets of documents; `numbers` must ascend.
 
         Returns:
             Ids of the documents; hashes of their shingles, set after set; offsets of the sets in the hashes, shape

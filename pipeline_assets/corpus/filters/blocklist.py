@@ -57,10 +57,7 @@ def _raise_if_empty(path: Path, numbers: Iterable[int], sizes: Iterable[int], wh
 
 
 class BlocklistFilter(Filter):
-    """Filter that drops documents whose URL or text contains an entry of a list.
-
-    Raise InputError if a list is not UTF-8, has no entry, or has an entry without a host or a word.
-    """
+    """Filter by lists of hosts, URLs and words; InputError if a list is not usable."""
 
     def __init__(self, recipe: BlocklistRecipe) -> None:
         self._column = recipe.url_column

@@ -68,10 +68,7 @@ class RowReader:
 
 
 def open_row_reader(packed: PackedSet) -> RowReader:
-    """Open the rows of a set; if boundaries are not stored, the whole index is read.
-
-    Raise InputError if the boundaries or the index are damaged.
-    """
+    """Open a set's rows by boundaries or by the whole index; InputError if damaged."""
     if packed.stored_boundaries is not None:
         path, (segments, offsets) = packed.folder / BOUNDARIES, packed.stored_boundaries
     else:

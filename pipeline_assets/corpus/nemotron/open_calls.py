@@ -62,10 +62,7 @@ class OpenCalls:
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Close the call that a reply answers; return its message and the kind of match.
-
-        Raise RowFault if `name` is neither text nor missing.
-        """
+        """Close a reply's call, return its message and match; RowFault for a bad name."""
         if has_value(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
         if (claim := self._claimed_key(call_id, name)) is not None:

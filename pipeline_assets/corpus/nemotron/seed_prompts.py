@@ -47,10 +47,7 @@ def _prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, st
 
 @contextmanager
 def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
-    """Yield a function that finds a prompt by sha256; yield None if `path` is None.
-
-    The function raises InputError if the file is damaged.
-    """
+    """Yield a finder of prompts by sha256, None without a path; InputError if damaged."""
     if path is None:
         yield None
         return

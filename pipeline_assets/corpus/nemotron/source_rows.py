@@ -59,10 +59,7 @@ class RowShard:
 
 
 def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
-    """Plan shards of about `shard_bytes` over all rows, from file sizes and footers.
-
-    Raise InputError for a damaged footer, and for a Parquet file with another suffix.
-    """
+    """Plan shards of about `shard_bytes` by sizes and footers; InputError if damaged."""
     pieces = [piece for file in files for piece in _split_file(file, shard_bytes)]
     groups = group_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
     return [RowShard(name, tuple(group), None) for name, group in number_shards(groups)]

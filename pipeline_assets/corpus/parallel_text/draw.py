@@ -95,10 +95,7 @@ def write_sample(
     settings: RunSettings = _SETTINGS,
     removals: Removals = NO_REMOVALS,
 ) -> BuildResult:
-    """Draw a sample, and write manifest.jsonl, MANIFEST.meta.json and the rejects.
-
-    Raise UsageError if fewer than `recipe.k` pairs pass the filters.
-    """
+    """Draw and write a sample, its metadata and rejects; UsageError for too few pairs."""
     drawn = draw_pairs(files, recipe, settings, removals)
     data, meta = _sample_files(drawn, recipe, source, sampled_at, staging.target)
     rejects = [asdict(reject) for reject in drawn.rejects]

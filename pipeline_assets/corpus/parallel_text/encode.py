@@ -61,8 +61,7 @@ def encode(
         recipe: Keys of `EncodeRecipe`.
 
     Raises:
-        UsageError: The model is not found, or a key of the recipe is invalid.
-        InputError: The sample is damaged, the model is invalid or not the pinned one, or it loses too much text.
+        InputError: The model, the recipe or the sample is missing or invalid, or the model loses too much text.
     """
     out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
     if spm_model is not None and not spm_model.is_file():

@@ -25,8 +25,7 @@ def model_bytes(texts: Sequence[str], recipe: EncodeRecipe, external: Path | Non
         external: Path of the external model; None to train a model.
 
     Raises:
-        UsageError: Only one of the external model and its sha256 is set, or no model can be trained.
-        InputError: The external model cannot be read or has another sha256.
+        InputError: The external model is missing, unreadable or not of this sha256, or no model can be trained.
     """
     if (recipe.model_sha256 is None) != (external is None):
         fix = "set both the model's file and its sha256, or neither"

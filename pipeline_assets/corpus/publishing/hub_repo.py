@@ -180,10 +180,7 @@ class HubRepo:
         self.call_library(create)
 
     def call_library(self, call: Callable[["HfApi"], T]) -> T:
-        """Make a call that may write to the hub, with limits and retries.
-
-        Errors of the hub and of the network become InputErrors.
-        """
+        """Call the hub's library, with limits and retries; its errors become InputErrors."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> T:

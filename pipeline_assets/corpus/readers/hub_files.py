@@ -117,9 +117,8 @@ class HubFiles:
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
-        An interrupted download resumes. A whole file with another hash than in the listing raises RetryableError. A
-        part is fetched only if the hub states the same hash for the file; the part's sha256 is stored, and checked at
-        every later use.
+        An interrupted download resumes. A whole file with another hash than listed raises RetryableError. A part is
+        fetched only if the hub states the same hash for the file; its own sha256 is checked at every later use.
         """
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)

@@ -43,11 +43,8 @@ AttentionInterface.register(ROW_ATTENTION, attend_by_rows)
 def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """Load the model in a folder, and check that it scores rows correctly.
 
-    The recipe's keys device, dtype, attention, spreads, dequantise and threads are read.
-
-    Raises:
-        UsageError: The recipe requires a GPU, and PyTorch finds none.
-        InputError: The model is damaged, not supported, or scores rows wrongly.
+    The recipe's keys device, dtype, attention, spreads, dequantise and threads are read. Raise UsageError without a
+    required GPU, and InputError if the model is damaged, not supported, or scores rows wrongly.
     """
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("no GPU found that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")

@@ -89,9 +89,7 @@ def claim_gpu(folder: Path) -> int:
 def load_pinned_model(scorer: Scorer) -> "LanguageModel":
     """Load and check a model, and cache the latest one for the life of the process.
 
-    Raises:
-        UsageError: PyTorch or transformers is missing, or `max_length` is too large for the model.
-        InputError: `load_model` rejects the model, or the tokenizer has more tokens than the model.
+    Raise InputError if a package is missing, the model is unusable, or its tokenizer or `max_length` is too large.
     """
     try:
         import torch

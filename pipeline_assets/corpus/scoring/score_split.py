@@ -36,10 +36,7 @@ _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
 def run_locally(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
-    """Return a runner that scores shards in worker processes of this machine.
-
-    Raise UsageError if the recipe requires a GPU, and PyTorch finds none.
-    """
+    """Return a runner that scores on this machine; UsageError without a required GPU."""
     workers = _parallel_shards(scorer.recipe, settings)
     local_settings = replace(settings, engine="local", workers=workers, growth_bytes=_NO_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), local_settings, scorer.warm_up)

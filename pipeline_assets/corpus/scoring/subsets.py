@@ -203,10 +203,7 @@ def _write_subsets(
 
 
 def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
-    """Write the rows that a rule chose in a split to work files of one row group each.
-
-    Raise InputError if a column cannot be converted to the type it has in normalised rows.
-    """
+    """Write the rows that a rule chose in a split to work files of one row group each."""
     files: list[OutputFile] = []
     for tables in group_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
         table, name = pa.concat_tables(tables).combine_chunks(), f"{WORK}/subsets/{shard.name}-{len(files):05d}.parquet"

@@ -75,10 +75,7 @@ class HfTokenizer(Tokenizer):
         return load_hf_tokenizer, (self.recipe, self.path)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Encode texts; raise InputError if the tokenizer has no ids for one.
-
-        They are encoded one by one, because a batch would start threads in every worker.
-        """
+        """Encode texts one by one, as a batch would start threads; InputError if it fails."""
         try:
             runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
         except Exception as error:  # the library raises no narrower one

@@ -78,10 +78,7 @@ class ChatFile:
 
 
 def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Receipt:
-    """Convert a file of rows; drop rows whose text is not Harmony.
-
-    Raise InputError if the tools of a row are not in the data root.
-    """
+    """Convert a file's Harmony rows, and drop others; InputError if tools are missing."""
     with (
         ParquetOutput(folder.path(source.path), _SCHEMA, _ROW_GROUP_ROWS) as output,
         StoredParquet(source.file) as rows,

@@ -33,10 +33,7 @@ TOO_LONG = dropped_key("longer_than_a_row")
 
 
 def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padding: int) -> Receipt:
-    """Pack a subset from its folder of tokens; write no file if all rows are too long.
-
-    `padding` is the id that fills rows up to `seq_len` tokens.
-    """
+    """Pack a subset from its folder of tokens; write no file if all rows are too long."""
     rows = read_columns(tokens / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len
     kept = rows.take(to_arrow(np.flatnonzero(is_kept)))
