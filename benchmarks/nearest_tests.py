@@ -19,12 +19,15 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
     """List the nearest test files of a mutant, after the test of its rule.
 
     These are files that quote messages of the function, files named after the module, its importers, tests with
-    builders that import it, files named after importers, and the files of its folder. Among equals, tests that name
-    the function come first, then tests of functions before those of typed commands, and small files. Crashes follow
-    for syncs, and for modules by which files are written.
+    builders that import it, files named after importers or that import one, and the files of its folder. Among equals,
+    tests that name the function come first, then files that share a word with the module's name, then tests of
+    functions before those of typed commands, and small files. Crashes follow for syncs, and for modules by which
+    files are written.
     """
     module = module_name(mutant.file)
-    importers = {name.rpartition(".")[2] for name, found in imported_modules().items() if module in found}
+    importing = {name for name, found in imported_modules().items() if module in found}
+    importers = {name.rpartition(".")[2] for name in importing}
+    words = set(mutant.file.stem.split("_"))
     folder = Path("tests", *mutant.file.parts[1:-1])
     command = f'"{mutant.file.stem.replace("_", "-")}"'
     is_command = "commands" in mutant.file.parts
@@ -45,10 +48,12 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
             module in by_builders and is_near,
             stem in importers or module in by_builders,
             is_near,
-            mutant.file.stem in stem or stem in mutant.file.stem.split("_"),  # such as test_trace of trace_rows
+            not importing.isdisjoint(direct),
+            mutant.file.stem in stem or stem in words,  # such as test_trace of trace_rows
         )
         if any(ranks):
-            ranked.append((ranks.index(True), not names.search(text), is_typed, len(text), str(path)))
+            is_other = words.isdisjoint(stem.split("_"))
+            ranked.append((ranks.index(True), not names.search(text), is_other, is_typed, len(text), str(path)))
     crashes = CRASHES if mutant.rule == "sync dropped" or "spine" in mutant.file.parts else ()
     return [*RULES.get(mutant.rule, []), *[entry[-1] for entry in sorted(ranked)][:files], *crashes]
 
@@ -73,7 +78,7 @@ def _messages() -> dict[tuple[Path, str], set[str]]:
                 texts = (part.value.strip() for part in parts
                          if isinstance(part, ast.Constant) and isinstance(part.value, str))  # fmt: skip
                 found[path.relative_to(PROJECT), node.name] |= {
-                    text for text in texts if len(text) >= _PHRASE_CHARACTERS
+                    text for text in texts if len(text) >= _PHRASE_CHARACTERS and " " in text
                 }
     return found
 

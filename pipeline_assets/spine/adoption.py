@@ -22,7 +22,7 @@ def drop_invalid_receipts(folder: Path) -> set[str]:
     A receipt is invalid if it is damaged, or if a file that it names is missing or changed. Its shard then runs again.
     If a work file changed, shards of other stages may have read it, so their receipts are removed, too.
     """
-    paths = sorted((folder / RECEIPTS).rglob("*.json"))
+    paths = [*(folder / RECEIPTS).rglob("*.json")]
     with ThreadPoolExecutor(_THREADS) as pool:
         files_by_path = dict(zip(paths, pool.map(lambda path: _intact_files(folder, path), paths), strict=True))
     changed = {path.parent for path, files in files_by_path.items() if files is None and _changed_work(folder, path)}

@@ -76,6 +76,7 @@ class HistoryHub(FaultyHub):
         self._reader = SquashedReader()
         self._writes = HubWrites(self.folder, self._reader.read, self.token)
         self._guard = threading.RLock()
+        self.keeps_commits = False  # True: a commit that no ref reaches answers, until the hub collects it
 
     def history(self, name: str) -> History:
         path = self._place(name) / "refs.json"
@@ -225,7 +226,7 @@ class HistoryHub(FaultyHub):
         for ref in (revision, f"refs/heads/{revision}", f"refs/tags/{revision}"):
             if ref in history.refs:
                 return history.refs[ref]
-        return revision if revision in history.reachable() else None
+        return revision if revision in (history.parents if self.keeps_commits else history.reachable()) else None
 
     def _place(self, name: str) -> Path:
         return self.folder / ".history" / name.replace("/", "--")

@@ -169,6 +169,24 @@ def test_refs_of_others_are_searched_and_named_but_not_changed(
     assert removal.unreachable[-1] == ref and len(removal.removed) == 1
 
 
+def test_earlier_commits_that_the_hub_still_answers_are_searched_and_named_by_commit(
+    place: Place, root: Path, versions: list[str]
+) -> None:
+    hub, parent = history_hub(place), versions[1]
+    earlier = []
+    for number in range(6):
+        lines = [json.dumps(row(index, None)).encode() + b"\n" for index in (3, 100 + number)]
+        parent = hub.add_commit(NAME, {"default/more.jsonl": b"".join(lines)}, parent)
+        earlier.append(parent)
+    hub.set_ref(NAME, "refs/heads/notes", hub.add_commit(NAME, {"default/more.jsonl": b""}, parent))
+    hub.keeps_commits = True
+
+    removal = remove(place, root)
+
+    assert [*removal.remaining.values()] == [[f"earlier@{commit}:default/more.jsonl" for commit in sorted(earlier)]]
+    assert len(removal.removed) == 1
+
+
 def test_a_branch_that_ends_with_a_forgotten_row_is_not_squashed(place: Place, root: Path, versions: list[str]) -> None:
     history_hub(place).set_ref(NAME, "refs/heads/old", versions[0])
     before = history_hub(place).history(NAME)
