@@ -127,6 +127,8 @@ def test_a_bucket_by_itself_has_the_pairs_that_it_has_among_others(
     assert by_itself[1] == among_others[1]
     assert by_itself[0].counts == among_others[0].counts
     assert len(by_itself[1]) == sum(min(rank, max_compared) for rank in range(51))
+    documents = [len(read_run(tmp_path / file.path)["later"].unique()) for file in by_itself[0].files]
+    assert max(documents) <= max(50 // max_compared, 1), "a run has at most 50 pairs, or those of one document"
 
 
 @pytest.mark.slow

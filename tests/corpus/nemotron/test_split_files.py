@@ -62,6 +62,15 @@ def test_of_both_formats_the_lines_are_read_and_the_parquet_is_named_as_left_out
     assert found["high_part00"].left_out == ("data/high_part00.parquet",)
 
 
+def test_splits_and_their_files_do_not_depend_on_the_order_of_a_listing() -> None:
+    listing = [*MATH, "data/chat-00000-of-00002.parquet", "data/chat-00001-of-00002.parquet"]
+
+    forwards, backwards = find_splits(listing, "", WHERE), find_splits(listing[::-1], "", WHERE)
+
+    assert [*backwards.items()] == [*forwards.items()]
+    assert forwards["chat"].files == tuple(listing[-2:])
+
+
 PARQUET = ("data/low-00000-of-00002.parquet", "data/low-00001-of-00002.parquet")
 TWO_SPLITS = "  data_files: [{split: train, path: code/train.jsonl}, {split: test, path: [b.jsonl, a.jsonl]}]\n"
 

@@ -215,6 +215,17 @@ def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[
     assert tuple(counted[split] for split in ("train", "val", "test")) == sizes
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_pairs_that_share_a_text_are_placed_before_single_pairs_so_that_sizes_hold(seed: int) -> None:
+    repeated = [Pair(f"{row:032x}", "the same text", f"t{row}", "a", row) for row in range(6)]
+    single = [Pair(f"{row:032x}", f"s{row}", f"t{row}", "a", row) for row in range(6, 10)]
+
+    splits = assign_splits([*repeated, *single], SplitShares(train=6, val=2, test=2), seed)
+
+    assert splits[:6] == ["train"] * 6
+    assert sorted(splits[6:]) == ["test", "test", "val", "val"]
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [

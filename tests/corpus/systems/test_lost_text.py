@@ -136,7 +136,9 @@ def test_token_shards_of_another_script_fail_and_the_inventory_shows_the_share(t
     assert figures["lost_text"]["zh"]["fraction"] == "1.000000"
 
 
-def test_pairs_that_a_models_pieces_do_not_cover_fail_per_side(tmp_path: Path) -> None:
+def test_pairs_that_a_models_pieces_do_not_cover_fail_per_side(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     [cache] = tokens_of(write_pairs(tmp_path / "english", ENGLISH[::-1]), tmp_path, "parallel_text/token_cache")
     model = cache.path("spm.model")
     section = {"model": str(model), "model_sha256": file_sha256(model)}
@@ -156,4 +158,9 @@ def test_pairs_that_a_models_pieces_do_not_cover_fail_per_side(tmp_path: Path) -
     with pytest.raises(InputError, match=rf"{LOST} \(0\.05\).*or raise"):
         encode(manifest, model, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
+    caplog.clear()
     encode(manifest, model, tmp_path / "cache", max_unknown_fraction="1")
+    [warning] = caplog.messages
+    assert warning.startswith(f"{tmp_path}/cache: src: ") and warning.endswith(", above 0.1 %")
+    encode(tmp_path / "parallel_text/english/sample/manifest.jsonl", model, tmp_path / "whole")
+    assert caplog.messages == [warning], "a text without losses is no warning"

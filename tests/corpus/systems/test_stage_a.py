@@ -26,6 +26,7 @@ from pipeline_assets.corpus.filters.language import load_detector
 from pipeline_assets.corpus.normalize import files
 from pipeline_assets.corpus.normalize.sources import NormalizedSource, Outputs, check_folders, parse_source
 from pipeline_assets.corpus.packing.recipe import PackSection
+from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -314,6 +315,22 @@ def test_a_recipe_may_ask_for_the_first_steps_alone(up_to: str | None, kinds: li
     recipe = recipe_of(local_source(tmp_path, "notes", []), outputs=outputs)
 
     assert [target.kind.name for target in recipe.targets()] == kinds
+
+
+@pytest.mark.parametrize(("rows", "planned"), [(10, Forecast(80, "`pack.num_seqs`")), (None, None)])
+def test_planned_tokens_are_those_of_the_packed_rows_if_their_number_is_set(
+    rows: int | None, planned: Forecast | None, tmp_path: Path
+) -> None:
+    pack = {"seq_len": 8, "strategy": "sequential", "num_seqs": rows}
+
+    [packed] = [
+        target
+        for target in recipe_of(local_source(tmp_path, "notes", []), pack=pack).targets()
+        if target.kind.name == "stage_a/packed"
+    ]
+
+    assert packed.kind.planner is not None
+    assert packed.kind.planner.plan_tokens(packed.recipe) == planned
 
 
 def test_a_recipe_that_ends_before_packing_has_folders_of_its_own_and_needs_no_tokenizer(tmp_path: Path) -> None:
