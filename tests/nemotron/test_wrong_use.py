@@ -59,6 +59,10 @@ def chats(tmp_path: Path) -> Path:
         ("normalize --dataset chats --domain math --max-reject-fraction 2", "--max-reject-fraction"),
         ("normalize --dataset chats --domain math --write-readme", "--write-readme: needs --hf-layout, whose folder"),
         (
+            "normalize --dataset empty --domain math",
+            "empty: no JSON lines or Parquet files found; choose a dataset of rows",
+        ),
+        (
             "normalize --dataset chats --domain math --revision main",
             "a folder has no commits, got --revision; omit --revision",
         ),
@@ -96,6 +100,8 @@ def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
     write_pool(tmp_path / "pool", rows_of(3))
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "train.jsonl").write_text('{"id": "a"}\n')
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "README.md").write_text("# Rows\n")
     (tmp_path / "rules.yaml").write_text("rule: {hard: {}}")
     device = ["--device", "cpu"] if words.startswith("score") else []
 

@@ -1,5 +1,7 @@
 """Rejects: each names file, row and reason, and too many of them stop the build."""
 
+from dataclasses import replace
+
 import pytest
 from refusals import refusal
 
@@ -56,4 +58,5 @@ def test_a_long_detail_is_shown_once() -> None:
     reasons, shown = summarize_reasons(rejects)
 
     assert reasons == "3 step_failed"
+    assert summarize_reasons([replace(reject, detail="a" * 40) for reject in rejects])[1].count("a" * 40) == 3
     assert shown == f"{rejects[0]}; rows.jsonl row 1: step_failed; rows.jsonl row 2: step_failed"

@@ -61,6 +61,11 @@ class TextRecipe(Recipe):
         return self
 
 
+class NumberRecipe(Recipe):
+    system: Literal["numbers"]
+    numbers: Annotated[tuple[int, ...], pydantic.Field(strict=False, min_length=1)]
+
+
 RECIPE = """\
 system: text
 name: fineweb_v1
@@ -79,11 +84,13 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def refusal(path: Path, text: str | None = None, line: int | None = None) -> UsageError:
+def refusal(
+    path: Path, text: str | None = None, line: int | None = None, recipe: type[Recipe] = TextRecipe
+) -> UsageError:
     if text is not None:
         path.write_text(text)
     with pytest.raises(UsageError) as refused:
-        TextRecipe.read(path)
+        recipe.read(path)
     assert refused.value.where == (str(path) if line is None else f"{path}:{line}")
     assert not refused.value.others
     return refused.value
@@ -187,6 +194,13 @@ def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(path: Path) -
         (f"{path}:6", "`source.sampling.rows` must be > 0, got 0"),
         (f"{path}:8", "`more.0.sampling.seed` must be text, got 7"),
     ]
+
+
+def test_a_list_whose_only_item_is_invalid_is_one_error_and_an_empty_one_another(path: Path) -> None:
+    rules = "`numbers` must have at least 1 item, got []", "`numbers.0` must be an integer, got 'a'"
+    for text, rule in zip(("[]", "[a]"), rules, strict=True):
+        error = refusal(path, f"system: numbers\nname: fineweb_v1\nnumbers: {text}\n", 3, NumberRecipe)
+        assert error.what == rule
 
 
 @pytest.mark.parametrize(

@@ -221,8 +221,9 @@ def _check_form(node: "exp.Expr") -> None:
 
     if isinstance(node, exp.Alias):
         raise ValueError("the condition is invalid (CAST and AS are not supported; see docs/nemotron.md)")
-    if unsupported := {part for part, value in node.args.items() if value not in (None, False, [])} - _PARTS:
-        raise _not_supported(node, min(unsupported))
+    parts = [part for part, value in node.args.items() if value not in (None, False, [])]
+    if unsupported := [part for part in parts if part not in _PARTS]:
+        raise _not_supported(node, unsupported[0])
     kind, operands = type(node).__name__, {type(operand).__name__ for operand in node.iter_expressions()}
     if kind != "Not" and kind in _COMPARISONS | _ARITHMETIC and operands & _COMPARISONS:
         raise ValueError("the condition is invalid (put parentheses around each operand that has its own operator)")

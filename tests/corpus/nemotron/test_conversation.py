@@ -190,6 +190,7 @@ def test_a_proof_without_its_parts_is_a_reject(changes: dict[str, object], reaso
         ({"messages": [QUESTION, ANSWER], "tools": ["\ud800"]}, "lone_surrogate"),
         ({"messages": [QUESTION, called({}, name="look up")]}, "invalid_header_field"),
         ({"messages": [QUESTION, {"role": "assistant", "tool_calls": {"id": 1}}]}, "malformed_tool_call"),
+        ({"messages": [QUESTION, {"role": "assistant", "tool_calls": 7}]}, "malformed_tool_call"),
         ({"messages": [QUESTION, {"role": "assistant", "tool_calls": [{"id": 1}]}]}, "malformed_tool_call"),
         ({"messages": [QUESTION, reply("4")]}, "reply_without_call"),
         ({"messages": [QUESTION, {"role": "tool", "name": 4}]}, "malformed_message"),

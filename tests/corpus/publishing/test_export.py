@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.durable import Operation
 from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.temporary_names import temporary_path
 from pipeline_assets.systems.registry import SYSTEMS
 
 
@@ -52,6 +55,19 @@ def test_a_copy_has_a_card_and_the_manifest_of_its_artifact(root: Path, tmp_path
     assert {"README.md", "manifest.json"} < set(names)
     assert any(name.startswith(shard) for name in names)
     assert (out / "manifest.json").read_bytes() == (folder / "manifest.json").read_bytes()
+
+
+def test_an_export_removes_the_leftovers_of_a_killed_one(root: Path, tmp_path: Path) -> None:
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    out = tmp_path / "exports" / "copy"
+    leftover = temporary_path(out)
+    leftover = leftover.with_name(leftover.name.replace(f".{os.getpid()}.", f".{killed.pid}."))
+    (leftover / "data").mkdir(parents=True)
+
+    export(open_rows(corpus_of(root), SYSTEMS.kinds, Lineage(root)), "jsonl", out, 3)
+
+    assert os.listdir(out.parent) == ["copy"]
 
 
 def test_a_file_in_the_place_of_a_folder_is_refused(root: Path, tmp_path: Path) -> None:
