@@ -1,7 +1,6 @@
 """Document shards that are converted from a source and given unique doc_ids."""
 
 import functools
-import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,6 @@ from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS
 from pipeline_assets.corpus.document_sizes import SIZES, DocumentSizes
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, read_structs
-from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, rejected_key
@@ -106,22 +104,6 @@ def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: st
             for block in read_line_blocks(staging.path(part.path)):
                 writer.write_lines(block, block.count(b"\n"))
     return writer.output(name)
-
-
-def concatenate_frames(staging: StagingDir, parts: Iterable[OutputFile], name: str) -> OutputFile:
-    """Join staged `.jsonl.zst` files as separate zstd frames in one file of this name.
-
-    Nothing is compressed again, and a line can be read without decompressing the files before it.
-    """
-    content, rows = hashlib.sha256(), 0
-    with DurableFile(staging.path(name)) as file:
-        for part in parts:
-            path = staging.path(part.path)
-            for block in read_line_blocks(path):
-                content.update(block)
-            file.append(path, part.bytes)
-            rows += part.rows
-    return OutputFile(name, rows, file.bytes_written, file.sha256, content.hexdigest())
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,6 @@ class SplitMix64(msgspec.Struct):
         """Draw a fraction in (0, 1)."""
         return _EXACT.divide(2 * self.draw_bits() + 1, 1 << 65)  # (bits + 1/2) / 2^64, which is neither 0 nor 1
 
-    def draw_log(self) -> Decimal:
-        return _EXACT.ln(self.draw_fraction())
-
 
 class Reservoir(Generic[T]):
     """Uniform sample of at most k rows of a stream.
@@ -108,7 +105,7 @@ class WeightedReservoir(Reservoir[T]):
         (heapq.heapreplace if is_full else heapq.heappush)(self._keys, key)
         if len(self.items) == self.k:
             # No row enters while the weights since now sum to less than log(v) / least, with v random in (0, 1).
-            self._jump = float(_EXACT.divide(self.generator.draw_log(), self._keys[0][0]))
+            self._jump = float(_EXACT.divide(_EXACT.ln(self.generator.draw_fraction()), self._keys[0][0]))
         return replaced
 
 

@@ -92,17 +92,9 @@ class Repo:
 
 
 def _commit_id(files: Iterable[RepoFile]) -> str:
+    r"""Return the sha1 over the sorted lines "<path>\0<sha256 of the content, hex>\n"."""
     lines = sorted(os.fsencode(file.path) + b"\0" + file.sha256.encode() + b"\n" for file in files)
     return hashlib.sha1(b"".join(lines), usedforsecurity=False).hexdigest()
-
-
-def repo_commit(folder: Path) -> str:
-    r"""Return the commit of a repo folder, by which clients cache its files.
-
-    The commit is the sha1 over the sorted lines "<path>\0<sha256 of the content, hex>\n". Symbolic links, and hidden
-    files and folders except .gitattributes, are not part of a repo.
-    """
-    return RepoReader().read(folder, "", folder.name).commit
 
 
 class RepoReader:

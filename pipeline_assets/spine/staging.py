@@ -169,11 +169,11 @@ class StagingView:
         """Return a file of an earlier stage as the input of a task."""
         return StagedInput(self.path(file.path), file.sha256)
 
-    def write(self, name: str, data: bytes) -> OutputFile:
-        """Write a file with this data, which counts as one row."""
+    def write(self, name: str, data: bytes | memoryview, rows: int = 1) -> OutputFile:
+        """Write a file with this data."""
         with durable.DurableFile(self.path(name)) as file:
             file.write(data)
-        return OutputFile.plain(name, 1, file)
+        return OutputFile.plain(name, rows, file)
 
     def commit(self, stage: str, shard: str, receipt: Receipt) -> None:
         """Mark a shard as finished by writing its receipt durably."""

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.demo.loopback_repos import repo_commit
+from pipeline_assets.demo.loopback_repos import RepoReader
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
@@ -65,7 +65,7 @@ def open_place(folder: Path, *, gated: bool = False, hub_type: type[FaultyHub] =
     if gated:
         (source / ".gated").touch()
     with hub_type(folder, writable=True, token=TOKEN) as hub:
-        yield Place(hub, repo_commit(source), folder.with_name("cache"))
+        yield Place(hub, RepoReader().read(source, "", source.name).commit, folder.with_name("cache"))
 
 
 def row(number: int, revision: str | None, **columns: Any) -> Row:

@@ -12,7 +12,11 @@ from loopback_repo import COMMIT, REPO, write_stories
 
 from pipeline_assets.demo import loopback_repos
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.demo.loopback_repos import repo_commit
+from pipeline_assets.demo.loopback_repos import RepoReader
+
+
+def repo_commit(folder: Path) -> str:
+    return RepoReader().read(folder, "", folder.name).commit
 
 
 def test_equal_content_in_two_folders_has_one_commit(tmp_path: Path) -> None:

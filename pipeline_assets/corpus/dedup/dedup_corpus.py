@@ -32,7 +32,6 @@ from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject
@@ -171,9 +170,7 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[
         Group(group.dropped, samples[group.kept], tuple(samples[number] for number in group.members))
         for group in groups
     ]
-    with DurableFile(dedup.staging.path(GROUPS_FILE)) as file:
-        file.write(msgspec.json.encode(rows))
-    return OutputFile.plain(GROUPS_FILE, len(rows), file)
+    return dedup.staging.write(GROUPS_FILE, msgspec.json.encode(rows), len(rows))
 
 
 def _write_rejects(

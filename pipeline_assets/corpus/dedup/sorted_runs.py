@@ -36,9 +36,7 @@ def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
     sink = pa.BufferOutputStream()  # because Arrow would write each column on its own
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    with DurableFile(folder.path(name)) as file:
-        file.write(memoryview(sink.getvalue()))
-    return OutputFile.plain(name, table.num_rows, file)
+    return folder.write(name, memoryview(sink.getvalue()), table.num_rows)
 
 
 def read_run(path: Path) -> pa.Table:

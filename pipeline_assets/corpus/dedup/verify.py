@@ -101,9 +101,7 @@ def write_sets(
                 offset += len(data[-2]) + len(data[-1])
             file.write(b"".join(data))
     sets = OutputFile.plain(sets_name, len(entries), file)
-    with DurableFile(folder.path(index_name)) as file:
-        file.write(np.array(entries, _INDEX).tobytes())
-    index = OutputFile.plain(index_name, len(entries), file)
+    index = folder.write(index_name, np.array(entries, _INDEX).tobytes(), len(entries))
     return Receipt([sets, index], {"compared": len(entries)})
 
 

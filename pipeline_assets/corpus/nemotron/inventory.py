@@ -17,7 +17,6 @@ from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
@@ -217,10 +216,7 @@ def _sort_names(tally: Tally) -> Tally:
 
 def write_text(staging: StagingDir, name: str, text: str) -> OutputFile:
     """Write a text file to the staging directory, durably."""
-    data = text.encode("utf-8")
-    with durable.DurableFile(staging.path(name)) as file:
-        file.write(data)
-    return OutputFile.plain(name, text.count("\n"), file)
+    return staging.write(name, text.encode("utf-8"), text.count("\n"))
 
 
 def _as_json(inventory: Mapping[str, Any]) -> str:

@@ -8,15 +8,16 @@ a time, at their positions in one file.
 import datetime
 import difflib
 import functools
+import hashlib
 import itertools
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.converted_shards import concatenate_frames
 from pipeline_assets.corpus.corpus_shard import CorpusShard
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet import regroup_rows, write_table
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
@@ -156,7 +157,7 @@ def _pack(
     documents = DrawnDocuments(read_drawn(plan, files), encoded, files, recipe.seq_len)
     outputs = [
         OutputFile(INPUT_IDS, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
-        concatenate_frames(staging, index, INDEX),
+        _concatenate_frames(staging, index, INDEX),
         write_table(staging.path(DOCUMENTS), DOCUMENTS, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
         *(write_boundaries(staging, files) if recipe.boundaries else []),
         corpus.gather_rejects(staging, settings.zstd_level),
@@ -181,8 +182,6 @@ def _pack(
         created_at=created_at.isoformat(timespec="seconds"),
         index_frames=[Frame(row_range.start, offset) for row_range, offset in zip(ranges, offsets, strict=False)],
     )
-    with DurableFile(staging.path(META)) as label:
-        label.write(meta.to_bytes())
     return BuildResult(
         files=outputs,
         counts=counts,
@@ -192,7 +191,7 @@ def _pack(
             "padding": meta.pad_id,
             "vocabulary_size": meta.vocabulary_size,
         },
-        labels=[OutputFile.plain(META, 1, label)],
+        labels=[staging.write(META, meta.to_bytes())],
         provenance=corpus.provenance,
     )
 
@@ -207,3 +206,19 @@ def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
         if size > disk.total:
             raise UsageError(what, staging.target, fix)
         raise RetryableError(what, staging.target, f"free disk space, {fix}")
+
+
+def _concatenate_frames(staging: StagingDir, parts: Iterable[OutputFile], name: str) -> OutputFile:
+    """Join staged `.jsonl.zst` files as separate zstd frames in one file of this name.
+
+    Nothing is compressed again, and a line can be read without decompressing the files before it.
+    """
+    content, rows = hashlib.sha256(), 0
+    with DurableFile(staging.path(name)) as file:
+        for part in parts:
+            path = staging.path(part.path)
+            for block in read_line_blocks(path):
+                content.update(block)
+            file.append(path, part.bytes)
+            rows += part.rows
+    return OutputFile(name, rows, file.bytes_written, file.sha256, content.hexdigest())
