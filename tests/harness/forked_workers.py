@@ -9,10 +9,11 @@ from pipeline_assets.spine import fork_server
 
 @contextmanager
 def forked_here() -> Iterator[None]:
-    """Fork the server of workers from this process, whatever threads it has."""
-    fork_server._stop()
+    """Fork a server of workers from this process, whatever threads it has; the one that serves it meanwhile waits."""
+    kept, fork_server._server = fork_server._server, None
     try:
         with mock.patch.object(fork_server, "_can_fork_safely", lambda: True):
             yield
     finally:
         fork_server._stop()
+        fork_server._server = kept
