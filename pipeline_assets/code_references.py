@@ -22,8 +22,14 @@ def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
     Kernels are functions of `corpus` whose first argument is the staging directory. No module is imported to find them.
     """
     build = inspect.unwrap(kind.build)
-    locations = dict.fromkeys(_kernels(build.__module__, build.__code__.co_firstlineno))
-    locations[_file(build.__module__), build.__code__.co_firstlineno] = None
+    return _references(build.__module__, build.__code__.co_firstlineno)
+
+
+@functools.cache
+def _references(module: str, line: int) -> dg.CodeReferencesMetadataValue:
+    """Return the links of the kinds that a function builds, once per process."""
+    locations = dict.fromkeys(_kernels(module, line))
+    locations[_file(module), line] = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # only the UI's links depend on the beta feature
         references: list[dg.LocalFileCodeReference | dg.UrlCodeReference]

@@ -21,6 +21,7 @@ from stage_a_build import NO_COMMIT, local_source
 from stage_a_sources import recipe_content, with_dedup
 
 from pipeline_assets import events, sealed_sensor
+from pipeline_assets.build import recipe_paths
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
@@ -37,6 +38,19 @@ from pipeline_assets.systems.registry import SYSTEMS
 Look = Callable[[], str]
 LOADED: dict[Path, dg.Definitions] = {}  # of each data root, as its last look loaded them
 RAW, FILTERED, REPORT = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifact in ("raw", "filtered", "report"))
+
+
+@pytest.fixture
+def has_shipped() -> bool:
+    """Tell whether a look loads the shipped recipes too; a test may override it."""
+    return False
+
+
+@pytest.fixture(autouse=True)
+def _recipes(has_shipped: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Leave out the shipped recipes, of which nothing is built: they take five of six seconds of a look."""
+    if not has_shipped:
+        monkeypatch.setattr(recipe_paths, "PROJECT_RECIPES", tmp_path / "none")
 
 
 @pytest.fixture
@@ -111,6 +125,7 @@ def passed(instance: dg.DagsterInstance, key: dg.AssetKey, check: str) -> list[b
     return [record.evaluation.passed for record in asked(instance, key, check)]
 
 
+@pytest.mark.parametrize("has_shipped", [False, True], ids=["own recipes", "shipped too"])
 def test_what_a_command_built_is_fresh(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     shutil.rmtree(root / "stage_a")
     before = look(), staleness(root, instance)
