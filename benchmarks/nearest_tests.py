@@ -8,6 +8,8 @@ from pathlib import Path
 
 from mutations import PACKAGES, PROJECT, Mutant, imported_modules, module_name, names_imported
 
+from pipeline_assets.commands.catalog import COMMANDS
+
 RULES = {"sync dropped": ["tests/test_layout.py::test_files_are_written_by_durable_alone"]}
 CRASHES = ("tests/crashes/test_power_loss.py", "tests/crashes/test_crash_matrix.py")
 NOT_RUN = {"test_layout", "test_project_files", "test_mutants"}  # they compare sources, and notice any change
@@ -29,8 +31,9 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
     importers = {name.rpartition(".")[2] for name in importing}
     words = set(mutant.file.stem.split("_"))
     folder = Path("tests", *mutant.file.parts[1:-1])
-    command = f'"{mutant.file.stem.replace("_", "-")}"'
-    is_command = "commands" in mutant.file.parts
+    commands = COMMANDS.get(module.partition(".")[2], {mutant.file.stem.replace("_", "-"): ""})
+    typed = [f'"{words.replace(" ", chr(34) + ", " + chr(34))}"' for words in commands]
+    is_command = "commands" in mutant.file.parts or "demo" in mutant.file.parts
     names = re.compile(rf"\b({'|'.join(map(re.escape, mutant.names))})\b")
     phrases = _phrases(mutant)
     ranked = []
@@ -43,7 +46,7 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
             is_named or (is_near and any(phrase in text for phrase in phrases)),
             any(phrase in text for phrase in phrases),
             module in direct
-            or (is_command and is_typed and command in text)
+            or (is_command and is_typed and any(words in text for words in typed))
             or ("api" in folder.parts and stem == "api"),
             module in by_builders and is_near,
             stem in importers or module in by_builders,

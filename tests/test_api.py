@@ -12,6 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stage_a_build import NO_COMMIT, local_source
+from stage_a_sources import write_recipe
+
 import corpusmill
 from corpusmill import OpenedArtifact, open_folder, run
 from corpusmill.display import html_table, plot_column
@@ -100,6 +103,17 @@ def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:
         open_folder(tmp_path / "none")
     with pytest.raises(UsageError):
         run("none", tmp_path)
+
+
+def test_a_missing_file_of_a_recipe_is_named_before_anything_is_built(tmp_path: Path) -> None:
+    source = local_source(tmp_path, "notes", [{"text": "A note.", "key": "note-1"}])
+    pack = {"seq_len": 8, "strategy": "sequential", "tokenizer_path": "none.tiktoken"}
+    recipe = write_recipe(tmp_path, NO_COMMIT, lambda content: content.update(sources=[source], pack=pack), "notes")
+
+    with pytest.raises(InputError, match=r"none\.tiktoken: "):
+        run(str(recipe), tmp_path)
+
+    assert not [*tmp_path.rglob("manifest.json")]
 
 
 def test_a_notebook_shows_an_artifact_and_a_trace_as_tables(demo_root: Path) -> None:

@@ -40,6 +40,15 @@ LOADED: dict[Path, dg.Definitions] = {}  # of each data root, as its last look l
 RAW, FILTERED, REPORT = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifact in ("raw", "filtered", "report"))
 
 
+def test_a_code_version_does_not_depend_on_the_order_of_partitions_or_sources(root: Path) -> None:
+    targets = SYSTEMS.read_recipe(root / "recipes" / "mixed.yaml").targets()
+
+    forwards = events.code_version(targets[0].kind, targets, [RAW, FILTERED, REPORT])
+    backwards = events.code_version(targets[0].kind, targets[::-1], [REPORT, FILTERED, RAW])
+
+    assert forwards == backwards != events.code_version(targets[0].kind, targets, [RAW])
+
+
 @pytest.fixture
 def has_shipped() -> bool:
     """Tell whether a look loads the shipped recipes too; a test may override it."""

@@ -249,7 +249,7 @@ def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named and name.split("/")[0] not in keep:
             durable.remove(path)
-    for path in sorted((folder / RECEIPTS).rglob(".*.tmp")):
+    for path in [*(folder / RECEIPTS).rglob(".*.tmp")]:
         durable.remove(path)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hub_pools import pools, rows_of
 from nemotron_build import build, offline
 from nemotron_hub import is_science_line
 from rows_contract import hold_contract
@@ -123,6 +124,20 @@ def test_a_row_is_of_the_row_of_the_pools_that_was_scored(
     left = [number for number in range(len(upstream)) if not store.find(upstream.row_at(number).parts[0].id)]
     fate = store.fate(upstream.row_at(left[0]).parts[0])
     assert fate is not None and fate.outcome == "in_no_subset"
+
+
+def test_a_row_of_several_pools_is_found_where_it_comes_first(tmp_path: Path) -> None:
+    rules = {"many": ["stats_tool_calls > 0"], "all": ["stats_tool_calls >= 0"]}
+    store = open_rows(pools(tmp_path, {"low": rows_of("0" * 40, 9)}, rules=rules).folder, SYSTEMS.kinds)
+    numbers: dict[str, list[int]] = {}
+    for number in range(len(store)):
+        numbers.setdefault(store.row_at(number).parts[0].id, []).append(number)
+
+    fates = {row: store.fate(store.row_at(places[-1]).parts[0]) for row, places in numbers.items()}
+
+    found = {row: (fate.row, len(fate.details["pools"])) for row, fate in fates.items() if fate is not None}
+    assert found == {row: (places[0], len(places)) for row, places in numbers.items()}
+    assert {len(places) for places in numbers.values()} == {1, 2}
 
 
 def test_a_row_without_pools_is_of_the_row_of_the_file_that_was_scored(built: tuple[Path, dict[str, Target]]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from refusals import refusal
 from typer.testing import CliRunner
 
-from pipeline_assets.build.rows.row_stores import open_rows, peek
+from pipeline_assets.build.rows.row_stores import open_rows, peek, preview
 from pipeline_assets.build.rows.trace import trace_id
 from pipeline_assets.cli import app
 from pipeline_assets.spine.artifact import Artifact
@@ -17,6 +17,16 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 
 Built = Callable[..., dict[str, Artifact]]
+
+
+@pytest.mark.parametrize(("budget", "names"), [(100, 5), (4, 1)])
+def test_a_preview_has_the_first_five_rows_or_all(built: Built, budget: int, names: int) -> None:
+    train = built(token_budget=budget)["train"]
+    store = open_rows(train.folder, SYSTEMS.kinds)
+
+    rows = preview(train, SYSTEMS.kinds)
+
+    assert [row["doc_id"] for row in rows] == [store.row_at(number).parts[0].id for number in range(names)]
 
 
 def test_a_peek_is_the_sequence_decoded_or_the_document_as_it_is(built: Built) -> None:

@@ -14,7 +14,7 @@ from pipeline_assets.build.rows.text_export import write_txt
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.durable import Operation
-from pipeline_assets.spine.errors import RetryableError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.temporary_names import temporary_path
 from pipeline_assets.systems.registry import SYSTEMS
@@ -43,6 +43,20 @@ def test_a_folder_that_is_replaced_during_an_export_leaves_no_copy(
         export(store, "jsonl", target, 3)
 
     assert os.listdir(target.parent) == []
+
+
+def test_a_folder_that_was_replaced_before_an_export_is_not_copied(root: Path, tmp_path: Path) -> None:
+    folder = corpus_of(root)
+    other = next(path.parent for path in root.rglob("manifest.json") if path.parent != folder)
+    store = open_rows(folder, SYSTEMS.kinds, Lineage(root))
+    durable.exchange(other, folder)
+
+    with pytest.raises(
+        InputError, match=f"{folder}: digest is sha256:.*; the artifact was replaced; run the same command again"
+    ):
+        export(store, "jsonl", tmp_path / "copy", 3)
+
+    assert not [path for path in tmp_path.iterdir() if "copy" in path.name]
 
 
 @pytest.mark.parametrize(("to", "shard"), [("jsonl", "00000.jsonl.zst"), ("hf", "data/train-00000-of-")])
