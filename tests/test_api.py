@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from stage_a_build import NO_COMMIT, local_source
 from stage_a_sources import write_recipe
 

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from plain_dedup import PlainDecision, PlainDocument
 
-from pipeline_assets.corpus.dedup import candidates, sketches
+from pipeline_assets.corpus.dedup import candidates, groups, sketches
 from pipeline_assets.corpus.dedup.decision import DECISION_RULE, EDGES_FILE, GROUPS_FILE, Decision
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document_shards import read_documents
@@ -125,6 +125,18 @@ def test_pairs_that_are_written_in_many_runs_are_the_same(
 
     assert cut.path(EDGES_FILE).read_bytes() == whole.path(EDGES_FILE).read_bytes()
     assert cut.manifest.digest == whole.manifest.digest
+
+
+def test_groups_that_are_counted_in_many_blocks_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2)) for number in range(120)]
+    sources = write_corpus(tmp_path / "corpus", documents, 50)
+    whole = deduplicate(tmp_path / "whole", sources, recipe())
+
+    monkeypatch.setattr(groups, "_BLOCK_DOCUMENTS", 7)
+    blocks = deduplicate(tmp_path / "blocks", sources, recipe())
+
+    assert len(json.loads(whole.path(GROUPS_FILE).read_bytes())) == 7
+    assert blocks.path(GROUPS_FILE).read_bytes() == whole.path(GROUPS_FILE).read_bytes()
 
 
 def dying(*arguments: Any) -> Iterator[Any]:
