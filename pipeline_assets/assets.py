@@ -18,6 +18,7 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.code_references import code_references
+from pipeline_assets.compat import is_reserved_name
 from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.disk_errors import os_errors_explained
@@ -49,7 +50,8 @@ def dagster_name(name: str) -> str:
     Characters other than letters, digits and underscores become underscores.
     """
     valid = _INVALID_IN_NAME.sub("_", name)
-    return valid if valid == name else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+    is_allowed = valid == name and not is_reserved_name(name)
+    return name if is_allowed else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def _asset(

@@ -19,6 +19,13 @@ PARTITION_TAG = "dagster/partition"
 """Tag of a run of one partition."""
 
 
+def is_reserved_name(name: str) -> bool:
+    """Check whether Dagster refuses a name as a word of Python or of its own, such as `config`."""
+    from dagster._core.definitions.utils import DISALLOWED_NAMES
+
+    return name in DISALLOWED_NAMES
+
+
 def instance_with_overrides(home: str, overrides: Mapping[str, Any]) -> "dg.DagsterInstance":
     """Open the Dagster instance of a home folder.
 

@@ -30,6 +30,13 @@ def test_it_loads_no_library_before_one_is_needed() -> None:
     assert {"dagster", "huggingface_hub", "httpx2", "httpcore2", "numba", "numpy"}.isdisjoint(loaded)
 
 
+def test_dagster_reserves_words_of_python_and_its_own() -> None:
+    assert [name for name in ("notes", "class", "config", "configs") if compat.is_reserved_name(name)] == [
+        "class",
+        "config",
+    ]
+
+
 def test_runs_of_a_partition_have_its_tag() -> None:
     assert compat.PARTITION_TAG == tags.PARTITION_NAME_TAG
 

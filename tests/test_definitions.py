@@ -180,6 +180,21 @@ def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) ->
     assert said is not None and "mine.yaml:4: unknown key `dedupe`; did you mean `dedup`?" in said
 
 
+@pytest.mark.parametrize("name", ["config", "class"])
+def test_a_recipe_may_have_a_name_that_dagster_reserves(name: str, tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    source = (
+        "{kind: local, source: notes, path: notes, files: ['*.txt'], columns: null, license_tag: unknown, domain: web}"
+    )
+    (tmp_path / "recipes" / f"{name}.yaml").write_text(f"name: {name}\nsystem: stage_a\nsources: [{source}]\n")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("A note.")
+
+    names = [job.name for job in build_definitions(tmp_path).resolve_all_job_defs()]
+
+    assert [made.startswith(f"{name}_") for made in names if name in made] == [True]
+
+
 def test_every_asset_has_an_owner(defs: dg.Definitions) -> None:
     graph = defs.resolve_asset_graph()
 
