@@ -64,10 +64,9 @@ def folder_or_commit(
     try:
         return {"revision": resolve_commit(hub, name, revision)}
     except InputError as error:
-        if f"no such {hub.repo_type}" not in error.what:
+        if revision is not None:
             raise
-        what = f"folder not found, and on the hub: {error.what}"
-        raise type(error)(what, error.where, error.fix) from None
+        raise type(error)(f"{error.what}, and there is no folder {name}", error.where, error.fix) from None
 
 
 def hub_source(

@@ -45,6 +45,11 @@ def chats(tmp_path: Path) -> Path:
         ("inventory --dataset ''", f"--dataset: {EMPTY}"),
         ("inventory --dataset chats/train.jsonl", "expected a folder, got a file; pass the folder that contains it"),
         ("inventory --dataset chat", f"chat: {NOWHERE}"),
+        ("inventory --dataset ./chat", f"./chat: {NOWHERE}"),
+        (
+            "inventory --dataset my/chat",
+            "dataset not found or private (HTTP 401), and there is no folder my/chat; check the name",
+        ),
         (
             "inventory --dataset chats --max-records 0",
             "--max-records: must be at least 1, got '0'; see corpusmill nemotron",

@@ -44,7 +44,7 @@ logger = logging.getLogger("corpusmill")
 F = TypeVar("F")
 T = TypeVar("T")
 _NAMES: dict[RepoType, tuple[re.Pattern[str], str]] = {
-    "dataset": (re.compile(r"[\w.-]+/[\w.-]+"), "HuggingFaceFW/fineweb-edu"),
+    "dataset": (re.compile(r"\w[\w.-]*/[\w.-]+"), "HuggingFaceFW/fineweb-edu"),
     "model": (re.compile(r"(\w[\w.-]*/)?\w[\w.-]*"), "unsloth/gpt-oss-120b"),  # the oldest models have no owner
 }
 _COMMIT = re.compile(r"[0-9a-f]{40}")
