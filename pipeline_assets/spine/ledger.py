@@ -13,7 +13,7 @@ from pipeline_assets.spine.errors import InputError
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _DROPPED, _REJECTED = "dropped/", "rejected/"
-_SHOWN, _SHORT_DETAIL = 5, 40  # rejects, and characters of details that are repeated
+_SHOWN, _SHORT_DETAIL = 5, 20  # rejects, and characters of details that are repeated
 MAX_FLOOR = Fraction(1, 3)  # largest share of a source's rows that the `floor` of `check_rejects` allows
 
 

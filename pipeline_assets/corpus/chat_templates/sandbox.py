@@ -42,6 +42,9 @@ class _StepCounter(NodeTransformer):
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
         super().generic_visit(node, *args, **kwargs)
+        if isinstance(node, nodes.Include | nodes.Import | nodes.FromImport | nodes.Extends):
+            what = f"line {node.lineno}: a chat template cannot include, import or extend another file"
+            raise SecurityError(what)
         if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block):
             node.body.insert(0, nodes.ExprStmt(_call("count_steps", nodes.Const(1))).set_lineno(node.lineno))
         is_new = isinstance(node, nodes.List | nodes.Tuple | nodes.Dict) and getattr(node, "ctx", "load") == "load"

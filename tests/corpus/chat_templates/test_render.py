@@ -238,6 +238,7 @@ ERRORS = {
     "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}": "takes too many steps",
     "{{ 'a' | center(1000000000) }}": "needs more than 256 MiB for one row",
     "{{ messages | nothing }}": "the chat template is invalid: No filter named 'nothing'; use another model",
+    "{% if messages[1:] %}{% include 'x' %}{% endif %}": "the chat template is invalid: line 1: a chat template cannot",
     None: "no chat template found",
 }
 FILES = {

@@ -15,6 +15,7 @@ STEPS = "the template takes too many steps"
 MEMORY = "needs more than 256 MiB for one row"
 NESTED = "nested or calls itself too deeply"
 GROW = "{% set ns = namespace(x='aa') %}{% for i in range(60) %}{% set ns.x = STEP %}{% endfor %}{{ ns.x | length }}"
+OTHER_FILE = "a chat template cannot include, import or extend another file"
 HOSTILE = {
     "nested loops": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", STEPS),
     "long range": ("{{ range(1000000000000) | list }}", "Range too big"),
@@ -48,8 +49,10 @@ HOSTILE = {
     "filtered range": ("{% set a = 'a' * 10000 %}{{ range(99999) | map('string') | select('in', a) | list }}", STEPS),
     "nested source": ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", NESTED),
     "long source": (" " * (1 << 20) + " ", "longer than 1,048,576 characters"),
-    "include": ("{% include 'x' %}", "no loader"),
-    "import": ("{% import 'x' as y %}", "no loader"),
+    "include": ("\n{% include 'x' %}", f"line 2: {OTHER_FILE}"),
+    "import": ("{% import 'x' as y %}", OTHER_FILE),
+    "import of a name": ("{% from 'x' import y %}", OTHER_FILE),
+    "extension": ("{% extends 'x' %}", OTHER_FILE),
     "class": ("{{ ''.__class__.__mro__ }}", "unsafe"),
     "class by filter": ("{{ (''|attr('__class__')).__mro__ }}", "unsafe"),
     "namespace with a dunder": ("{% set ns = namespace() %}{% set ns.__class__ = 1 %}", "'__class__'"),
