@@ -86,7 +86,7 @@ def recipe_warnings(
     Efforts are checked for unknown datasets and for datasets in `EFFORTS`. The other known datasets have Harmony texts
     of their own, or splits that are not named after efforts.
     """
-    if rows is not None and rows.system is not None:
+    if rows is not None and rows.system is not None and rows.chat_template is None:
         sections = [section for section in datasets if section.dataset in EFFORTS or section.dataset not in DOMAINS]
         yield from filter(None, (section.effort_warning(rows.system.reasoning_effort) for section in sections))
     if publish is not None and not os.environ.get("HF_TOKEN"):

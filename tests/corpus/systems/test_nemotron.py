@@ -195,6 +195,7 @@ def test_a_split_that_gets_another_effort_than_its_name_or_its_siblings_say_is_t
         ({"rows": {}}, ["maker/chats", "own/other", "nvidia/Nemotron-Math-v2"], 3),
         ({"rows": {}}, ["radna0/nemotron-math-v2-harmony-tools"], 0),  # whose rows are texts already
         ({"rows": {"system": None}}, ["maker/chats"], 0),
+        ({"rows": {"template": {"path": "my/model"}}}, ["maker/chats"], 0),  # which writes its own system messages
         ({"scan": {}}, ["maker/chats"], 0),
     ],
 )
