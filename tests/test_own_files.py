@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -230,9 +231,12 @@ def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path
     (tmp_path / "few" / "a.txt").write_text("A few words alone.")
     corpusmill("init", "few", "--input", tmp_path / "few", "--data", tmp_path / "data")
 
+    planned = corpusmill("plan", "few", "--data", tmp_path / "data").stdout.splitlines()
     ran = corpusmill("run", "few", "--data", tmp_path / "data", "--workers", "0")
 
     assert ran.returncode == 0, ran.stderr
+    assert "  less than one row is possible" in planned
+    assert re.fullmatch(rf"  {tmp_path}/data: [\d.]+ [GTM]B free", planned[-1])  # nothing is known to be needed
     packed = open_folder(tmp_path / "data" / "stage_a" / "few" / "packed" / "few").packed()
     assert packed.input_ids.shape == (1, 2048)
     assert packed.meta.tokens == 6

@@ -84,7 +84,9 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
     if plan.mixture is not None:
         yield "mixture, estimated before filters and deduplication"
         yield from (f"{_INDENT}{_source_line(source)}" for source in plan.mixture.sources)
-        yield f"{_INDENT}about {_round_figure(plan.mixture.possible_rows)} rows are possible"
+        rows = plan.mixture.possible_rows
+        few = {0: "less than one row is", 1: "about 1 row is"}
+        yield f"{_INDENT}{few.get(rows, f'about {_round_figure(rows)} rows are')} possible"
     if plan.to_build:
         yield "total"
         yield f"{_INDENT}to fetch: {plan.missing_bytes:,} bytes"
@@ -94,8 +96,8 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
             yield f"{_INDENT}kept work: about {terminal.format_bytes(plan.kept_bytes)} more on disk"
         for check in plan.disk_checks:
             fits = "" if check.fits else ": too little"
-            needed, free = terminal.format_bytes(check.needed), terminal.format_bytes(check.free)
-            yield f"{_INDENT}{check.where}: {needed} needed by known figures, {free} free{fits}"
+            needed = f"{terminal.format_bytes(check.needed)} needed by known figures, " if check.needed else ""
+            yield f"{_INDENT}{check.where}: {needed}{terminal.format_bytes(check.free)} free{fits}"
     yield from (f"WARNING {warning}" for warning in _warnings(plan))
 
 
