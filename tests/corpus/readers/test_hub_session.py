@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpcore2
 import httpx2
@@ -42,6 +43,34 @@ def test_an_upload_without_progress_ends(slow_receiver: str, method: str) -> Non
         client.request(method, f"{slow_receiver}/upload", content=b"\0" * 50_000_000)
 
     assert time.monotonic() - started < 30
+
+
+@pytest.fixture
+def busy_server() -> Iterator[str]:
+    """Run a server that is busy for an hour."""
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.send_response(429)
+            self.send_header("Retry-After", "3600")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_PUT
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_the_library_is_told_to_wait_a_minute_at_most_and_a_reader_ten(busy_server: str) -> None:
+    with LibraryClient(busy_server, 5.0) as client:
+        upload = client.request("PUT", f"{busy_server}/file")
+        with client.stream("GET", f"{busy_server}/file") as download:
+            pass
+
+    assert (upload.headers["Retry-After"], download.headers["Retry-After"]) == ("60", "600")
 
 
 def test_connections_through_a_proxy_are_limited_too(slow_receiver: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,9 @@ def test_every_line_is_a_document_or_a_reject_in_file_order(source: Source) -> N
         "Two.",
     ]
     assert all(read([file], recipe(), size) == rows for size in (4, 10, 20, 40))
+    packed = read([source(gzip.compress(b"\n".join(lines)), "a.jsonl.gz")], recipe())
+    assert [type(row) for row in packed] == [type(row) for row in rows]
+    assert [row.reason for row in packed if isinstance(row, Reject)] == ["not_json", "empty_text", "invalid_utf8"]
 
 
 def test_a_large_file_is_many_pieces_and_small_files_share_a_shard(tmp_path: Path) -> None:
@@ -230,6 +233,13 @@ NO_COLUMNS = recipe().model_copy(update={"columns": None})
         ("a.txt", b"text\n", recipe(), UsageError, "the document unit of text files is not set; set `text_unit`"),
         ("a.jsonl", b"PAR1....PAR1", recipe(), InputError, "the file is Parquet; rename it to end with .parquet"),
         ("a.parquet", b'{"text": "a"}\n', recipe(), InputError, "the Parquet footer cannot be read ("),
+        (
+            "a.csv",
+            b"body\na\n",
+            recipe(),
+            UsageError,
+            "column `text` not found; the columns are body; set `columns.tex",
+        ),
         ("a.jsonl", b"{}\n", NO_COLUMNS, UsageError, "the text column is not set; set `columns` in the"),
     ],
 )

@@ -15,6 +15,8 @@ from real_samples import some
 from refusals import refusal
 from stage_a_build import ledger, normalize, only, recipe_with
 
+from pipeline_assets.build.pins.source_pin import list_inputs
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -69,6 +71,20 @@ def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path)
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file gives its share, however small."""
     monkeypatch.setattr(line_prefixes, "MIN_SHARE", {"documents": 1, "text_bytes": 1})
+
+
+def test_one_file_of_lines_is_listed_with_the_bytes_that_are_missing(
+    publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path
+) -> None:
+    content = lines(pages(0, 3))
+    commit = publish({"data/a.jsonl": content})
+    [raw, *_] = recipe_with(tmp_path, only("pages", **SECTION, files=["data/*"]), commit).targets()
+
+    listing = list_inputs(raw, Run(tmp_path / "data", RunSettings(workers=0), hub_files))
+
+    [entry] = listing.inputs
+    assert entry["name"].endswith(":data/a.jsonl") and listing.missing_bytes is not None
+    assert [*listing.missing_bytes.values()] == [len(content)]
 
 
 @pytest.mark.parametrize("ending", PACKED)
