@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.removal_list import read_list
 from pipeline_assets.spine.adoption import verify_work
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.build_result import BuildFunction, BuildResult
@@ -120,7 +120,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
 
 def _replaces(sealed: Manifest | None, root: Path) -> dict[str, str]:
     """Link a manifest to the one that it replaces, if the root has a removal list."""
-    return {"replaces": sealed.digest} if sealed is not None and read_list(root).entries else {}
+    return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 
 
 def _raise_if_upstream_failed(target: Target, root: Path) -> None:

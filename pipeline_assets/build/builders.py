@@ -9,9 +9,9 @@ from typing import Any
 
 from pipeline_assets.build.build_target import build_target, seal_manifest
 from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.target import Build, Kind, Target
-from pipeline_assets.corpus.removal_list import read_list
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, Removals
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.build_result import BuildResult
@@ -72,7 +72,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
             if reused is not None:
                 return reused
             kept = _open_kept_work(target, run) if run.keep_work else None
-            removals = read_list(run.root) if run.removals is None else run.removals
+            removals = read_removals(run.root) if run.removals is None else run.removals
             settings = replace(labelled.settings, kept=kept)
             result = make(Job(staging, target, replace(labelled, settings=settings), removals))
             if target.kind.applies_removals and removals.entries:

@@ -6,7 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.build.removal_state import Comparison, compared_entries, read_comparisons, write_comparisons
+from pipeline_assets.build.removal_state import (
+    Comparison,
+    compared_entries,
+    read_comparisons,
+    read_removals,
+    write_comparisons,
+)
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.rows.pair_rows import PairRows
@@ -15,7 +21,6 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, read_decisions
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST
-from pipeline_assets.corpus.removal_list import read_list
 from pipeline_assets.corpus.removals import Removals, RowKeys, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.lineage import Lineage
@@ -102,7 +107,7 @@ def compare_artifacts(stores: RowStores) -> dict[Path, Comparison]:
     Artifacts downstream of such rows are recorded too, since later they may no longer be linked to them.
     """
     lineage, root = stores.lineage, stores.lineage.root
-    listed, comparisons = read_list(root), read_comparisons(root)
+    listed, comparisons = read_removals(root), read_comparisons(root)
     for store in stores.read_from_files() if listed.entries else ():
         manifest = store.artifact.manifest
         earlier = comparisons.get(manifest.digest, Comparison())

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.corpus.removal_list import list_path
+from pipeline_assets.corpus.removal_list import list_path, read_list
 from pipeline_assets.corpus.removals import REMOVALS, Removals
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.metadata_file import MetadataFile
 
@@ -41,6 +42,16 @@ def read_comparisons(root: Path) -> dict[str, Comparison]:
         return _FILE.read(list_path(root).with_name("compared.json"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
+
+
+def read_removals(root: Path) -> Removals:
+    """Read a data root's removal list; InputError if it lost entries or is damaged."""
+    positions = {comparison.position for comparison in read_comparisons(root).values()}
+    listed = read_list(root)  # after the comparisons, since another process may add entries and compare with them
+    if positions.difference(listed.positions):
+        fix = "restore it from the newest backup"
+        raise InputError("the removal list lacks entries that artifacts were compared with", list_path(root), fix)
+    return listed
 
 
 def write_comparisons(root: Path, comparisons: dict[str, Comparison]) -> None:

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pipeline_assets.build.removal_state import removal_staleness
+from pipeline_assets.build.removal_state import read_removals, removal_staleness
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.listing import Forecast, Inputs, Listing, input_figures
-from pipeline_assets.corpus.removal_list import read_list
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS
 from pipeline_assets.spine.artifact import (
     Artifact,
@@ -231,7 +230,7 @@ class Target:
 
         Finished shards of an interrupted build are reused only if the plan is equal.
         """
-        listed = read_list(root).positions[-1] if self.kind.applies_removals else ""
+        listed = read_removals(root).positions[-1] if self.kind.applies_removals else ""
         return self.build_spec() | {"inputs": self.inputs(root)} | ({REMOVALS: listed} if listed else {})
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
@@ -246,7 +245,7 @@ class Target:
             return f"built by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:
             return "the tokenizer changed"
-        listed = read_list(root) if self.kind.applies_removals else NO_REMOVALS
+        listed = read_removals(root) if self.kind.applies_removals else NO_REMOVALS
         if listed.entries and (reason := removal_staleness(root, listed, manifest)) is not None:
             return reason
         external = self.external_inputs

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder
+from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.removal_list import add_entries, entry_dates, read_list
+from pipeline_assets.corpus.removal_list import add_entries, entry_dates
 from pipeline_assets.corpus.removals import REMOVALS
 from pipeline_assets.corpus.urls import split_url
 from pipeline_assets.spine.errors import UsageError
@@ -71,7 +72,7 @@ def forget(
     if values or patterns:
         if apply and not (reason or "").strip():
             raise UsageError("missing", "--reason", "state why, such as the number of the request")
-        rows, unmatched = forgetting.find_rows(stores, values, patterns, read_list(root))
+        rows, unmatched = forgetting.find_rows(stores, values, patterns, read_removals(root))
         copies = forgetting.near_copies(lineage, rows)
         lines += _count_lines([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")
         lines += _count_lines([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
@@ -132,7 +133,7 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
 
     terminal.log_to_stderr()
     hub_repo.check_repo_name(name)
-    removals = read_list(root)
+    removals = read_removals(root)
     if not removals.entries:
         raise UsageError("the removal list is empty", root, "put rows on it with `corpusmill forget`")
     repo = hub_repo.HubRepo.open(name, open_hub(root, os.environ), hub_repo.hf_token(os.environ))

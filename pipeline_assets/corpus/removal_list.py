@@ -9,6 +9,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -21,12 +22,16 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Entry of the list: date, reason in the user's words, selector, and hex hash."""
+    """Entry of the list: date, reason in the user's words, selector, and hex hash.
+
+    `key` is a hash of the secret, by which another secret is recognized; earlier entries lack it.
+    """
 
     added: str
     reason: str
     selector: Selector
     hash: str
+    key: str = ""
 
 
 _FIX = "restore it from a backup"
@@ -45,17 +50,18 @@ def read_list(root: Path) -> Removals:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return NO_REMOVALS
-    return _read_list(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    listed, keys = _read_list(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    return replace(listed, secret=_read_secret(path, keys)[0])
 
 
 @functools.lru_cache(maxsize=8)
-def _read_list(path: Path, inode: int, size: int, modified_ns: int) -> Removals:
+def _read_list(path: Path, inode: int, size: int, modified_ns: int) -> tuple[Removals, set[str]]:
     hashed, stored, positions = hashlib.sha256(), _LIST.read(path), [""]
     for entry in stored:
         hashed.update(f"{entry.selector} {entry.hash}\n".encode())
         positions.append(hashed.hexdigest())
     entries = {entry.hash: entry.selector for entry in stored}
-    return Removals(_read_secret(path), entries, positions=tuple(positions))
+    return Removals(entries=entries, positions=tuple(positions)), {entry.key for entry in stored}
 
 
 def entry_dates(root: Path) -> dict[str, str]:
@@ -63,12 +69,17 @@ def entry_dates(root: Path) -> dict[str, str]:
     return {entry.hash: entry.added for entry in _LIST.read(list_path(root))}
 
 
-def _read_secret(path: Path) -> bytes:
-    secret = path.with_name("secret.json")
+def _read_secret(path: Path, keys: set[str]) -> tuple[bytes, str]:
+    """Return the secret of a list and its hash, given the hashes in the entries."""
+    file = path.with_name("secret.json")
     try:
-        return bytes.fromhex(_SECRET.read(secret))
+        secret = bytes.fromhex(_SECRET.read(file))
+        key = hashlib.blake2b(key=secret, digest_size=8).hexdigest()
     except (FileNotFoundError, ValueError):
-        raise InputError("the key is missing or damaged, so no entry can match", secret, _FIX) from None
+        raise InputError("the key is missing or damaged, so no entry can match", file, _FIX) from None
+    if keys - {"", key}:
+        raise InputError("the key is not the one of the list, so no entry can match", file, _FIX)
+    return secret, key
 
 
 def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str, date: str) -> int:
@@ -83,11 +94,12 @@ def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str,
         if not stored and not key_file.exists():
             durable.write_durably(key_file, msgspec.json.encode(secrets.token_hex(32)))
             durable.set_mode(key_file, 0o600)
-        secret, known, new = _read_secret(path), {entry.hash for entry in stored}, dict[str, Entry]()
+        secret, key = _read_secret(path, {entry.key for entry in stored})
+        known, new = {entry.hash for entry in stored}, dict[str, Entry]()
         for selector, value in values:
-            key = keyed_hash(secret, selector, normalize_value(selector, value))
-            if key not in known:
-                new[key] = Entry(date, reason, selector, key)
+            hashed = keyed_hash(secret, selector, normalize_value(selector, value))
+            if hashed not in known:
+                new[hashed] = Entry(date, reason, selector, hashed, key)
         if new:
             lines = msgspec.json.format(msgspec.json.encode([*stored, *new.values()]), indent=1)
             durable.write_durably(path, lines + b"\n")
