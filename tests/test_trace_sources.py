@@ -151,7 +151,7 @@ def test_rows_that_became_no_document_are_told_why(corpusmill: Corpusmill, stage
         "`source_row` names a row, in files of lines by the bytes before it",
         f"{posts}#0": "dropped: by `low_question_score`",
         f"{posts}#72": "rejected: no_question (question 73 is not in the file, or rejected)",
-        f"{posts}#74": "no row: the file has rows 0 to 73",
+        f"{posts}#74": "no row: the source has 74 rows",
     }
 
     for source, words in cases.items():

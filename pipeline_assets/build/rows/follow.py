@@ -9,6 +9,7 @@ from pipeline_assets.build.rows.source_listing import SourceListing, input_file_
 from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow
 from pipeline_assets.build.rows.store import Fate, Part, RowStore, UpstreamRow, reject_summary
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
+from pipeline_assets.corpus.readers.row_positions import has_numbered_rows
 from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError
@@ -130,10 +131,11 @@ def _follow_in_corpus(
         return report_loss(reject[0], reject_summary(reject[1]))
     ledger = store.artifact.manifest.identity.ledger
     rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger does not name"
-    if is_read_in_part or (ledger.dropped and source.row < ledger.rows_in):
-        return report_loss("dropped", f"by {rules}")
+    is_numbered = is_read_in_part or has_numbered_rows(file)
+    if is_read_in_part or (ledger.dropped and (not is_numbered or source.row < ledger.rows_in)):
+        return report_loss("dropped", f"by {rules}{'' if is_numbered else ', if a row begins at this byte'}")
     if ledger.dropped:
-        return report_loss("no_row", f"the file has rows 0 to {ledger.rows_in - 1:,}")
+        return report_loss("no_row", f"the source has {ledger.rows_in:,} rows")
     hint = "`source_row` names a row, in files of lines by the bytes before it"
     return report_loss("no_row", f"no row begins there; {hint}")
 

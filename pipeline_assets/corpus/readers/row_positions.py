@@ -22,6 +22,11 @@ _MAX_COUNTED_BYTES = 1 << 32
 _NUMBERED_FORMATS = (".parquet", ".xml", ".7z", ".docx", ".pdf")
 
 
+def has_numbered_rows(name: str) -> bool:
+    """Check whether rows of a file are numbered, not named by the bytes before them."""
+    return without_compression(name).lower().endswith(_NUMBERED_FORMATS)
+
+
 def line_number(file: SourceFile, offset: int) -> int | None:
     """Return the number of the line at a byte offset; lines count from 1.
 
@@ -46,7 +51,7 @@ def locate_line(file: SourceFile, line: int) -> int:
 
     For a line within a quoted field of CSV or TSV, return the offset of its row.
     """
-    if without_compression(file.name).lower().endswith(_NUMBERED_FORMATS):
+    if has_numbered_rows(file.name):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
     is_table = without_compression(file.name).lower().endswith((".csv", ".tsv"))
     offset, remaining = 0, line - 1
@@ -77,7 +82,7 @@ def format_row(name: str, row: int, file: SourceFile | None) -> str:
 
     The line number is omitted if lines cannot be counted, or without `file`, as for a file on another machine.
     """
-    if without_compression(name).lower().endswith(_NUMBERED_FORMATS):
+    if has_numbered_rows(name):
         return f"row {row:,}"
     try:
         line = None if file is None else line_number(file, row)
