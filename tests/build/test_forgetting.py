@@ -279,36 +279,6 @@ def test_wrong_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         forget(data=root)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "rule"),
-    [
-        ("list.json", None, "the removal list lacks entries that artifacts were compared with"),
-        ("list.json", "[]\n", "the removal list lacks entries that artifacts were compared with"),
-        ("list.json", "older", "the removal list lacks entries that artifacts were compared with"),
-        ("secret.json", f'"{"0" * 64}"', "the key is not the one of the list, so no entry can match"),
-        ("secret.json", f'"{"0" * 130}"', "the key is missing or damaged, so no entry can match"),
-    ],
-)
-def test_no_build_runs_with_a_list_that_lost_entries_or_with_another_key(
-    name: str, content: str | None, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
-    build(recipe, run_in(root))
-    forget_ids(capsys, root, ["note_7"])
-    older = (root / "removals/list.json").read_text()
-    forget_ids(capsys, root, ["note_8"])
-
-    path, other = root / "removals" / name, root / "stage_a/mixed/normalized/other"
-    shutil.rmtree(other)
-    path.unlink() if content is None else path.write_text(older if content == "older" else content)
-
-    with pytest.raises(InputError, match=f"{name}: {rule}"):
-        forget(data=root)
-    with pytest.raises(InputError, match=f"{name}: {rule}"):
-        build(recipe, run_in(root, replace=True))
-    assert not other.exists()
-
-
 def test_ids_are_read_without_byte_order_mark_and_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, ids = tmp_path / "data", tmp_path / "ids.txt"
     build(sources(tmp_path / "in", "notes"), run_in(root))
@@ -369,17 +339,3 @@ def test_the_typed_command_searches_adds_and_lists_what_to_rebuild(corpusmill: C
     assert "note_7" in searched and "added" not in searched
     assert "entries added to the removal list: 1" in added
     assert f"{root}/stage_a/mixed/normalized/notes" in listed and "forget --clean" in listed
-
-
-def test_a_forgotten_line_is_traced_as_dropped_and_not_as_a_row_beyond_the_file(
-    corpusmill: Corpusmill, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root))
-    forget_ids(capsys, root, ["note_7"])
-    build(recipe, run_in(root, replace=True))
-    [path] = (tmp_path / "in/sources/notes").glob("*.jsonl")
-
-    said = corpusmill("trace", "--source", f"{path}:8", "--data", root).stdout
-
-    assert said.splitlines()[-1] == "          dropped: by `forgotten`, if a row begins at this byte"
