@@ -54,6 +54,7 @@ def test_a_stricter_rule_keeps_fewer_documents_of_the_same_rows(
     assert lines[2:5] == ["different", "recipe", "  rules: ['int_score >= 3'] → ['int_score >= 4']"]
     assert lines[5] == "counts"  # files and row groups are the same
     assert any(line.split() == ["rows", "read", "1,050", "1,050"] for line in lines)
+    assert any(line.startswith("  dropped: int_score >= 3 ") for line in lines)
     assert any(line.startswith("  0 documents only in B") for line in lines)
     assert lines[-1] == "  0 documents in both, with different texts"
     assert [one["part"] for one in of_sets["documents"]] == ["train", "valid"]

@@ -223,8 +223,8 @@ def _describe_count(name: str) -> str:
         case ["changes", *change]:
             return f"changes: {'.'.join(change).replace('/', ' ').replace('_', ' ')}"
         case ["ledger", fate, reason]:
-            return f"{fate}: {reason.replace('_', ' ')}"
-    return name.replace("_", " ").replace(".", " of ")
+            return f"{fate}: {reason}"
+    return name if "." in name else name.replace("_", " ")
 
 
 def _document_lines(changes: "DocumentChanges") -> list[str]:
