@@ -39,6 +39,7 @@ def test_both_write_the_recipe_that_they_run_and_drawing_again_keeps_the_tokens(
     for again in (ran, drawn):
         assert again.returncode == 0 and "built" not in again.stdout, again.stderr
         assert "token_cache" in again.stdout
+        assert "/sample  other rows: " in again.stdout
 
 
 def test_without_options_it_is_wmt14(tmp_path: Path, corpusmill: Corpusmill) -> None:

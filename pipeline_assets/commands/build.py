@@ -235,8 +235,9 @@ def _format_row(row: Mapping[str, Any]) -> str:
         f"{_format_count(count)} {name[: -1 if count == 1 else None]}" for name, count in row["counts"].items()
     )
     lost_rows = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
-    counts += f"; other rows: {lost_rows}" if lost_rows else ""
-    counts += f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
+    lost_rows = f"other rows: {lost_rows}" if lost_rows else ""
+    published = f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
+    counts = "; ".join(filter(None, (counts, lost_rows, published)))
     state = "built" if row["was_built"] else "others" if row["was_built_by_others"] else row["state"]
     digest = f"  {row['digest'] or 'not built'}" if os.environ.get(terminal.VERBOSE) else ""
     return f"{state:8} {row['folder']}{digest}  {counts}".rstrip()
