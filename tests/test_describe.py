@@ -276,6 +276,8 @@ def test_answers_are_taken_from_the_printed_file_of_questions(
             'date_published: "2026-13-01"',
             "`date_published` must be a date YYYY-MM-DD, got '2026-13-01'; correct that line",
         ),
+        ("url: my page", "`url` must be a URL such as https://example.org/data, got 'my page'; correct that line"),
+        ("version: 1.0", "`version` must be MAJOR.MINOR.PATCH, such as 1.0.0, got '1.0'; correct that line"),
         ("small_provider: perhaps", "`small_provider` must be yes or no, got 'perhaps'; correct that line"),
         ("- a", "a questionnaire file must be a mapping, got list; write `key: value` lines"),
     ],

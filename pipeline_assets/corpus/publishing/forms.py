@@ -26,6 +26,8 @@ for _ in range(4):  # levels of parentheses
 _ANSWER_RULES = {
     "licence": (_LICENCE, "an SPDX expression, such as `MIT`, `CC-BY-4.0 AND MIT` or `LicenseRef-NAME`"),
     "date_published": (r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date YYYY-MM-DD"),
+    "url": (r"https?://[^\s<>]+", "a URL such as https://example.org/data"),
+    "version": (r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?", "MAJOR.MINOR.PATCH, such as 1.0.0"),
     "small_provider": ("yes|no", "yes or no"),
 }
 
