@@ -38,6 +38,7 @@ def why(
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """
+    from pipeline_assets.build.removal_state import read_removals
     from pipeline_assets.build.rows.follow import follow_document
     from pipeline_assets.build.rows.row_stores import RowStores
     from pipeline_assets.build.rows.search import search_rows
@@ -59,7 +60,8 @@ def why(
     if not found and not as_json:
         corpora = len([*stores.read_from_files()])
         where = f"the corpora of {data} ({corpora:,})" if corpora else f"{data}, which has no corpus yet"
-        terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}", err=True)
+        listed = "; it is on the removal list" if read_removals(data).has("id", doc_id) else ""
+        terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}{listed}", err=True)
     rows = found[:_MAX_FOUND]
     more = [f"and more; the first {_MAX_FOUND} are listed"] if len(found) > _MAX_FOUND else []
     lines = (line.translate(IN_ONE_LINE) for line in _found_lines(rows))

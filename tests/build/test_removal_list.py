@@ -41,7 +41,7 @@ def test_no_build_runs_with_a_list_that_lost_entries_or_with_another_key(
     assert not other.exists()
 
 
-def test_a_forgotten_line_is_traced_as_dropped_and_not_as_a_row_beyond_the_file(
+def test_a_forgotten_line_is_traced_as_dropped_and_its_id_is_on_the_list(
     corpusmill: Corpusmill, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
@@ -51,5 +51,7 @@ def test_a_forgotten_line_is_traced_as_dropped_and_not_as_a_row_beyond_the_file(
     [path] = (tmp_path / "in/sources/notes").glob("*.jsonl")
 
     traced = corpusmill("trace", "--source", f"{path}:8", "--data", root).stdout
+    why, other = (corpusmill("stage-a", "why", name, "--data", root).stderr for name in ("note_7", "note_99"))
 
     assert traced.splitlines()[-1] == "          dropped: by `forgotten`, if a row begins at this byte"
+    assert why.endswith("; it is on the removal list\n") and "removal list" not in other
