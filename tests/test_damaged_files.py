@@ -20,8 +20,10 @@ from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.dedup.bitmap import load_bitmap, save_bitmap
 from pipeline_assets.corpus.dedup.decision import Decision
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, ShingleSetFiles
+from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, divide_keys, read_run, write_run
 from pipeline_assets.corpus.dedup.verify import ShingleSets, index_sets
 from pipeline_assets.corpus.document import Document, Meta
+from pipeline_assets.corpus.formats.arrow_columns import string_column, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.formats.parquet import StoredParquet, content_sha256, read_columns, read_footer, write_table
@@ -33,7 +35,7 @@ from pipeline_assets.corpus.tokens.describe import expected_hash
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA, DocumentTable
 from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.errors import ChangedFileError, InputError, RetryableError
-from pipeline_assets.spine.staging import StagedInput
+from pipeline_assets.spine.staging import StagedInput, StagingView
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash, verify_reads
 
 _ROWS = {"doc_id": ["a", "b", "c"], "text": ["one", "two", "two"], "order": [1, 2, 3]}
@@ -100,6 +102,21 @@ def _read_sets(path: Path) -> object:
     return doc_ids, hashes.tolist()
 
 
+def _write_sorted_run(path: Path) -> None:
+    keys = np.arange(5000, dtype=np.uint64)
+    write_run(StagingView(path.parent), path.name, to_table({"key": keys, "text": string_column(["é"] * len(keys))}))
+
+
+def _write_run_index(path: Path) -> None:
+    view, names = StagingView(path.parents[1]), [f"{path.parent.name}/{name}.run" for name in "ab"]
+    runs = [write_run(view, name, to_table({"key": np.arange(9, dtype=np.uint64)})) for name in names]
+    divide_keys(view, runs, 6)
+
+
+def _read_run_index(path: Path) -> object:
+    return [KeyRange(0, 1, path, number).table().to_pydict() for number in range(3)]
+
+
 def _read_set_index(path: Path) -> object:
     joint = index_sets([ShingleSetFiles(0, path.with_name("sets"), path)], path.with_name("joint"))
     return ShingleSets(joint).sizes(np.array([0], np.uint64)).tolist()
@@ -157,6 +174,8 @@ READERS = (
         lambda path: [table.to_pydict() for table in SeenRuns((path,), 4).tables(0, 6)],
         has_flips=False,
     ),
+    Reader("sorted run", "a.run", _write_sorted_run, lambda path: read_run(path).to_pydict(), is_checked=True),
+    Reader("index of sorted runs", "ranges.index", _write_run_index, _read_run_index, is_checked=True),
     Reader("table of documents", "a.arrow", _write_arrow, _read_table),
     Reader(
         "decisions",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from dedup_build import by_faiss, deduplicate, recipe, write_corpus
 from document_corpus import numbered
@@ -21,7 +20,6 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import ALL_KEYS, KeyRange, divide_keys, read_run, write_run
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_numpy, to_table
 from pipeline_assets.spine.engine import stage_runner
-from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
@@ -148,23 +146,3 @@ def test_a_bucket_of_a_million_documents_takes_no_more_memory_than_a_tenth_of_it
         assert receipt.counts["proposed"] == sum(min(rank, 5) for rank in range(runs * 10_000))
 
     assert peaks[100] < 1.2 * peaks[10]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5])
-def test_a_run_whose_bytes_are_another_file_is_named_in_one_line(tmp_path: Path, share: float) -> None:
-    written = write_run(StagingView(tmp_path), "a.run", pa.table({"key": pa.array(range(100), pa.uint64())}))
-    path = tmp_path / written.path
-    path.write_bytes(b"x" * 100 + path.read_bytes()[: int(share * written.bytes)])
-
-    with pytest.raises(RetryableError, match=r"/a\.run: cannot be read \(.*\); run the same command again"):
-        read_run(path)
-
-
-@pytest.mark.parametrize("size", [0, 5, 20])
-def test_an_index_of_other_bytes_is_named_in_one_line(tmp_path: Path, size: int) -> None:
-    view, keys = StagingView(tmp_path), pa.table({"key": pa.array(range(100), pa.uint64())})
-    [key_range, *_] = divide_keys(view, [write_run(view, f"runs/{name}.run", keys) for name in "ab"], 50)
-    key_range.index.write_bytes(key_range.index.read_bytes()[:size])
-
-    with pytest.raises(RetryableError, match=r"/ranges\.index: is not an index \(.*\); run the same command again"):
-        key_range.table()
