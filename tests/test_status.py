@@ -183,7 +183,7 @@ def test_a_recipe_that_cannot_be_read_is_one_line_of_many(corpusmill: Corpusmill
     assert result.returncode == 1
     assert result.stdout.splitlines()[:2] == [
         f"broken  {root}/recipes/broken.yaml",
-        f"  cannot be read: {root}/recipes/broken.yaml: `system` must be one of {', '.join(SYSTEMS.pages)}, "
+        f"  cannot be read: {root}/recipes/broken.yaml:1: `system` must be one of {', '.join(SYSTEMS.pages)}, "
         "got 'weather'; correct it",
     ]
     assert result.stdout.count("\n  current ") == 5

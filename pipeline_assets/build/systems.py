@@ -11,7 +11,7 @@ from pipeline_assets.build.target import Kind, Kinds
 from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import AREAS
-from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 
 EXPORT = "export/"  # with which the kinds of exports begin
 
@@ -62,7 +62,8 @@ class Systems:
         system = values.get("system")
         if not isinstance(system, str) or system not in self.pages:
             known = ", ".join(self.pages)
-            raise UsageError(f"`system` must be one of {known}, got {system!r}", path, "correct it")
+            place = locate_key(path, ["system"])
+            raise UsageError(f"`system` must be one of {known}, got {system!r}", place, "correct it")
         return self.recipe_class(system).from_file_values(values, path, root)
 
     def load_recipes(self, root: Path) -> tuple[list[Recipe], list[InputError]]:
