@@ -123,7 +123,7 @@ def test_a_row_is_of_the_row_of_the_pools_that_was_scored(
         assert fate is not None and (fate.outcome, [*fate.details["subsets"]]) == ("chosen", ["hard"])
     left = [number for number in range(len(upstream)) if not store.find(upstream.row_at(number).parts[0].id)]
     fate = store.fate(upstream.row_at(left[0]).parts[0])
-    assert fate is not None and fate.outcome == "in_no_subset"
+    assert fate is not None and (fate.outcome, fate.detail) == ("in_no_subset", "dropped as in_no_subset")
 
 
 def test_a_row_of_several_pools_is_found_where_it_comes_first(tmp_path: Path) -> None:

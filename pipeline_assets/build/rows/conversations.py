@@ -129,19 +129,21 @@ class _FolderRows(ConversationRows):
     Attributes:
         folders_key: Key of the folders in JSON.
         outcome: Outcome for a row that is in a folder.
-        fallback: Outcome and reason for a row that is in no folder.
+        fallback: Outcome for a row that is in no folder; the detail lists the reasons that the ledger counts.
     """
 
     reads_sources = False
     folders_key: ClassVar[str]
     outcome: ClassVar[str]
-    fallback: ClassVar[tuple[str, str]]
+    fallback: ClassVar[str]
 
     def fate(self, part: Part) -> Fate | None:
         values = {"id": part.id, "split": part.source}
         places = {name: place for name in self.files if (place := self.find_place(values, [name])) is not None}
         if not places:
-            return Fate(self.artifact, *self.fallback)
+            dropped = self.artifact.manifest.identity.ledger.dropped
+            reasons = [reason for reason, count in dropped.items() if count]
+            return Fate(self.artifact, self.fallback, f"dropped as {' or '.join(reasons)}")
         folders = {name.partition("/")[0].removeprefix(self.schema.folder): name for name in places}
         detail, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
         return Fate(self.artifact, self.outcome, detail, row=first, details={self.folders_key: folders}, lines=[detail])
@@ -153,8 +155,7 @@ class CandidateRows(_FolderRows):
     display_names = _display_names("pooled", "pooled")
     schema = replace(_SCHEMA, folder="candidates_")
     upstream_rows = KeptConversations
-    folders_key, outcome = "pools", "pooled"
-    fallback = "in_no_pool", "row meets no pool's conditions, or its licence is refused"
+    folders_key, outcome, fallback = "pools", "pooled", "in_no_pool"
 
 
 class SubsetRows(_FolderRows):
@@ -166,8 +167,7 @@ class SubsetRows(_FolderRows):
 
     display_names = _display_names("subset", "subsets")
     schema = replace(_SCHEMA, folder="subset_")
-    folders_key, outcome = "subsets", "chosen"
-    fallback = "in_no_subset", "row has no score, matches no rule, or its subset was full"
+    folders_key, outcome, fallback = "subsets", "chosen", "in_no_subset"
 
     def origin(self, part: Part) -> UpstreamRow | Source:
         split = part.shard.partition("/")[2].rsplit("-", 3)[0]
