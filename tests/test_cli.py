@@ -200,6 +200,19 @@ def test_pin_prints_the_head_and_moves_only_the_line_of_the_recipe(
     ]
 
 
+def test_pin_names_the_file_of_a_recipe_that_is_given_by_its_name(
+    corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn, tmp_path: Path
+) -> None:
+    path = tmp_path / "data" / "recipes" / "mine.yaml"
+    path.parent.mkdir(parents=True)
+    recipe_in({"snapshot.revision": "main"}, "mine").rename(path)
+    words = ("pin", EDU_DATASET, "--recipe", "mine", "--data", tmp_path / "data")
+
+    result = corpusmill(*words, env={"HF_ENDPOINT": demo_hub.endpoint})
+
+    assert result.stderr == f"{path}: main → {demo_hub.commits()[EDU_DATASET]}\n"
+
+
 def test_pin_asks_for_the_branch_that_the_recipe_names(
     corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn
 ) -> None:

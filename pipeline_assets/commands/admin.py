@@ -78,7 +78,7 @@ def pin(
     answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
     if before is not None and not as_json:
         change = f"{before or 'no revision'} → {commit}"
-        echo(f"{recipe}: {change if before != commit else 'already at this commit'}", err=True)
+        echo(f"{path}: {change if before != commit else 'already at this commit'}", err=True)
 
 
 def export(
