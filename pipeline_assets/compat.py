@@ -20,7 +20,7 @@ PARTITION_TAG = "dagster/partition"
 
 
 def is_reserved_name(name: str) -> bool:
-    """Check whether Dagster refuses a name as a word of Python or of its own, such as `config`."""
+    """Check whether Dagster refuses a name as a reserved word, such as `config`."""
     from dagster._core.definitions.utils import DISALLOWED_NAMES
 
     return name in DISALLOWED_NAMES

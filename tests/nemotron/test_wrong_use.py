@@ -48,7 +48,7 @@ def chats(tmp_path: Path) -> Path:
         ("inventory --dataset ./chat", f"./chat: {NOWHERE}"),
         (
             "inventory --dataset my/chat",
-            "dataset not found or private (HTTP 401), and there is no folder my/chat; check the name",
+            "dataset not found or private (HTTP 401), and the folder my/chat was not found; check the name",
         ),
         (
             "inventory --dataset chats --max-records 0",

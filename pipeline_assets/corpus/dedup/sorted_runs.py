@@ -33,7 +33,7 @@ MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they
 ALL_KEYS = 2**64  # exclusive upper bound of all keys
 _INDEX, _ROW = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs
 _CHECKSUMS, _CHECKSUM, _CHECKED_ROWS = b"crc32", np.dtype("<u4"), 4096  # key in the schema, type, rows for each
-_OTHER_BYTES = "the bytes that were read are not those that were written"
+_OTHER_BYTES = "the bytes differ from those written"
 _SAMPLES = 4  # samples of each run for each range, to divide keys
 Runs = Sequence[OutputFile]
 
@@ -49,9 +49,9 @@ def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
 
 
 def read_run(path: Path, start: int = 0, stop: int | None = None) -> pa.Table:
-    """Map the rows of a run from `start` to `stop` into memory, without keeping its file open.
+    """Map the rows of a run from `start` to `stop` into memory, and verify them.
 
-    Raise InputError if the bytes that were read are not those that were written; RetryableError in an unfinished build.
+    The file is not kept open. Raise InputError if bytes differ from those written, RetryableError in unfinished builds.
     """
     with damage_named(path, "sorted run"):
         with pa.memory_map(str(path)) as file:
@@ -77,7 +77,7 @@ def _checksums(table: pa.Table) -> NDArray[np.uint32]:
 
 
 def _parts(column: pa.Array) -> Iterator[Any]:
-    """Yield the bytes of a column of numbers, texts or binary values, wherever they lie in its buffers."""
+    """Yield the bytes of a column of numbers, texts or binary values."""
     yield column.null_count.to_bytes(8, "little")
     if pa.types.is_primitive(column.type):
         yield to_numpy(column)
@@ -123,7 +123,7 @@ class KeyRange:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows run by run; the first table may be empty, but has the columns.
 
-        Raise an error like `read_run` if the bytes of the index or of a run are not those that were written.
+        Raise an error like `read_run` if bytes of the index or of a run differ from those written.
         """
         with damage_named(self.index, "index of sorted runs"):
             with open(self.index, "rb") as file:
