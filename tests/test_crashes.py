@@ -249,3 +249,20 @@ with resume_hint("corpusmill run x"):
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=25)
 
     assert "stopped\nto continue: corpusmill run x\n" in ended.stderr
+
+
+def test_a_forked_process_that_is_told_to_stop_ends_by_the_signal() -> None:
+    program = """
+import os, signal
+from pipeline_assets.commands.terminal import resume_hint
+
+with resume_hint("corpusmill run x"):
+    child = os.fork()
+    if child == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    print(os.waitpid(child, 0)[1])
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=25)
+
+    assert os.WTERMSIG(int(ended.stdout)) == signal.SIGTERM

@@ -4,10 +4,8 @@ Exit status 2: what was typed is wrong. 1: the work itself failed, or a check fo
 """
 
 import copy
-import os
 import shlex
 import shutil
-import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -243,17 +241,6 @@ def test_a_port_that_is_taken(corpusmill: Corpusmill, demo_hub: LoopbackHub, dem
         assert refused(corpusmill(*words, "--port", port), 1) == (
             f"127.0.0.1:{port}: the port is in use; choose another port with --port"
         )
-
-
-def test_a_forked_process_that_is_told_to_stop_ends_by_the_signal() -> None:
-    with resume_hint("corpusmill run notes"):
-        child = os.fork()
-        if child == 0:
-            os.kill(os.getpid(), signal.SIGTERM)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
 
 
 @pytest.mark.parametrize(
