@@ -32,7 +32,7 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
     words = set(mutant.file.stem.split("_"))
     folder = Path("tests", *mutant.file.parts[1:-1])
     commands = COMMANDS.get(module.partition(".")[2], {mutant.file.stem.replace("_", "-"): ""})
-    typed = [f'"{words.replace(" ", chr(34) + ", " + chr(34))}"' for words in commands]
+    typed = ['"' + command.replace(" ", '", "') + '"' for command in commands]  # as tests write the words
     is_command = "commands" in mutant.file.parts or "demo" in mutant.file.parts
     names = re.compile(rf"\b({'|'.join(map(re.escape, mutant.names))})\b")
     phrases = _phrases(mutant)
@@ -46,7 +46,7 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
             is_named or (is_near and any(phrase in text for phrase in phrases)),
             any(phrase in text for phrase in phrases),
             module in direct
-            or (is_command and is_typed and any(words in text for words in typed))
+            or (is_command and is_typed and any(command in text for command in typed))
             or ("api" in folder.parts and stem == "api"),
             module in by_builders and is_near,
             stem in importers or module in by_builders,
