@@ -1,12 +1,13 @@
 """Texts of chat templates, with the positions of their messages in `loss_rule`.
 
-After `spans/1`, each message has its author, the tool's name if there is one, and the position of its body, in
-characters. A final `*` marks a body that counts in the loss. If a body is more than the content, the content follows
-after a colon, by its position, or as a JSON string without blanks if the template writes it in another form:
+`loss_rule` is `spans/1`, then an entry for each message: its role, its channel after `/`, the name of its author or
+tool after `=`, and the span of its body after `@`, in characters from 0, the stop exclusive. A final `*` marks a body
+that counts in the loss. If a body differs from the content, the content follows after a colon: as its span, or as a
+JSON string without blanks if the template writes the content in another form:
 
     spans/1 user@21-27 assistant/commentary=functions.lookup@80-119:103-118* tool=functions.lookup@150-152
 
-The body of a call has the markup of its lines, such as the function's name, because tokens reach into it.
+The body of a call includes the markup on its lines, such as the function's name, because tokens reach into that markup.
 """
 
 import json
@@ -33,7 +34,7 @@ _MARK = re.compile(
 
 
 class ChatReason(StrEnum):
-    """Reason code of a refused row: the template fails, or a message is not found."""
+    """Reason code of a refused row: the template fails, or its loss mask is unproved."""
 
     TEMPLATE_FAILED = "template_failed"
     MASK_UNPROVED = "mask_unproved"
@@ -41,14 +42,18 @@ class ChatReason(StrEnum):
 
 @dataclass(frozen=True)
 class MarkedSpans(encode.AssistantTurns):
-    """Loss mode of a text of a chat template, whose rule has all places."""
+    """Loss mode of a text of a chat template.
+
+    Attributes:
+        stored_rule: The row's `loss_rule`, with the spans of all messages.
+    """
 
     name: ClassVar = "marked_spans"
-    places: str
+    stored_rule: str
 
     @property
     def rule(self) -> str:
-        return self.places
+        return self.stored_rule
 
 
 def is_chat(template: str | None) -> bool:
@@ -56,8 +61,8 @@ def is_chat(template: str | None) -> bool:
     return template is not None and template.startswith(PREFIX)
 
 
-def format_rule(parsed: ParsedText, counting: Sequence[int]) -> str:
-    """Format `loss_rule` for a text; `counting` are the numbers that count."""
+def format_rule(parsed: ParsedText, in_loss: Sequence[int]) -> str:
+    """Format the `loss_rule` of a text; `in_loss` numbers its messages in the loss."""
     marks = [RULE]
     for number, (message, _, _, body) in enumerate(parsed.messages):
         name = message.recipient if message.is_call else message.name
@@ -67,14 +72,14 @@ def format_rule(parsed: ParsedText, counting: Sequence[int]) -> str:
             start = parsed.text.find(message.content, body.start, body.stop)
             written = json.dumps(message.content).replace(" ", "\\u0020")
             mark += f":{written}" if start < 0 else f":{start}-{start + len(message.content)}"
-        marks.append(f"{mark}*" if number in counting else mark)
+        marks.append(f"{mark}*" if number in in_loss else mark)
     return " ".join(marks)
 
 
 def parse_row(
     text: str, template: str | None, loss_mode: str | None, loss_rule: str | None
 ) -> tuple[ParsedText, encode.LossMode]:
-    """Parse a row's text, of Harmony or of a chat template, and its loss mode.
+    """Parse a row's text, Harmony or a chat template's; return it with its loss mode.
 
     Raises:
         Refusal: The text is not valid Harmony.
@@ -88,7 +93,7 @@ def parse_row(
 
 
 def parse_text(text: str, template: str | None, loss_rule: str | None) -> ParsedText:
-    """Parse a row's text as `parse_row` does, whatever the loss mode of Harmony."""
+    """Parse a row's text like `parse_row`, without checking a Harmony row's loss."""
     return _parse_rule(text, loss_rule or "")[0] if is_chat(template) else parse_harmony(text)
 
 
@@ -96,7 +101,7 @@ def _parse_rule(text: str, rule: str) -> tuple[ParsedText, encode.LossMode]:
     version, *marks = rule.split(" ")
     if version != RULE or not marks:
         raise ValueError(f"loss_rule is {rule!r:.80}, expected {RULE} and messages")
-    messages, counting, last = list[ParsedMessage](), list[int](), 0
+    messages, in_loss, last = list[ParsedMessage](), list[int](), 0
     for number, mark in enumerate(marks):
         match = _MARK.fullmatch(mark)
         role, channel, name, start, stop, first, end, content, star = match.groups() if match else ("",) * 9
@@ -107,18 +112,18 @@ def _parse_rule(text: str, rule: str) -> tuple[ParsedText, encode.LossMode]:
         own, called = (None, name) if role == Role.ASSISTANT else (name, None)
         message = Message(Role(role), content, own, called, channel)
         messages.append(ParsedMessage(message, None, Span(last, body.stop), body))
-        counting += [number] * bool(star)
+        in_loss += [number] * bool(star)
         last = body.stop
-    return ParsedText(text, tuple(messages), None, text.encode()), MarkedSpans(tuple(counting), rule)
+    return ParsedText(text, tuple(messages), None, text.encode()), MarkedSpans(tuple(in_loss), rule)
 
 
 def encode_row(
     parsed: ParsedText, template: str | None, mode: encode.LossMode, tokenizer: Tokenizer
 ) -> encode.HarmonyTokens:
-    """Encode a text; of a chat template's, only the bodies that count are located.
+    """Encode the text of a row, by `locate_bodies` if `template` is a chat template.
 
     Raises:
-        InputError: `tokenizer` is not the template's.
+        InputError: `tokenizer` is not the chat template's.
         Refusal: The text cannot be encoded, or a body that counts does not consist of whole tokens.
     """
     if not is_chat(template):
@@ -134,15 +139,16 @@ def encode_row(
 
 
 def locate_bodies(
-    parsed: ParsedText, counting: Sequence[int], tokenizer: HfTokenizer, moves_blanks: bool = False
+    parsed: ParsedText, in_loss: Sequence[int], tokenizer: HfTokenizer, moves_blanks: bool = False
 ) -> tuple[ParsedText, encode.HarmonyTokens]:
     """Encode a text of a chat template; locate the bodies that count in its tokens.
 
-    Other bodies have approximate tokens. If `moves_blanks`, a body that counts may lose blanks at its start that share
-    a token with markup, and it may gain blanks of the markup around it that share a token with the body.
+    `in_loss` has the numbers of the messages that count; other bodies are located only approximately. If
+    `moves_blanks`, a body that counts may lose blanks at its start that share a token with markup, and it may gain
+    blanks of the markup around it that share a token with the body; the returned text has the moved bodies.
 
     Raises:
-        Refusal: A token is partly in a body, or the tokens do not decode to the text.
+        Refusal: A token is only partly in a body that counts, or the tokens do not decode to the text.
     """
     text, (ids, offsets) = parsed.text, tokenizer.encode_marked(parsed.text)
     starts, ends = offsets.T
@@ -158,7 +164,7 @@ def locate_bodies(
                 stop = int(ends[last - 1])
         stop, last = max(start, stop), max(first, last) if start < stop else first
         bodies[number] = first, last
-        if number in counting:
+        if number in in_loss:
             messages[number] = messages[number]._replace(body=Span(start, stop))
             if tokenizer.decode(ids[first:last]) != text[start:stop]:
                 raise Refusal(ChatReason.MASK_UNPROVED, "tokens do not end where the body does", start, number)

@@ -1,8 +1,8 @@
-"""Rendering of conversations by a chat template, with a proof of each place.
+"""Rendering of conversations by a chat template, with proved message positions.
 
 A conversation is rendered twice: as it is, and with a mark in place of each content. Both texts must be equal, except
-that each mark is exchanged for the content as the template writes it: without blanks at its ends, or as JSON. A missing
-mark is a message that the template drops, which is allowed for reasoning alone.
+that the first has each content where the second has its mark, possibly without blanks at its ends, or as JSON. If a
+mark is missing, the template dropped a message; only reasoning may be dropped.
 """
 
 import itertools
@@ -15,7 +15,7 @@ import jinja2
 
 from pipeline_assets.corpus.chat_templates.marked_text import ChatReason, locate_bodies
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate
-from pipeline_assets.corpus.harmony.chats import instructions, to_chat_messages
+from pipeline_assets.corpus.harmony.chats import extract_instructions, to_chat_messages
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_messages
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Reason, Refusal, Role, render_header
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span
@@ -35,36 +35,36 @@ FindLoss = Callable[[ParsedText, Sequence[int]], LossMode]
 def render_chat(
     messages: Sequence[Message], tools: JsonValue, template: ChatTemplate, find_loss: FindLoss
 ) -> tuple[ParsedText, HarmonyTokens, list[int]]:
-    """Render a conversation, and prove its loss mask.
+    """Render a conversation by a chat template, and prove its loss mask.
 
-    `find_loss` takes a text and the numbers in `messages` of its messages. A template that cannot write several calls
-    at once gets them one by one, each before its reply.
+    `find_loss(parsed, indexes)` returns the loss mode of a rendered text; `indexes` has the index in `messages` of each
+    message of the text. A template that cannot write several calls at once gets them one by one, each before its reply.
 
     Returns:
-        The text with its messages, its tokens, and the numbers of the messages that count in the loss.
+        The text with its messages, its tokens, and the numbers of the text's messages that count in the loss.
 
     Raises:
         Refusal: A message has a control token, the template fails, or the mask cannot be proved.
         InputError: The template needs too much time or memory.
     """
     plain = [
-        Message(Role.SYSTEM, instructions(message.content, tools is not None))
+        Message(Role.SYSTEM, extract_instructions(message.content, tools is not None))
         if message.role is Role.DEVELOPER
         else message
         for message in messages
     ]
     _check_controls(plain, tools, template)
-    forms = [[number for number, message in enumerate(plain) if message.role is not Role.SYSTEM or message.content]]
+    orders = [[number for number, message in enumerate(plain) if message.role is not Role.SYSTEM or message.content]]
     if any(message.is_call for message in plain):
-        forms.append(_one_call_at_a_time(forms[0], plain))
+        orders.append(_pair_calls_with_replies(orders[0], plain))
     failures = list[Refusal]()
-    for marks_blanks, form in itertools.product((True, False), forms):
+    for marks_blanks, numbers in itertools.product((True, False), orders):
         try:
-            located, order = _locate(
-                [plain[place] for place in form], tools, template, form is not forms[0], marks_blanks
+            located, order = _render_and_locate(
+                [plain[place] for place in numbers], tools, template, numbers is not orders[0], marks_blanks
             )
-            counting = loss_messages(located, find_loss(located, [form[place] for place in order]))
-            return *locate_bodies(located, counting, template.tokenizer, moves_blanks=True), counting
+            in_loss = loss_messages(located, find_loss(located, [numbers[place] for place in order]))
+            return *locate_bodies(located, in_loss, template.tokenizer, moves_blanks=True), in_loss
         except jinja2.TemplateError as error:
             failures.append(Refusal(ChatReason.TEMPLATE_FAILED, one_line(error)))
         except Refusal as refusal:
@@ -82,8 +82,8 @@ def _check_controls(messages: Sequence[Message], tools: JsonValue, template: Cha
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, f"{token.group()} in the tools")
 
 
-def _one_call_at_a_time(numbers: Sequence[int], messages: Sequence[Message]) -> list[int]:
-    """Move the reply of each call's tool behind the call."""
+def _pair_calls_with_replies(numbers: Sequence[int], messages: Sequence[Message]) -> list[int]:
+    """Return message numbers with each call's reply moved directly behind the call."""
     ordered, rest = list[int](), list(numbers)
     while rest:
         ordered.append(rest.pop(0))
@@ -95,26 +95,30 @@ def _one_call_at_a_time(numbers: Sequence[int], messages: Sequence[Message]) -> 
     return ordered
 
 
-def _locate(
+def _render_and_locate(
     messages: Sequence[Message], tools: JsonValue, template: ChatTemplate, is_split: bool, marks_blanks: bool
 ) -> tuple[ParsedText, list[int]]:
-    """Render a conversation, and find its messages in the text, in their order there."""
+    """Render a conversation; return the text and the numbers of its messages.
+
+    The numbers, indexes in `messages`, are in the order of the text. `is_split` is an argument of `to_chat_messages`,
+    `marks_blanks` one of `_make_mark`.
+    """
 
     def render(contents: Sequence[Any]) -> str:
-        """Render the messages with other contents, or arguments of calls."""
+        """Render the messages with `contents` as their contents or call arguments."""
         changed = [message._replace(content=content) for message, content in zip(messages, contents, strict=True)]
         converted, _ = to_chat_messages(changed, True, is_split)
         chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in converted]
         return template.render([{k: value for k, value in chat.items() if value is not None} for chat in chats], tools)
 
-    values = [_arguments(message.content) if message.is_call else message.content for message in messages]
-    marks = [_mark(number, value, marks_blanks) for number, value in enumerate(values)]
+    values = [_decode_arguments(message.content) if message.is_call else message.content for message in messages]
+    marks = [_make_mark(number, value, marks_blanks) for number, value in enumerate(values)]
     text = render(values)
     try:
         utf8 = text.encode()
     except UnicodeEncodeError as error:
         raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(text[error.start]):04X}", error.start) from None
-    found = _align(text, render(marks), messages, values, template.controls.pattern)
+    found = _find_messages(text, render(marks), messages, values, template.controls.pattern)
     order = [*found]
     for number, message in enumerate(messages):
         if number in found or (message.channel == "analysis" and message.role is Role.ASSISTANT):
@@ -131,14 +135,14 @@ def _locate(
 
 
 def _whole_lines(text: str, first: int, body: Span, limit: int, controls: str) -> Span:
-    """Extend a call to the start of its line, and to the next blank or control token."""
+    """Extend a call back to a line's start or control token, and on to the next blank."""
     begins = [first, *(edge.end() for edge in re.compile(f"\n|{controls}").finditer(text, first, body.start))]
     end = re.compile(rf"\s|{controls}").search(text, body.stop, limit)
     return Span(begins[-1], limit if end is None else end.start())
 
 
-def _arguments(content: str) -> JsonValue:
-    """Return a call's arguments, as text if they are not a JSON object."""
+def _decode_arguments(content: str) -> JsonValue:
+    """Decode a call's arguments; return the text itself if it is not a JSON object."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
@@ -146,25 +150,31 @@ def _arguments(content: str) -> JsonValue:
     return value if isinstance(value, dict) else content
 
 
-def _mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
-    """Return a content's mark; empty and, if not `marks_blanks`, blank contents stay."""
+def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
+    """Return the mark of message `number`, or `value` itself if it gets no mark.
+
+    Empty texts get none, and blank texts and empty objects get one only if `marks_blanks`.
+    """
     if isinstance(value, dict) and (value or marks_blanks):
         a, b, c, d = (f"Zq{number}{part}Zq" for part in "abcd")
         return {a: b, c: d}
     return f"Zq{number}Zq" if value and (marks_blanks or str(value).strip()) else value
 
 
-def _align(
+def _find_messages(
     text: str, marked: str, messages: Sequence[Message], values: Sequence[Any], controls: str
 ) -> dict[int, ParsedMessage]:
-    """Find the messages whose marks are in `marked`, by number, in the text's order."""
+    """Find the messages whose marks are in `marked`; map number to message, in order.
+
+    Raise Refusal if `text` is not `marked` with contents (`_possible_forms`) in place of marks.
+    """
     found, last, matches = dict[int, ParsedMessage](), 0, [*_MARK.finditer(marked)]
     begins = [*(match.start() for match in matches), len(marked)]
     position, is_equal = begins[0], text.startswith(marked[: begins[0]])
     for match, begin in zip(matches, begins[1:], strict=True):
         number, following = int(match[1] or match[4] or match[7]), marked[match.end() : begin]
         content = next(
-            (form for form in _forms(match, values[number]) if text.startswith(form + following, position)), ""
+            (form for form in _possible_forms(match, values[number]) if text.startswith(form + following, position)), ""
         )
         is_equal = is_equal and number not in found and text.startswith(content + following, position)
         body, message = Span(position, position + len(content)), messages[number]
@@ -179,8 +189,8 @@ def _align(
     return found
 
 
-def _forms(mark: re.Match[str], value: Any) -> Iterator[str]:
-    """Yield the forms in which a template that writes a mark may write its content."""
+def _possible_forms(mark: re.Match[str], value: Any) -> Iterator[str]:
+    """Yield the texts that may stand for `value` if the template writes its mark so."""
     _, colon, comma, _, between, separator, _ = mark.groups()
     if comma:
         yield from (json.dumps(value, ensure_ascii=is_ascii, separators=(comma, colon)) for is_ascii in (False, True))

@@ -1,8 +1,8 @@
 """Sandbox for chat templates, which are programs of strangers.
 
-Text equals the result of `apply_chat_template` in transformers, whose environment is repeated. Nothing reads files or
-the clock. Steps are limited by a count, so that the same row fails everywhere or nowhere; time and memory are limited
-too, and exceeding them stops the build.
+A rendered text equals the result of `apply_chat_template` in transformers, whose Jinja environment is reproduced here.
+A template cannot read files or the clock. Its steps are counted and limited, so that the same row fails on every
+machine or on none; a template that exceeds the limits of time and memory stops the build.
 """
 
 import contextlib
@@ -35,9 +35,9 @@ _NO_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmlattr",
 
 
 class _StepCounter(NodeTransformer):
-    """Transformer that counts turns of loops and macros, and parts of new containers.
+    """Transformer that inserts counters of loop turns, macro calls and new containers.
 
-    Containers that hold others twice would grow exponentially, and comparing them could take forever.
+    The parts of containers are counted, because nesting a container twice in each next one doubles them every time.
     """
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
@@ -46,18 +46,18 @@ class _StepCounter(NodeTransformer):
             what = f"line {node.lineno}: a chat template cannot include, import or extend another file"
             raise SecurityError(what)
         if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block):
-            node.body.insert(0, nodes.ExprStmt(_call("count_steps", nodes.Const(1))).set_lineno(node.lineno))
+            node.body.insert(0, nodes.ExprStmt(_call_node("count_steps", nodes.Const(1))).set_lineno(node.lineno))
         is_new = isinstance(node, nodes.List | nodes.Tuple | nodes.Dict) and getattr(node, "ctx", "load") == "load"
-        is_given = isinstance(node, nodes.Name) and node.name in ("varargs", "kwargs")
-        return _call("count_parts", node) if is_new or is_given else node
+        is_variadic = isinstance(node, nodes.Name) and node.name in ("varargs", "kwargs")
+        return _call_node("count_parts", node) if is_new or is_variadic else node
 
 
-def _call(name: str, *arguments: Any) -> nodes.Call:
+def _call_node(name: str, *arguments: Any) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(name), [*arguments], [], None, None)
 
 
-class _Generation(Extension):
-    """Tag `generation`, which marks answers of the model; the text is unchanged."""
+class _GenerationTag(Extension):
+    """Tag `generation`, which encloses answers of the model and renders them as usual."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -83,12 +83,12 @@ def _raise_exception(message: object) -> None:
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
-    """Environment of one template; `date` answers `strftime_now`, if given."""
+    """Environment of one template; `date` is for `strftime_now`, unset if None."""
 
     intercepted_binops = frozenset({"*", "**"})
 
     def __init__(self, date: datetime.date | None) -> None:
-        tags = [_Generation, loopcontrols]
+        tags = [_GenerationTag, loopcontrols]
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=tags, optimized=False, finalize=_check_text)
         self._steps, self._deadline = _MAX_STEPS, float("inf")
         self.filters = {name: self._count_calls(call) for name, call in self.filters.items() if name not in _NO_FILTERS}
@@ -103,18 +103,19 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         """Compile a template; raise `jinja2.TemplateError` if it is invalid."""
         if len(source) > MAX_SOURCE:
             raise jinja2.TemplateError(f"the template is longer than {MAX_SOURCE:,} characters")
-        with _fence():
+        with _limit_memory():
             return self.from_string(source)
 
     def render(self, template: jinja2.Template, values: Mapping[str, Any]) -> str:
-        """Render a template; any error of its code is a `jinja2.TemplateError`.
+        """Render a template with `values` as its variables.
 
         Raises:
+            jinja2.TemplateError: The template's code fails or takes too many steps.
             InputError: The template needs too much time or memory.
         """
         self._steps = _MAX_STEPS + _STEPS_PER_PART * _count_parts(values, 1 << 40)
         self._deadline = time.monotonic() + _MAX_SECONDS
-        with _fence():
+        with _limit_memory():
             return template.render(values)
 
     def count_steps(self, steps: int) -> None:
@@ -142,7 +143,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Raise SecurityError for powers and large factors; the fence limits others."""
+        """Evaluate `*`; raise SecurityError for `**` and for factors above `_MAX_BYTES`."""
         if operator == "**" or any(isinstance(part, int) and abs(part) > _MAX_BYTES for part in (left, right)):
             raise SecurityError(f"{operator} of large numbers")
         return super().call_binop(context, operator, left, right)
@@ -155,7 +156,7 @@ def _check_text(value: Any) -> Any:
 
 
 def _count_parts(value: Any, limit: int) -> int:
-    """Count values in nested containers, up to `limit`; shared values repeat."""
+    """Count a value and all values nested in it, each time they occur, up to `limit`."""
     rest, count = [value], 0
     while rest and count <= limit:
         item, count = rest.pop(), count + 1
@@ -168,13 +169,13 @@ def _limit_error(limit: str) -> InputError:
 
 
 @contextlib.contextmanager
-def _fence() -> Iterator[None]:
-    """Limit the memory of a block, on Linux, and turn its errors into `TemplateError`."""
+def _limit_memory() -> Iterator[None]:
+    """Limit a block's memory (on Linux); convert its errors, see `render`."""
     limits, pages = resource.getrlimit(resource.RLIMIT_AS), Path("/proc/self/statm")
     try:
         if pages.exists():
-            room = int(pages.read_text().split()[0]) * resource.getpagesize() + _MAX_BYTES
-            resource.setrlimit(resource.RLIMIT_AS, (room if limits[1] < 0 else min(room, limits[1]), limits[1]))
+            limit = int(pages.read_text().split()[0]) * resource.getpagesize() + _MAX_BYTES
+            resource.setrlimit(resource.RLIMIT_AS, (limit if limits[1] < 0 else min(limit, limits[1]), limits[1]))
         yield
     except (jinja2.TemplateError, InputError):
         raise

@@ -19,38 +19,45 @@ from pipeline_assets.corpus.harmony.message import JsonValue
 from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, HfTokenizer, load_model_tokenizer
 from pipeline_assets.spine.errors import InputError, one_line
 
-CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
+CONFIG_FILE, SPECIAL_FILE = "tokenizer_config.json", "special_tokens_map.json"
 TEMPLATE, OLD_TEMPLATE, MORE_TEMPLATES = "chat_template.jinja", "chat_template.json", "additional_chat_templates/"
 _WHOLE_MODEL_FIX = "use a folder with all files of the model"
-_SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
+_SPECIAL_KEYS = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s]{1,64}\|>")
 
 
 def is_template_file(name: str) -> bool:
     """Check whether a model's file belongs to its chat template."""
     is_more = name.startswith(MORE_TEMPLATES) and name.endswith(".jinja")
-    return is_more or name in (TOKENIZER_FILE, CONFIG, SPECIAL, TEMPLATE, OLD_TEMPLATE)
+    return is_more or name in (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_FILE, TEMPLATE, OLD_TEMPLATE)
 
 
 @dataclass(frozen=True)
 class ChatFiles:
-    """Folder of a chat template, with its name in rows, its day and its variables."""
+    """Folder of a chat template's files, with the recipe's settings for it.
+
+    Attributes:
+        name: Name of the template in the column `template`.
+        date: Day that `strftime_now` formats, `YYYY-MM-DD`; None if no source calls it.
+        variables: Other variables of the template, a JSON object.
+    """
 
     folder: Path = field(compare=False)  # the name stands for the files
     name: str
     date: str | None
-    variables: str = "{}"  # as JSON
+    variables: str = "{}"
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """Chat templates of a model; `tool_use` is for rows with tools.
+    """Chat templates of a model, and its tokenizer.
 
     Attributes:
-        column: Value of the column `template`: the name, and the sha256 of the tokenizer's file.
-        sources: Sources by name.
-        constants: Texts of special tokens by name, such as `bos_token`, and the variables of a recipe.
-        date: Day that `strftime_now` returns.
+        column: Value of the column `template`: `chat/`, the name, a blank, and the sha256 of the tokenizer's file.
+        sources: Sources by name: `default`, and possibly `tool_use` for rows with tools.
+        constants: Texts of special tokens by name, such as `bos_token`, and the recipe's `variables`.
+        date: As in `ChatFiles`.
+
     """
 
     column: str
@@ -69,7 +76,7 @@ class ChatTemplate:
     def controls(self) -> re.Pattern[str]:
         """Pattern of texts that no message may contain.
 
-        They are special tokens, other added tokens that a template writes, and text of a template such as `<|user|>`.
+        It matches special tokens, other added tokens that a template writes, and `<|…|>` in a template.
         """
         source = "".join(self.sources.values())
         written = {token for token in self.tokenizer.added if token in source and not token.isspace()}
@@ -85,22 +92,23 @@ class ChatTemplate:
 
 @functools.lru_cache(maxsize=1)
 def load_template(files: ChatFiles) -> ChatTemplate:
-    """Load a template and compile it.
+    """Load the templates and tokenizer of a model, and compile the default template.
 
     Raises:
-        InputError: A file is missing or invalid, the date is missing, or the template fails whatever the row.
+        InputError: A file is missing or invalid, a template needs a date and has none, or the default template is
+            invalid or unsafe.
     """
     folder, name = files.folder, files.name
     place = name if "@" in name else folder  # a digest names no place
     date = None if files.date is None else datetime.date.fromisoformat(files.date)
-    tokenizer, config = load_model_tokenizer(folder, is_harmony=False), _read_json(folder / CONFIG)
-    own = {} if "added_tokens_decoder" in config else _read_json(folder / SPECIAL)  # as in transformers
-    tokens = ((name, own.get(name, config.get(name))) for name in _SPECIAL)
+    tokenizer, config = load_model_tokenizer(folder, is_harmony=False), _read_json(folder / CONFIG_FILE)
+    own = {} if "added_tokens_decoder" in config else _read_json(folder / SPECIAL_FILE)  # as in transformers
+    tokens = ((name, own.get(name, config.get(name))) for name in _SPECIAL_KEYS)
     special = {name: token["content"] if isinstance(token, dict) else token for name, token in tokens if token}
     sources = _read_sources(folder, config)
     if "default" not in sources:
         what = f"no default chat template found, only {', '.join(sources)}" if sources else "no chat template found"
-        raise InputError(what, place, f"use a model with {TEMPLATE}, or with `chat_template` in {CONFIG}")
+        raise InputError(what, place, f"use a model with {TEMPLATE}, or with `chat_template` in {CONFIG_FILE}")
     if date is None and any("strftime_now" in source for source in sources.values()):
         fix = "set `rows.template.date` to the day that texts shall name, such as 2026-01-31"
         raise InputError("the chat template writes the current date", place, fix)
@@ -118,7 +126,10 @@ def load_template(files: ChatFiles) -> ChatTemplate:
 
 
 def _read_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return sources by name: of files of their own, else of the tokenizer's config."""
+    """Return template sources by name, possibly none.
+
+    Template files have priority over `chat_template` in the tokenizer's config, and that over the old JSON file.
+    """
     files = {path.stem: path for path in sorted((folder / MORE_TEMPLATES).glob("*.jinja"))}
     files |= {"default": folder / TEMPLATE} if (folder / TEMPLATE).is_file() else {}
     if files:
@@ -141,7 +152,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a file; empty if the file is missing."""
+    """Read a JSON object from a file; empty if missing, InputError if invalid."""
     try:
         values = json.loads(path.read_bytes()) if path.is_file() else {}
     except ValueError as error:

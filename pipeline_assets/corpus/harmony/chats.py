@@ -17,10 +17,11 @@ _TOOLS_BEGIN = f"# Tools\n\n## {FUNCTIONS}\n\n"
 def to_chat_messages(
     messages: Iterable[Message], has_tools: bool, is_split: bool = False
 ) -> tuple[list[Chat], list[dict[str, int]]]:
-    """Convert messages to chat messages; map the parts of each to message numbers.
+    """Convert Harmony messages to chat messages, and list the source of each part.
 
-    Parts are `content`, `thinking` and `tool_calls`; several calls in one chat message have the number of the last. If
-    `has_tools`, the tools of developer messages are omitted. If `is_split`, a text and each call are separate messages.
+    If `has_tools`, the tools of developer messages are omitted. If `is_split`, a text and each call are separate. The
+    second list maps, for each chat message of the assistant, its parts (`content`, `thinking`, `tool_calls`) to indexes
+    in `messages`, several calls to the index of the last one; for other roles the mapping is empty.
     """
     chats, parts, calls = list[Chat](), list[dict[str, int]](), 0
     open_calls: list[tuple[str, str]] = []  # name and id of calls without a reply
@@ -28,7 +29,7 @@ def to_chat_messages(
         if message.role is not Role.ASSISTANT:
             chat: Chat = {"role": str(message.role), "content": message.content, "name": _tool_name(message.name)}
             if message.role is Role.DEVELOPER:
-                chat |= {"role": str(Role.SYSTEM), "content": instructions(message.content, has_tools)}
+                chat |= {"role": str(Role.SYSTEM), "content": extract_instructions(message.content, has_tools)}
                 if not chat["content"]:
                     continue
             if message.role is Role.TOOL:
@@ -63,7 +64,7 @@ def _tool_name(name: str | None) -> str | None:
     return None if name is None else name.removeprefix(f"{FUNCTIONS}.")
 
 
-def instructions(content: str, has_tools: bool) -> str:
+def extract_instructions(content: str, has_tools: bool) -> str:
     """Return the instructions in a developer message, without tools if `has_tools`."""
     if has_tools:
         content = content[: begin if (begin := content.rfind(_TOOLS_BEGIN)) >= 0 else None].removesuffix("\n\n")

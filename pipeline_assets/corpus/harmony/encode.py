@@ -38,12 +38,12 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> ParsedText:
     """Render a conversation as text that `parse_harmony` can read back.
 
-    `analysis` may drop messages. If none is left, the text is empty, or `<|start|>assistant` if the ending is
+    `analysis` may drop messages. If all are dropped, the text is empty, or `<|start|>assistant` if the ending is
     `completion`. The text equals openai-harmony's rendering of the same messages with the same ending.
 
     Raises:
-        Refusal: The content of a message has special tokens or a lone surrogate, or its header is invalid.
-            `Refusal.message` is the message's index in `messages`.
+        Refusal: A message has an invalid header, or content with special tokens or a lone surrogate. `Refusal.message`
+            is its index in `messages`.
     """
     kept = rendered_numbers(messages, analysis)
     parts: list[str] = []
@@ -83,7 +83,7 @@ def _check_content(content: str) -> None:
 
 
 def rendered_numbers(messages: Sequence[Message], analysis: Analysis) -> list[int]:
-    """Return the numbers of the messages that `render_harmony` renders."""
+    """Return the indexes of the messages that `render_harmony` renders, ascending."""
     dropped_before = 0 if analysis is Analysis.KEEP else len(messages)  # analysis before this number is dropped
     if analysis is Analysis.AUTO_DROP:
         last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
@@ -133,10 +133,10 @@ class AssistantLast:
 
 @dataclass(frozen=True)
 class AssistantTurns:
-    """Loss mode in which the assistant bodies with these numbers count.
+    """Loss mode in which the bodies of chosen assistant messages count.
 
     Attributes:
-        messages: Ascending numbers of messages in the text, from 0; may be empty.
+        messages: Numbers of the chosen messages in the text, from 0, ascending; may be empty.
     """
 
     name: ClassVar = "assistant_turns"
@@ -150,7 +150,7 @@ class AssistantTurns:
 
     @classmethod
     def from_rule(cls, rule: str) -> "AssistantTurns":
-        """Parse a rule; raise `ValueError` unless it has ascending numbers."""
+        """Parse a `rule` of this class; raise `ValueError` for any other text."""
         numbers = re.findall(r"\d{1,9}", rule.removeprefix(cls.prefix), re.ASCII)
         mode = cls(tuple(sorted(set(map(int, numbers)))))
         if mode.rule != rule:
@@ -168,12 +168,11 @@ _DEFAULT_MODES: dict[str, LossMode] = {AssistantAll.name: _ALL[0], AssistantLast
 def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
     """Return a row's loss mode from its columns `loss_mode` and `loss_rule`.
 
-    Without a rule, `loss_mode` decides, and `assistant_all` then counts analysis and calls. An unknown rule is an
-    error, because it may count other bodies than `loss_mode` suggests.
+    `loss_rule` decides if it is set. Otherwise `loss_mode` decides, and `assistant_all` counts analysis and calls.
 
     Raises:
-        ValueError: The rule is neither in `LOSS_MODES` nor of `AssistantTurns`; or the rule is missing, and the mode is
-            unknown.
+        ValueError: `loss_rule` is neither in `LOSS_MODES` nor of `AssistantTurns`, so it may count other bodies than
+            `loss_mode` suggests. Or `loss_rule` is None, and `loss_mode` is unknown.
     """
     if loss_rule is not None and loss_rule.startswith(AssistantTurns.prefix):
         return AssistantTurns.from_rule(loss_rule)
@@ -207,7 +206,7 @@ def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
 
 
 def loss_spans(parsed: ParsedText, mode: LossMode) -> list[Span]:
-    """Return the bodies that count in the loss, as ascending spans of characters."""
+    """Return the character spans of the bodies of `loss_messages`, ascending."""
     return [parsed.messages[number].body for number in loss_messages(parsed, mode)]
 
 
@@ -217,8 +216,8 @@ class HarmonyTokens:
 
     Attributes:
         ids: Shape (tokens,).
-        bodies: Shape (messages, 2). A row has two positions in `ids`: where a message's body starts, and where its
-            terminator stands. They are equal for an empty body.
+        bodies: Start (inclusive) and stop (exclusive) of each message's body in `ids`, shape (messages, 2). The stop is
+            the terminator's position; it equals the start for an empty body.
         losses: Counts of the text's tokens and characters, and of its parts that the tokenizer cannot represent.
     """
 
@@ -228,23 +227,23 @@ class HarmonyTokens:
 
 
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
-    """Encode texts, with special ids for the control tokens in `STRUCTURE`.
+    """Encode texts in order, with special ids for the control tokens in `STRUCTURE`.
 
-    If the tokenizer cannot encode a text, raise `Refusal`, whose `message` is the index of the text.
+    Raise Refusal if the tokenizer cannot encode a text; `Refusal.message` is the index of the text.
     """
     for number, parsed in enumerate(texts):
         text = parsed.text
         if not tokenizer.can_encode(text) and not all(map(tokenizer.can_encode, STRUCTURE_OR_TEXT.split(text))):
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
     encoded = tokenizer.encode_controlled([parsed.utf8 for parsed in texts], STRUCTURE)
-    opens = tokenizer.special_ids[MESSAGE]
-    return [HarmonyTokens(tokens.ids, _bodies(tokens, opens), tokens.losses) for tokens in encoded]
+    message_id = tokenizer.special_ids[MESSAGE]
+    return [HarmonyTokens(tokens.ids, _find_bodies(tokens, message_id), tokens.losses) for tokens in encoded]
 
 
-def _bodies(encoded: ControlledIds, opens: int) -> NDArray[np.int64]:
-    """Return the start of each message body and the position of its terminator."""
+def _find_bodies(encoded: ControlledIds, message_id: int) -> NDArray[np.int64]:
+    """Return `HarmonyTokens.bodies`; `message_id` is the id of `<|message|>`."""
     ids, controls, _ = encoded
     # `controls` has the positions of control tokens, `opened` the indexes of `<|message|>` among them. A body starts
     # after its `<|message|>` and stops at the next control token, or at the end of the text if none follows.
-    opened = np.flatnonzero(ids[controls] == opens)
+    opened = np.flatnonzero(ids[controls] == message_id)
     return np.stack([controls[opened] + 1, np.append(controls, len(ids))[opened + 1]], axis=1)

@@ -33,7 +33,7 @@ _MAX_BARS = 16
 
 
 def find_special(text: str, start: int, stop: int) -> re.Match[str] | None:
-    """Find the first special token (`SPECIAL`) in `text[start:stop]`, else None.
+    """Return the first special token (`SPECIAL`) in `text[start:stop]`, or None.
 
     Most texts have few `|`, and a search for this single character is many times faster than a search for `<|`. Tables
     have many `|`, so after `_MAX_BARS` of them the regular expression searches the rest.
@@ -50,11 +50,11 @@ def find_special(text: str, start: int, stop: int) -> re.Match[str] | None:
 
 
 class Reason(StrEnum):
-    """Reason code under which a refused row is counted.
+    """Reason code of a `Refusal`, under which refused rows are counted.
 
-    Contents: `control_tokens_in_content`, `lone_surrogate` (not encodable as UTF-8), `not_encodable` (the tokenizer
-    fails on a run of blanks). Headers: `invalid_header_field`, `unknown_role`. Texts: `text_outside_messages`,
-    `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`, `no_next_role`. Tools:
+    Of contents: `control_tokens_in_content`, `lone_surrogate` (not encodable as UTF-8), `not_encodable` (the tokenizer
+    fails on a run of blanks). Of headers: `invalid_header_field`, `unknown_role`. Of texts: `text_outside_messages`,
+    `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`, `no_next_role`. Of tools:
     `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
     """
 
@@ -80,10 +80,9 @@ class Refusal(Exception):
     Only one row is at fault, so a reader of rows counts the row and continues.
 
     Attributes:
-        position: Character position of the fault: in the text that is parsed, or in the content of the message that is
-            rendered; None if the fault has no position.
-        message: Number, from 0, of the message that cannot be rendered, or of the text that cannot be encoded; else
-            None.
+        detail: Short description of the fault, such as the text at fault.
+        position: Character position of the fault, in the parsed text or in the rendered content; None if unknown.
+        message: Index of the message that cannot be rendered, or of the text that cannot be encoded; else None.
     """
 
     def __init__(self, reason: StrEnum, detail: str, position: int | None = None, message: int | None = None) -> None:
@@ -114,7 +113,7 @@ class Analysis(StrEnum):
     """Treatment of messages on the analysis channel, from any sender.
 
     `keep` renders all of them, `drop` none. `auto_drop` is openai-harmony's default: if the last assistant message is
-    on the final channel, analysis before the first final message is dropped. In a single turn, this is all analysis.
+    on the final channel, analysis before the first final message is dropped. In a single turn, that drops all analysis.
     """
 
     KEEP = "keep"
@@ -142,7 +141,7 @@ JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | flo
 
 
 def content_text(content: JsonValue) -> str:
-    """Return a string as is, other values as JSON: sorted keys, null for NaN and ±∞."""
+    """Return a string as it is; encode others as JSON, sorted, null for NaN and ±∞."""
     if isinstance(content, str):
         return content
     try:
@@ -163,10 +162,9 @@ def replace_non_finite(value: JsonValue) -> JsonValue:
 def compact_json(value: JsonValue) -> str:
     """Encode a value as JSON without blanks, with keys in the given order.
 
-    Numbers are exact, except that integers beyond 64 bits become floats, as in openai-harmony. In openai-harmony's
-    output, the last digit can differ for numbers with more than 15 digits, below 1e-22 or above 1e22. A number that
-    openai-harmony cannot read (NaN, infinity, an integer beyond all floats) raises `Refusal`, and so does a value
-    nested deeper than `MAX_DEPTH`.
+    Numbers are exact, except that integers beyond 64 bits become floats, as in openai-harmony. The last digit can
+    differ from openai-harmony's for numbers that have more than 15 digits, or are below 1e-22 or above 1e22. Raise
+    Refusal for NaN, infinity, an integer beyond all floats, and a value nested deeper than `MAX_DEPTH`.
     """
     return msgspec.json.encode(_convert_numbers(value)).decode()
 
@@ -210,13 +208,13 @@ SPEAKERS = {str(role): role for role in Role if role is not Role.TOOL}
 
 
 class Message(NamedTuple):
-    """Message of a conversation; None stands for a missing header field.
+    """Message of a conversation; a header field that is missing is None.
 
     Attributes:
         content: Text without special tokens; in a system or developer message, it includes sections such as `# Tools`.
-        name: For a tool, its name (`functions.lookup`), never None; for another role, the name after the colon
-            (`user:ann`).
-        recipient: Addressee. An assistant message with a recipient is a call, and its content holds the arguments.
+        name: Name of a tool (`functions.lookup`), never None; for another role, the name after the colon, such as `ann`
+            in `user:ann`.
+        recipient: Addressee. An assistant message with a recipient is a call, and its content is the arguments.
         content_type: Format of the content, such as `<|constrain|>json` for the arguments of a call.
     """
 
@@ -234,7 +232,7 @@ class Message(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True if the header consists of an author alone."""
+        """True if the header has no recipient, channel or content type."""
         return self.recipient is None and self.channel is None and self.content_type is None
 
 

@@ -1,9 +1,9 @@
 """Parser of Harmony texts into messages with exact spans.
 
-Texts of both templates are parsed, with variants that models and the official test vectors write: a recipient before or
-after the channel, `<|return|>` after any assistant message, a content type without `<|constrain|>` (openai-harmony
-takes such a content type for the recipient if the header has no ` to=`). Nothing is repaired: a text is parsed whole,
-or refused.
+Texts of both templates (`Template`) are parsed, with variants that models and the official test vectors write: a
+recipient before or after the channel, `<|return|>` after any assistant message, a content type without `<|constrain|>`
+(openai-harmony takes such a content type for the recipient if the header has no ` to=`). Nothing is repaired: a text is
+parsed whole, or refused.
 """
 
 import hashlib
@@ -110,12 +110,12 @@ class ParsedText:
 def parse_harmony(
     text: str, *, opening: Role | None = None, ending: Literal["closed", "next_role", "open"] = "closed"
 ) -> ParsedText:
-    """Parse a text into messages; an empty text yields no message.
+    """Parse a text into messages; an empty text has none.
 
     Args:
         text: Text of either template.
-        opening: Role announced before the text, so that the first message lacks `<|start|>` and author, as in the
-            output of a model after `<|start|>assistant`. None if the text begins with a message.
+        opening: Role of the first message if that message lacks `<|start|>` and author, as in the output of a model
+            after `<|start|>assistant`; None if the text begins with `<|start|>`.
         ending: `closed`: the last message has its terminator. `next_role`: `<|start|>` and a role follow the last
             message, as in a prompt. `open`: the last message has no terminator, and its body is the rest of the text.
 
@@ -161,7 +161,7 @@ def _parse_messages(text: str, stop: int, opening: Role | None, is_open: bool) -
 
 @lru_cache(maxsize=4096)  # a dataset has few headers
 def _parse_header(header: str, opening: Role | None) -> Message | None:
-    """Parse a header into a message with empty content; None if it is invalid."""
+    """Parse a header into a message with empty content; return None if invalid."""
     match = (_HEADER if opening is None else _CONTINUED_HEADER).fullmatch(header)
     if match is None:
         return None
@@ -208,7 +208,7 @@ class QualityFlags:
         reason: Reason why the text is not valid; None if it is valid or empty.
         completion_nonempty: The last message is the assistant's and is not blank.
         has_analysis: An assistant message is on the analysis channel.
-        calls_answered: The text has as many tool messages as calls; also true if it has neither.
+        calls_answered: The text has as many tool messages as calls, possibly none.
     """
 
     valid_harmony: bool

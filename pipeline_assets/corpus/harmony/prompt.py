@@ -4,11 +4,11 @@ The source is openai/harmony, docs/format.md, "Function calling". The JSON Schem
 types similar to TypeScript's. openai-harmony renders a schema without `type` as `any`, so its properties are lost. Many
 tools of real datasets have such schemas, and `with_object_types` completes them.
 
-Otherwise the types equal openai-harmony 0.0.8's for every schema, with the same losses. A schema without a type becomes
-`any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`. A list of types is rendered as names alone, without
-properties, items or enum. In a schema with `oneOf`, type and properties are omitted. A property with `oneOf` and a
-description loses the description of its first variant, and also its own if both are equal. Of enums and examples, only
-strings are rendered. Quotes in enums and line breaks in descriptions of properties are not escaped.
+Apart from that, the types equal openai-harmony 0.0.8's for every schema, with the same losses. A schema without a type
+becomes `any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`. A list of types is rendered as names alone,
+without properties, items or enum. In a schema with `oneOf`, type and properties are omitted. If a property with `oneOf`
+has a description, the description of its first variant is omitted; if both are equal, neither is rendered. Only strings
+are rendered from enums and examples. Quotes in enums and line breaks in descriptions of properties are not escaped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,11 +20,12 @@ from pipeline_assets.corpus.harmony.message import MAX_DEPTH, JsonValue, Message
 
 
 def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
-    """Add `"type": "object"` to schemas with `properties` and a missing or null type.
+    """Return a schema with `"type": "object"` added to objects that lack a type.
 
-    Schemas in properties, in items and in the variants of `oneOf` are completed too, since only these are rendered.
-    Keys keep their order; an added type comes first. A schema with a type is unchanged, even if the rendering loses its
-    properties, as under a list of types (`["object", "null"]`). Nesting beyond `MAX_DEPTH` raises `Refusal`.
+    A schema lacks it if it has `properties` and a missing or null type. Schemas in properties, in items and in the
+    variants of `oneOf` are completed too, since only these are rendered. Keys keep their order; an added type comes
+    first. A list of types (`["object", "null"]`) is unchanged, although its properties are not rendered. `depth` is the
+    schema's nesting depth; nesting beyond `MAX_DEPTH` raises `Refusal`.
     """
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a tool's schema is nested more than {MAX_DEPTH} deep")
@@ -50,21 +51,21 @@ _NAMES = {"number": "number", "integer": "number", "boolean": "boolean"}
 
 
 def typescript_type(schema: JsonValue, indent: str = "") -> str:
-    """Render the type of a schema; a value that is not an object becomes `any`.
+    """Render the type of a schema; a schema that is not an object becomes `any`.
 
-    `indent` has the blanks before the lines of the type. In the type of a property, lines have four blanks more, and in
-    a variant of `oneOf` three more.
+    `indent` has the blanks before each line of the type. Lines of a nested type have more: four for a property, three
+    for a variant of `oneOf`.
     """
     if not isinstance(schema, dict):
         return "any"
     if (variants := _get_list(schema, "oneOf")) is not None:
-        return "".join(f"\n{indent} | {_render_variant(_schema(variant), indent, True)}" for variant in variants)
+        return "".join(f"\n{indent} | {_render_variant(_as_schema(variant), indent, True)}" for variant in variants)
     kind = schema.get("type")
     if isinstance(kind, list) and (names := [name for name in kind if isinstance(name, str)]):
         return " | ".join("number" if name == "integer" else name for name in names)
     match kind:
         case "object":
-            return _object_type(schema, indent)
+            return _render_object(schema, indent)
         case "array":
             return f"{typescript_type(schema['items'], indent)}[]" if "items" in schema else "Array<any>"
         case "string":
@@ -75,7 +76,7 @@ def typescript_type(schema: JsonValue, indent: str = "") -> str:
     return "any"
 
 
-def _object_type(schema: _Schema, indent: str) -> str:
+def _render_object(schema: _Schema, indent: str) -> str:
     description = _get_text(schema, "description")
     above = "" if description is None else f"{indent}// {description}\n"
     properties = schema.get("properties")
@@ -83,7 +84,7 @@ def _object_type(schema: _Schema, indent: str) -> str:
     lines = [
         line
         for name, nested in (properties if isinstance(properties, dict) else {}).items()
-        for line in _property_lines(f"{name}{'' if name in required else '?'}", _schema(nested), indent)
+        for line in _property_lines(f"{name}{'' if name in required else '?'}", _as_schema(nested), indent)
     ]
     return above + "{\n" + "".join(f"{line}\n" for line in lines) + indent + "}"
 
@@ -100,10 +101,10 @@ def _property_lines(name: str, schema: _Schema, indent: str) -> Iterator[str]:
         yield f"{indent}// Examples:"
         yield from (f'{indent}// - "{example}"' for example in examples if isinstance(example, str))
     if (variants := _get_list(schema, "oneOf")) is not None:
-        yield from _variant_lines(name, schema, [_schema(variant) for variant in variants], indent)
+        yield from _variant_lines(name, schema, [_as_schema(variant) for variant in variants], indent)
         return
-    default = "" if "oneOf" in schema else _default(schema, False)
-    yield f"{indent}{name}: {_type_or_null(schema, indent + '    ')}," + (f" // {default}" if default else "")
+    default = "" if "oneOf" in schema else _render_default(schema, False)
+    yield f"{indent}{name}: {_render_nullable_type(schema, indent + '    ')}," + (f" // {default}" if default else "")
 
 
 def _variant_lines(name: str, schema: _Schema, variants: Sequence[_Schema], indent: str) -> Iterator[str]:
@@ -112,7 +113,7 @@ def _variant_lines(name: str, schema: _Schema, variants: Sequence[_Schema], inde
     is_above = description is not None and description != first
     if is_above:
         yield f"{indent}// {description}"
-    if default := _default(schema, False):
+    if default := _render_default(schema, False):
         yield f"{indent}// {default}"
     yield f"{indent}{name}:"
     for number, variant in enumerate(variants):
@@ -123,19 +124,20 @@ def _variant_lines(name: str, schema: _Schema, variants: Sequence[_Schema], inde
 
 def _render_variant(schema: _Schema, indent: str, is_described: bool, quotes_enums: bool = True) -> str:
     description = _get_text(schema, "description") if is_described else None
-    comments = [comment for comment in (description, _default(schema, quotes_enums) or None) if comment is not None]
-    return _type_or_null(schema, indent + "   ") + (f" // {' '.join(comments)}" if comments else "")
+    default = _render_default(schema, quotes_enums) or None
+    comments = [comment for comment in (description, default) if comment is not None]
+    return _render_nullable_type(schema, indent + "   ") + (f" // {' '.join(comments)}" if comments else "")
 
 
-def _type_or_null(schema: _Schema, indent: str) -> str:
+def _render_nullable_type(schema: _Schema, indent: str) -> str:
     rendered = typescript_type(schema, indent)
     return f"{rendered} | null" if schema.get("nullable") is True and "null" not in rendered else rendered
 
 
-def _default(schema: _Schema, quotes_enums: bool) -> str:
-    """Render a schema's default as `default: …`, or no default as an empty text.
+def _render_default(schema: _Schema, quotes_enums: bool) -> str:
+    """Render a schema's default as `default: …`; empty if the schema has none.
 
-    A string is written between quotes, without escapes. If the schema has an enum, the string is written without
+    A string is written between quotes, without escapes. If the schema has an enum, a string is instead written without
     quotes, or as JSON if `quotes_enums`. Any other default is written as JSON.
     """
     if "default" not in schema:
@@ -148,7 +150,7 @@ def _default(schema: _Schema, quotes_enums: bool) -> str:
     return f"default: {compact_json(default) if quotes_enums else default}"
 
 
-def _schema(value: JsonValue) -> _Schema:
+def _as_schema(value: JsonValue) -> _Schema:
     """Return the value if it is an object, else an empty schema."""
     return value if isinstance(value, dict) else {}
 
@@ -177,7 +179,7 @@ class FunctionTool:
 
 @dataclass(frozen=True)
 class ToolNamespace:
-    """Named group of tools; if it lists no tools, its description explains its use."""
+    """Named group of tools; without tools, the description explains its use."""
 
     name: str
     description: str | None
@@ -198,7 +200,7 @@ def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
     """Render the tools section: namespaces sorted by name, tools in their own order.
 
     The text equals openai-harmony's for the schemas that `with_object_types` returns. Raise Refusal if two namespaces
-    have one name, and for a schema that `with_object_types` or `compact_json` refuses.
+    have the same name, or if `with_object_types` or `compact_json` refuses a schema.
     """
     names = [namespace.name for namespace in namespaces]
     if repeated := sorted(name for name in set(names) if names.count(name) > 1):
@@ -210,19 +212,19 @@ def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
 def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:
     yield f"## {namespace.name}\n"
     comment = "// " if namespace.tools else ""
-    yield from (f"{comment}{line}" for line in _lines(namespace.description or ""))
+    yield from (f"{comment}{line}" for line in _split_lines(namespace.description or ""))
     if not namespace.tools:
         return
     yield f"namespace {namespace.name} {{\n"
     for tool in namespace.tools:
-        yield from (f"// {line}" for line in _lines(tool.description))
+        yield from (f"// {line}" for line in _split_lines(tool.description))
         schema = with_object_types(tool.parameters)
         argument = "" if schema is None else f"_: {typescript_type(schema)}"
         yield f"type {tool.name} = ({argument}) => any;\n"
     yield f"}} // namespace {namespace.name}"
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Split a text at LF and CRLF, without an empty last line, like Rust's `lines`."""
     *lines, last = text.split("\n")
     return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
@@ -233,9 +235,10 @@ _CALLS = "Calls to these tools must go to the commentary channel: 'functions'."
 
 @dataclass(frozen=True)
 class SystemContent:
-    """Contents of a system message; None and empty tuples are omitted.
+    """Contents of a system message; fields that are None or empty are not rendered.
 
     Attributes:
+        channel_required: Whether the text demands a channel for every message; no effect without `valid_channels`.
         tools: Harmony's built-in tools, `browser` and `python`. A developer's tools are in `DeveloperContent`.
     """
 
@@ -268,9 +271,10 @@ GPT_OSS_SYSTEM = SystemContent(
 
 
 def prompt_messages(system: SystemContent | None, developer: DeveloperContent | None) -> list[Message]:
-    """Render the system and developer messages, if present, system first.
+    """Render the system message, then the developer message; None renders none.
 
-    If the developer has functions, a system message that lists channels also names the channel for calls.
+    If the developer has functions, a system message that lists channels also names the channel for calls. Raise Refusal
+    as `tool_section` does.
     """
     messages: list[Message] = []
     if system is not None:
