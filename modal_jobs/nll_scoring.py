@@ -52,7 +52,7 @@ _OPTIONS = {
 
 
 def build_image(extra_packages: Sequence[str]) -> modal.Image:
-    """Return an image with pinned packages, extra ones and this project's source."""
+    """Return an image with pinned packages, `extra_packages` and this project's code."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         modal.Image.debian_slim(python_version=python)
@@ -72,16 +72,16 @@ if modal.is_local():
     image = build_image(os.environ.get("CORPUSMILL_MODAL_PACKAGES", "").split())
 else:
     image = modal.Image.debian_slim()
-settings: dict[str, str | None] = {
+container_env: dict[str, str | None] = {
     name: value for name, value in os.environ.items() if name.startswith(("CORPUSMILL_MODAL_", "HF_ENDPOINT"))
 }
 
 
 @contextlib.contextmanager
 def _portable_errors() -> Iterator[None]:
-    """Convert a container's errors to InputError or RuntimeError.
+    """Convert the errors of a block in a container to InputError or RuntimeError.
 
-    The caller takes an error of Modal or of the operating system for a failure of the call itself.
+    Otherwise the caller would mistake an error of the container's system for a failure of the call.
     """
     try:
         yield
@@ -95,7 +95,7 @@ def _portable_errors() -> Iterator[None]:
 
 @app.function(
     image=image,
-    env=settings,
+    env=container_env,
     volumes={str(FILES_FOLDER): files},
     secrets=[modal.Secret.from_name(SETTINGS.secret, required_keys=["HF_TOKEN"])] if SETTINGS.secret else [],
     timeout=86_400,
@@ -106,7 +106,7 @@ def _portable_errors() -> Iterator[None]:
     region=SETTINGS.region,
 )
 def fetch(request: str) -> str:
-    """Fetch missing files of the pools and the model to a volume; return the request."""
+    """Fetch the missing files of a `fetch_request` to a volume; return the request."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.scoring.remote_shard import fetch_files
 
@@ -118,7 +118,7 @@ def fetch(request: str) -> str:
 
 @app.function(
     image=image,
-    env={**settings, "HF_HUB_OFFLINE": "1"},
+    env={**container_env, "HF_HUB_OFFLINE": "1"},
     gpu=None if SETTINGS.gpu == NO_GPU else f"{SETTINGS.gpu}:{SETTINGS.gpus}",
     cpu=SETTINGS.cpu,
     memory=round(SETTINGS.memory_gib * 1024),
@@ -131,7 +131,7 @@ def fetch(request: str) -> str:
     region=SETTINGS.region,
 )
 def score(request: str) -> str:
-    """Score a shard, write the scores to a volume, and return the receipt as JSON."""
+    """Score the shard of a `shard_request` to a volume; return the receipt as JSON."""
     from pipeline_assets.corpus.scoring.remote_shard import is_fetched, score_remote
 
     content = json.loads(request)
@@ -153,8 +153,11 @@ def _commit(volume: modal.Volume) -> None:
         volume.commit()
 
 
-def batch_tokens(variables: Mapping[str, str]) -> str:
-    """Return BATCH_SIZE in tokens (below 512 in rows of MAX_LENGTH), or UsageError."""
+def parse_batch_size(variables: Mapping[str, str]) -> str:
+    """Return the variable BATCH_SIZE as a number of tokens; UsageError if invalid.
+
+    Below `MIN_BATCH_TOKENS` (512), BATCH_SIZE is a number of rows, each of MAX_LENGTH tokens.
+    """
     from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
     numbers = {"MAX_LENGTH": _ROW_TOKENS}
@@ -175,9 +178,9 @@ def batch_tokens(variables: Mapping[str, str]) -> str:
 def main(out_dir: str = "data", dry_run: bool = False) -> None:
     """Score pools of a hub; environment variables set the options of `nemotron score`.
 
-    CANDIDATE_DATASET_ID, CANDIDATE_REVISION (default: the dataset's head), CANDIDATE_SUBDIR, MODEL_NAME, MODEL_REVISION
-    (default: the model's head), TOKENIZER_NAME (`model` or `o200k_harmony`), MAX_LENGTH, BATCH_SIZE (see
-    `batch_tokens`), MAX_RECORDS.
+    The variables: CANDIDATE_DATASET_ID (required), CANDIDATE_REVISION (default: the dataset's head), CANDIDATE_SUBDIR,
+    MODEL_NAME, MODEL_REVISION (default: the model's head), TOKENIZER_NAME (`model` or `o200k_harmony`), MAX_LENGTH,
+    BATCH_SIZE (see `parse_batch_size`), MAX_RECORDS.
     """
     LOCAL_FUNCTIONS.update(fetch=fetch, score=score)
     variables = {"MODEL_NAME": "unsloth/gpt-oss-120b", **{name: value for name, value in os.environ.items() if value}}
@@ -187,7 +190,7 @@ def main(out_dir: str = "data", dry_run: bool = False) -> None:
         variables["TOKENIZER_NAME"] = "model"
     if "BATCH_SIZE" in variables:
         try:
-            variables["BATCH_SIZE"] = batch_tokens(variables)
+            variables["BATCH_SIZE"] = parse_batch_size(variables)
         except UsageError as error:
             sys.exit(str(error))
     options = [part for name, option in _OPTIONS.items() if name in variables for part in (option, variables[name])]

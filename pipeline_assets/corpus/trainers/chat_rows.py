@@ -53,19 +53,20 @@ _COPIED = ["id", "dataset", "subset", "split", "meta_domain", "meta_solved_bin",
 _COPIED += ["source_file", "source_row", "source_revision"]
 _SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()] + [SCHEMA.field(name) for name in _COPIED])
 COLUMNS: Final = {**schema.COLUMNS, **{name: description for name, (_, description) in _COLUMNS.items()}}
-_READ = ["text", "template", "loss_mode", "loss_rule", "source_tools_id"]
+_READ_COLUMNS = ["text", "template", "loss_mode", "loss_rule", "source_tools_id"]
 _BATCH_ROWS, _ROW_GROUP_ROWS = 256, 1024
 NOT_HARMONY = dropped_key("not_harmony")
 
 
 @dataclass(frozen=True)
 class ChatFile:
-    """File of rows to convert.
+    """File of rows to convert, a shard of the export.
 
     Attributes:
-        path: Path in the artifact, and in the export.
-        catalogues: Files with the tool lists of its split, by id.
-        has_all_tools: Whether these files have all tool lists; if not, a row whose list is missing is an error.
+        path: Relative path, the same in the artifact and in the export.
+        catalogues: JSON files with the tool lists of the file's split, by id.
+        has_all_tools: Whether the data root has all upstream artifacts. If so, a row whose list is in no catalogue has
+            its tools in the system message; if not, such a row is an error.
         rows: Always 0, so that the engine does not search the file for poison rows.
     """
 
@@ -78,7 +79,11 @@ class ChatFile:
 
 
 def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Receipt:
-    """Convert a file's Harmony rows, and drop others; InputError if tools are missing."""
+    """Convert the rows of a file; drop rows without valid Harmony or messages.
+
+    Counts: `rows` (all), `documents` (converted), and `NOT_HARMONY` unless 0. Raise InputError if a row's tools are
+    missing (`ChatFile.has_all_tools`) or its loss rule is unknown.
+    """
     with (
         ParquetOutput(folder.path(source.path), _SCHEMA, _ROW_GROUP_ROWS) as output,
         StoredParquet(source.file) as rows,
@@ -96,7 +101,7 @@ def _convert(source: ChatFile, rows: pq.ParquetFile) -> Iterator[pa.Table]:
     for catalogue in source.catalogues:
         with damage_named(catalogue, "catalogue of tools"):
             tools |= msgspec.json.decode(catalogue.read_bytes(), type=dict[str, msgspec.Raw])
-    for batch in rows.iter_batches(_BATCH_ROWS, columns=[*_READ, *_COPIED], use_threads=False):
+    for batch in rows.iter_batches(_BATCH_ROWS, columns=[*_READ_COLUMNS, *_COPIED], use_threads=False):
         chats = [chat for row in batch.to_pylist() if (chat := _convert_row(row, tools, source)) is not None]
         yield rows_to_table(chats, _SCHEMA)
 
@@ -126,10 +131,10 @@ def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], sourc
 def chat_messages(
     parsed: ParsedText, in_loss: frozenset[int], has_tools: bool, skips_system: bool
 ) -> tuple[list[Chat], list[Chat]]:
-    """Return the chat messages of a text, each with its parts that count in the loss.
+    """Return the chat messages of a text; and for each, which parts count in the loss.
 
     `in_loss` has the numbers of the Harmony messages that count. If `has_tools`, developer messages omit their tools;
-    if `skips_system`, the first message is omitted.
+    if `skips_system`, the first message is omitted. The second list has a boolean for each of `_PARTS`, by name.
     """
     chats, parts = to_chat_messages(parsed.conversation[skips_system:], has_tools)
     complete = [{field.name: chat.get(field.name) for field in _MESSAGE} for chat in chats]

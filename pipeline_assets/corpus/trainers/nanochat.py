@@ -1,7 +1,8 @@
 """Text files for nanochat, named `shard_NNNNN.parquet`.
 
-They have the column `text`, which nanochat reads, and `doc_id`. A row group has 1,000 texts, the unit that nanochat
-distributes over GPUs. The last file is its validation file, with each hundredth document.
+The files have the column `text`, which nanochat reads, and `doc_id`. A row group has 1,000 texts, because nanochat
+distributes row groups over GPUs. nanochat validates on the last file, which has every hundredth document; the others
+have the rest, 100,000 documents per file.
 """
 
 import itertools
@@ -26,7 +27,7 @@ _decoder = msgspec.json.Decoder(DocumentText)
 
 
 def write_nanochat(staging: StagingDir, shards: Sequence[DocumentShard]) -> BuildResult:
-    """Write all texts in order, a row group in memory; UsageError below 2 documents."""
+    """Write the documents of all shards in order; UsageError below 2 documents."""
     rows = sum(shard.rows for shard in shards)
     valid = -(-rows // _VALIDATION_STEP)
     if rows == valid:

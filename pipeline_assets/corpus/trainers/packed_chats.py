@@ -1,6 +1,6 @@
 """Fine-tuning rows of equal length, packed from the token files of subsets.
 
-A conversation is never cut: best fit places it into one row; a conversation longer than a row is dropped. TRL's
+A conversation is never cut: best fit places it into one row, and a conversation longer than a row is dropped. TRL's
 `DataCollatorForLanguageModeling(padding_free=True)` reads the columns as they are.
 """
 
@@ -33,7 +33,12 @@ TOO_LONG = dropped_key("longer_than_a_row")
 
 
 def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padding: int) -> Receipt:
-    """Pack a subset from its folder of tokens; write no file if all rows are too long."""
+    """Pack the rows of a subset into a Parquet file with rows of `seq_len` tokens.
+
+    `tokens` is the subset's folder of token files (`subset_tokens`), `path` the new file's path in `folder`, `padding`
+    an id. If all rows are too long, no file is written. Counts: `rows` (all), `documents` and `tokens` (packed), and
+    `TOO_LONG`.
+    """
     rows = read_columns(tokens / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len
     kept = rows.take(to_arrow(np.flatnonzero(is_kept)))
@@ -44,7 +49,7 @@ def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padd
 
 
 def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[pa.Table]:
-    """Yield packed rows, a few hundred at a time; the arrays of tokens are mapped."""
+    """Yield packed rows, a few hundred per table; token arrays are memory-mapped."""
     tokens, loss_mask = (map_npy(folder / name) for name in ("tokens.npy", "loss_mask.npy"))
     lengths, firsts = to_numpy(rows["tokens"]).astype(np.int32), to_numpy(rows["first_token"])
     count = int(rows_needed(count_pieces(lengths, seq_len), seq_len))
