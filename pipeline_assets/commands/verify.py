@@ -136,7 +136,7 @@ def _summary(result: "Verification") -> str:
     rest = _describe_contents(result)
     rest += f"; {missing:,} upstream artifacts are missing, with their inputs" if missing else ""
     checked = f"{len(result.intact_tasks):,} of {files:,} files match their manifests, {size:,} bytes"
-    if result.scope.sample is None or not result.unread:
+    if result.scope.sample is None or not result.unread_tasks:
         return f"{word}: {checked}{rest}"
     checked += "; of the others, only names and sizes were compared"
     return f"{word} of a sample ({result.percent_read:.1f} % of bytes): {checked}{rest}"

@@ -17,10 +17,10 @@ Verdict = Literal["identical", "different", "damaged", "not rebuilt"]
 
 @dataclass(frozen=True)
 class FileFinding:
-    """File that differs between sealed and rebuilt artifact, or is damaged.
+    """File that a rebuild changed, or whose sealed copy is damaged.
 
     Attributes:
-        sealed, rebuilt: Content in each of the two artifacts; None if the artifact lacks the file as content.
+        sealed, rebuilt: Entry for the file in the sealed and in the rebuilt manifest; None if a manifest has no entry.
         damage: Description of the sealed file's damage; None if it is intact, or was not read.
     """
 
@@ -31,13 +31,13 @@ class FileFinding:
 
     @property
     def matches_manifest(self) -> bool:
-        """True if the rebuilt file matches the sealed manifest."""
+        """True if the rebuilt content is what the sealed manifest lists."""
         return self.sealed == self.rebuilt
 
 
 @dataclass(frozen=True)
 class VersionChange:
-    """Change in the version of the program or its environment; None for unknown."""
+    """Changed version of the program, Python, platform or a library; None if unknown."""
 
     name: str
     sealed: str | None
@@ -63,13 +63,13 @@ class StepOutcome:
     """Outcome of a rebuild step.
 
     Attributes:
-        verdict: `damaged` if the rebuild matches the manifest and the sealed files do not; `not rebuilt` if the rebuild
-            of an input differs, or if an input was not rebuilt for that reason.
+        verdict: `identical` or `different` by digest; `damaged` if the digests are equal, but sealed files are damaged;
+            `not rebuilt` if an input is `different` or `not rebuilt`.
         rebuilt: New manifest; None if the artifact was not rebuilt.
         is_sealed_intact: Whether the sealed files were read and match their manifest.
         files: Files that differ in content, or are damaged.
         other_differences: Differences of counts, decisions and inputs, as lines of text.
-        stored_differently: Files with equal content whose stored bytes differ; they do not count as different.
+        stored_differently: Paths of files with equal content but other stored bytes; they do not count as different.
         versions: Versions that changed since the seal.
     """
 
@@ -119,7 +119,7 @@ def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool)
 
 
 def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[VersionChange]:
-    """List the versions that changed since a provenance was recorded."""
+    """List the `current` versions, in their order, that differ from a provenance."""
     sealed = recorded_versions(provenance)
     return [
         VersionChange(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]

@@ -47,9 +47,9 @@ class CapacityCheck:
 
 
 def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[CapacityCheck]:
-    """Compare needed and free bytes of data root and cache, in total if on one disk.
+    """Compare free bytes with the bytes that a build needs, once for each disk.
 
-    The build writes `written` bytes to the data root, and `fetched` bytes to the cache.
+    The data root needs `written` bytes, and the hub cache `fetched` bytes; on one disk, the sum is compared.
     """
     (device, free), (cache_device, cache_free) = _disk(root), _disk(cache)
     if device == cache_device:
@@ -65,7 +65,10 @@ def _disk(path: Path) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class HubSample:
-    """Numbers of files, row groups and rows that a build reads from a hub dataset."""
+    """Numbers of files, row groups and rows that a build reads from a hub dataset.
+
+    `files` counts the files with row groups to read, `files_listed` all input files.
+    """
 
     files: int
     files_listed: int
@@ -74,7 +77,7 @@ class HubSample:
 
     @classmethod
     def from_hub(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
-        """Count files, row groups and rows to read; None if no input lists row groups."""
+        """Count what manifest entries select; None if no entry lists row groups."""
         groups = [entry["row_groups"] for entry in inputs if "row_groups" in entry]
         rows = sum(group["rows"] for file_groups in groups for group in file_groups)
         return cls(len(groups), len(inputs), sum(map(len, groups)), rows) if groups else None
@@ -87,7 +90,7 @@ class ArtifactPlan:
     Attributes:
         figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
-        listed_bytes: Size of the manifest's entries for its input files.
+        listed_bytes: Size in bytes of the JSON that lists the input files in the manifest.
         disk_bytes: Estimate of the artifact's bytes on the disk; None if it has no rows, or is already built.
     """
 
@@ -99,12 +102,12 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """True if `--replace` is needed: it is stale or damaged, and has no `members`."""
+        """True if `--replace` is needed: a stale or damaged artifact without members."""
         return self.status.sealed in ("stale", "damaged") and not self.status.target.members
 
     @property
     def bytes_to_write(self) -> int:
-        """Bytes of the planned tokens, less the bytes of an interrupted build; at least 0."""
+        """Bytes of the planned tokens that no interrupted build has written yet."""
         unfinished, tokens = self.status.unfinished, self.figures.get("tokens")
         written = 0 if tokens is None else _TOKEN_BYTES * round(tokens.value)
         return max(0, written - sum(map(folder_bytes, unfinished.folders if unfinished is not None else ())))
@@ -120,7 +123,7 @@ class RecipePlan:
         missing_bytes: Bytes that the build will fetch.
         disk_checks: Needed and free disk space; empty if everything is built.
         mixture: Estimate of a packed set to build, with at least one source of known size; else None.
-        kept_bytes: Estimate of the work that a build keeps for the next version; 0 if it keeps none.
+        kept_bytes: Estimated bytes of finished tasks that a build keeps for the next version; 0 if it keeps none.
     """
 
     artifacts: Sequence[ArtifactPlan]
@@ -136,7 +139,7 @@ class RecipePlan:
 
 
 def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
-    """Plan a recipe from the statuses of all its artifacts, see `artifact_statuses`.
+    """Plan a recipe from the result of `artifact_statuses` for all its artifacts.
 
     Only artifacts that are not built yet cause requests to a hub. Raise UsageError if an upstream artifact of another
     recipe is not built.
@@ -157,7 +160,10 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 
 
 def _kept_bytes(status: ArtifactStatus, sizes: Mapping[Path, float]) -> float:
-    """Estimate the kept work of a text's corpora for the first corpus, 0 for others."""
+    """Estimate bytes of kept tasks; 0 unless a corpus is read from raw files.
+
+    One estimate covers all corpora that derive from this one. `sizes` maps folders to stored bytes.
+    """
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)
     return _KEPT_SHARE * sizes[target.folder] / _STORED_SHARE if is_first and not status.matches_recipe else 0
@@ -166,7 +172,10 @@ def _kept_bytes(status: ArtifactStatus, sizes: Mapping[Path, float]) -> float:
 def _estimate_mixture(
     packed: Target, sizes: Mapping[Path, float], built: Mapping[Path, Manifest | None]
 ) -> MixtureEstimate | None:
-    """Estimate a packed set from the exact or stored bytes of its sources' text."""
+    """Estimate a packed set's mixture; None if no source to draw has a known size.
+
+    The bytes of a source's text come from its manifest in `built`, else from the stored bytes in `sizes`, by folder.
+    """
     tokens = dict[str, int]()
     for corpus in source_corpora(packed):
         manifest = built.get(corpus.folder)
@@ -178,7 +187,7 @@ def _estimate_mixture(
 
 
 def source_corpora(target: Target) -> Iterator[Target]:
-    """Yield the corpora of single sources from which a corpus of several is built."""
+    """Yield the nearest corpora upstream of a target that have a single source each."""
     for upstream in target.upstream:
         if upstream.partition is None:
             yield from source_corpora(upstream)
@@ -187,7 +196,10 @@ def source_corpora(target: Target) -> Iterator[Target]:
 
 
 def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], sizes: dict[Path, float]) -> ArtifactPlan:
-    """Plan one artifact; add bytes of downloads to `missing`, of text to `sizes`."""
+    """Plan one artifact, after all artifacts upstream of it.
+
+    Add bytes to download to `missing`, by file name, and stored bytes of text to `sizes`, by folder.
+    """
     target = status.target
     for upstream in filter(lambda upstream: upstream.is_external, target.upstream):
         if (manifest := read_manifest(run.root / upstream.folder)) is None:
@@ -214,7 +226,7 @@ def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], size
 def _stored_bytes(
     target: Target, inputs: Sequence[Mapping[str, Any]], sizes: Mapping[Path, float], files: Sequence[StoredFile] = ()
 ) -> float:
-    """Return the bytes of sealed files, or else an estimate of the text at level 3."""
+    """Return the bytes of `files`; without files, estimate the text at zstd level 3."""
     by_kind = Counter[str]()  # only one kind of input has the text
     for upstream in target.upstream:
         by_kind[upstream.kind.name] += round(sizes.get(upstream.folder, 0))

@@ -25,7 +25,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, is_seal_intact
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.staging import PULLED
-from pipeline_assets.trust.push import REFS, Entry, Ref, manifest_key, object_key, parse_ref, ref_key
+from pipeline_assets.trust.push import REFS, Ref, RefEntry, manifest_key, object_key, parse_ref, ref_key
 
 _THREADS = 8
 _MAX_LISTED = 20
@@ -33,7 +33,7 @@ _PUSH_AGAIN = "delete the object, and push the artifact again from a data root t
 
 
 def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
-    """Return the pointer `name`; without a name, `default`, or else the only pointer.
+    """Return the pointer `name`; if None, `default` or the only pointer of the store.
 
     Raise UsageError, which lists the names in the store, if such a pointer is missing.
     """
@@ -51,7 +51,7 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
 
 
 @dataclass(frozen=True)
-class Pulled:
+class PullResult:
     """Numbers of artifacts pulled, of artifacts present before, and of bytes pulled."""
 
     artifacts: int
@@ -59,19 +59,19 @@ class Pulled:
     bytes: int
 
 
-def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: bool, log_every_s: float) -> Pulled:
-    """Pull an artifact into `folder`, and upstream artifacts into `root`.
+def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: bool, log_every_s: float) -> PullResult:
+    """Pull a pointer's artifact into `folder`, and upstream artifacts into `root`.
 
     Without a root, upstream artifacts are not pulled. Inputs come first, so that an interrupted pull leaves no artifact
-    without them. An artifact that is present is not pulled if its files have the right sizes, or with `replace` the
-    right content.
+    without its inputs. An artifact in its folder is not pulled again if its files have the right sizes, or with
+    `replace` the right content.
 
     Raises:
-        UsageError: A folder has another or a damaged artifact and `replace` is not set; it is inside an artifact, or
-            has other files; or two artifacts would have one folder. No file was written.
+        UsageError: A folder has another or a damaged artifact and `replace` is not set; a folder has files of no
+            artifact, or is inside one; or two artifacts would have one folder. No artifact was pulled.
         InputError: An object is missing or damaged; the message names it.
     """
-    main, folder, entries = ref.artifacts[0].folder, folder.parent.resolve() / folder.name, dict[Path, Entry]()
+    main, folder, entries = ref.artifacts[0].folder, folder.parent.resolve() / folder.name, dict[Path, RefEntry]()
     for entry in reversed(ref.artifacts):
         is_own = entry.folder == main or entry.folder.startswith(f"{main}/")
         if is_own or root is not None:
@@ -96,10 +96,10 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
         if entry.checks is not None and read_check_results(target, entry.digest) is None:
             durable.write_durably(check_record_path(target), _read_small(store, object_key(entry.checks), entry.checks))
     size = sum(file.bytes for manifest in missing.values() for file in manifest.storage)
-    return Pulled(len(missing), len(entries) - len(missing), size)
+    return PullResult(len(missing), len(entries) - len(missing), size)
 
 
-def _read_pushed_manifest(store: Store, entry: Entry) -> Manifest:
+def _read_pushed_manifest(store: Store, entry: RefEntry) -> Manifest:
     key = manifest_key(entry.manifest)
     manifest = Manifest.from_bytes(_read_small(store, key, entry.manifest), f"{store.url}/{key}")
     if manifest.digest != entry.digest or any(manifest.storage_errors()):
@@ -107,7 +107,7 @@ def _read_pushed_manifest(store: Store, entry: Entry) -> Manifest:
     return manifest
 
 
-def _raise_if_unsafe(folder: Path, manifest: Manifest, pulled: Mapping[Path, Entry], replace: bool) -> None:
+def _raise_if_unsafe(folder: Path, manifest: Manifest, pulled: Mapping[Path, RefEntry], replace: bool) -> None:
     """Raise UsageError if a pull into the folder would replace or damage other files."""
     is_sealed = (folder / FILE_NAME).exists()
     for parent in folder.parents:

@@ -29,10 +29,10 @@ _BATCH_FILES = 100  # a hub recommends at most 100 files per commit
 _QUIET_S = 1.0
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """Artifact of a pointer: its folder in the data root, and hashes of its files.
+class RefEntry(msgspec.Struct, frozen=True):
+    """Artifact in a pointer: its folder, relative to the data root, and its digest.
 
-    `manifest` is the sha256 of the manifest file, `checks` the sha256 of the check record; None without a record.
+    `manifest` is the sha256 of the manifest file; `checks` is the sha256 of the check record, or None without a record.
     """
 
     folder: str
@@ -42,10 +42,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """Pointer: the pushed artifact, then its members and upstream artifacts."""
+    """Pointer to a pushed artifact, which is the first, its members and its upstream."""
 
     schema: str
-    artifacts: tuple[Entry, ...]
+    artifacts: tuple[RefEntry, ...]
 
     def digests(self) -> set[tuple[str, str]]:
         return {(entry.folder, entry.digest) for entry in self.artifacts}
@@ -67,7 +67,7 @@ def ref_key(name: str) -> str:
 
 
 def parse_ref(store: Store, name: str, pointer: Pointer) -> Ref:
-    """Parse a pointer; raise InputError if it is damaged, or leads out of a data root."""
+    """Parse a pointer; raise InputError if it is damaged or leaves the data root."""
     where = f"{store.url}/{ref_key(name)}"
     ref = _REF_FILE.parse(pointer.data, where)
     if ref.schema != SCHEMA or not ref.artifacts or not all(is_inside(entry.folder) for entry in ref.artifacts):
@@ -84,8 +84,8 @@ def _path_in_root(folder: Path, root: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Pushed:
-    """Result of a push: the pointer, bytes of all its artifacts, and bytes sent.
+class PushResult:
+    """Result of a push: the pointer, the bytes of its artifacts, and the bytes sent.
 
     `earlier` is the digest to which the pointer led before; None if it was missing or damaged.
     """
@@ -96,14 +96,15 @@ class Pushed:
     earlier: str | None
 
 
-def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s: float) -> Pushed:
-    """Push a sealed artifact with its members; with `upstream`, its lineage too.
+def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s: float) -> PushResult:
+    """Push a sealed artifact with its members; with `upstream`, its inputs too.
 
     Raises:
+        UsageError: An artifact is outside the data root `root`.
         InputError: An artifact is missing or damaged, a file differs from its manifest, or another process has replaced
             or removed the pointer since this push began.
     """
-    entries, objects, manifests = list[Entry](), dict[str, UploadFile](), dict[str, UploadFile]()
+    entries, objects, manifests = list[RefEntry](), dict[str, UploadFile](), dict[str, UploadFile]()
     with contextlib.ExitStack() as pinned:
         chain = collect_chain(folder, root if upstream else None)
         for finding in (*chain.broken, *chain.missing):
@@ -122,7 +123,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
                 data = check_record_path(artifact.folder).read_bytes()
                 checks = hashlib.sha256(data).hexdigest()
                 objects[object_key(checks)] = UploadFile.from_bytes(object_key(checks), data)
-            entries.append(Entry(_path_in_root(artifact.folder, root), artifact.manifest.digest, manifest, checks))
+            entries.append(RefEntry(_path_in_root(artifact.folder, root), artifact.manifest.digest, manifest, checks))
         name, total = entries[0].folder, sum(file.size for file in (*objects.values(), *manifests.values()))
         store.prepare_writes()
         before, earlier = store.pointer(ref_key(name)), None
@@ -144,4 +145,4 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
             what = "removed the pointer" if other is None else f"pushed {other.artifacts[0].digest} under this name"
             fix = f"pull {name} to compare, or push again to replace it"
             raise InputError(f"another process {what} since this push began", f"{store.url}/{ref_key(name)}", fix)
-    return Pushed(ref, total, sent, None if earlier is None else earlier.artifacts[0].digest)
+    return PushResult(ref, total, sent, None if earlier is None else earlier.artifacts[0].digest)

@@ -65,7 +65,7 @@ class RebuildPlan:
         return self._errors.get(Path(error.where), error)
 
     def _find_manifest(self, digest: str) -> tuple[Manifest | None, Path | None]:
-        """Find a manifest by digest, and its artifact's folder; each None if missing."""
+        """Return an artifact's manifest and folder by its digest; each None if missing."""
         if digest in self._requested_artifacts:
             return self._requested_artifacts[digest]
         if (found := self._lineage.find(digest)) is not None:
@@ -177,8 +177,8 @@ class ScratchFolder:
 def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[ScratchFolder]:
     """Open the scratch folder of a rebuild under a lock.
 
-    `ticket` has the digest of the artifact, the options, and the versions of the program and libraries. A scratch
-    folder with another ticket is emptied, because its shards may differ.
+    `ticket` has the digest of the artifact, the options, and the versions of the program and libraries. The scratch
+    folder of an interrupted rebuild is emptied if its ticket differs, because its shards may differ.
     """
     kept = root / FOLDER / name
     folder = kept.with_name(name + _UNFINISHED)
@@ -195,7 +195,7 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Outcomes of a rebuild; `kept` is the folder of its copies, or None if removed."""
+    """Outcomes of all steps; `kept` is the folder of the copies, None if removed."""
 
     outcomes: Sequence[StepOutcome]
     kept: Path | None
@@ -216,10 +216,11 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     The sealed folder is not changed. Input artifacts are hashed, so that their damage is not mistaken for a different
     build. An interrupted rebuild is continued.
 
-    `with_upstream` rebuilds inputs too, starting from the hub. Then only the manifests of sealed artifacts are read,
-    and the files in `folder` for the comparison. `keep` keeps an identical copy; a different copy is always kept.
+    `with_upstream` rebuilds inputs too, starting from the hub. Of sealed inputs, only the manifests are then read.
+    `keep` keeps an identical copy; a different copy is always kept.
 
     Raises:
+        RetryableError: The sealed artifact was replaced during the rebuild.
         UsageError: The folder has no artifact, or this program cannot build a kind or its stage version.
         InputError: An input is missing, damaged or cannot be fetched, or a build fails.
     """

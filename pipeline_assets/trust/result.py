@@ -23,7 +23,7 @@ _SHARE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.AS
 
 @dataclass(frozen=True)
 class Sample:
-    """Random sample of files: at most `share` of their bytes, above 0 up to 1."""
+    """Random sample of files: at most `share` (0 < share <= 1) of their bytes."""
 
     share: Fraction
     seed: str = "0"
@@ -66,7 +66,9 @@ class Scope:
     Attributes:
         root: Data root, to verify upstream artifacts and external inputs too; None for the artifact and its members.
         sample: Sample of the files to read; None reads all.
-        content: Whether to recompute content hashes of compressed and Parquet files; with a sample, always done.
+        content: Whether to recompute content hashes of compressed and Parquet files; a sample always does.
+        threads: Number of threads that hash files.
+        log_every_s: Seconds between progress lines.
     """
 
     root: Path | None = None
@@ -141,7 +143,7 @@ class Verification:
             return "incomplete"
         if changed:
             return "source changed"
-        return "intact" if not self.unread else "intact of a sample"
+        return "intact" if not self.unread_tasks else "intact of a sample"
 
     def is_damaged(self, artifact: Artifact) -> bool:
         """Check whether a finding other than a missing input is about an artifact."""
@@ -158,7 +160,7 @@ class Verification:
         return [task for group in self.task_groups for task in group]
 
     @property
-    def unread(self) -> list[HashTask]:
+    def unread_tasks(self) -> list[HashTask]:
         """Tasks of files that were not read."""
         return [task for task in self.all_tasks if id(task) not in self._errors]
 

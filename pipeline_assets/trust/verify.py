@@ -29,7 +29,7 @@ _QUIET_S = 2.0
 
 
 def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verification:
-    """Check names and sizes of the files in a chain; plan which files to hash.
+    """Check names and sizes of the files in a `Chain`; list the files to hash.
 
     If the scope has a data root, source folders and the hub cache are checked too. `label_names` returns the names of
     a kind's files that no digest covers. Raise RetryableError if an artifact was removed during the scan.
@@ -66,8 +66,8 @@ def read_and_check(verification: Verification) -> None:
     Record the results in `verification`. Raise RetryableError if there are findings and an artifact of the chain was
     replaced since the scan.
     """
-    _read(verification)
-    _read_contents(verification)
+    _hash_files(verification)
+    _check_contents(verification)
     if verification.findings:
         _raise_if_replaced(verification)
 
@@ -108,7 +108,7 @@ def _has_expected_hash(path: Path, task: HashTask) -> bool:
         return False
 
 
-def _read(verification: Verification) -> None:
+def _hash_files(verification: Verification) -> None:
     scope, tasks = verification.scope, verification.all_tasks
     if (sample := scope.sample) is not None:
         groups = verification.task_groups
@@ -120,7 +120,7 @@ def _read(verification: Verification) -> None:
     verification.add_results(rehash(tasks, scope.threads, progress))
 
 
-def _read_contents(verification: Verification) -> None:
+def _check_contents(verification: Verification) -> None:
     """Check content hashes of intact compressed and Parquet files, if in the scope."""
     scope = verification.scope
     hashes = {

@@ -8,7 +8,7 @@ from healing_set import HealingSet
 
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.trust.pull import find_ref, pull_all
-from pipeline_assets.trust.push import Pushed, push
+from pipeline_assets.trust.push import PushResult, push
 
 HOUR_S = 3600.0
 
@@ -17,7 +17,7 @@ def name_of(folder: Path, root: Path) -> str:
     return folder.relative_to(root).as_posix()
 
 
-def send(folder: Path, made: HealingSet, store: ObjectStore, upstream: bool = True) -> Pushed:
+def send(folder: Path, made: HealingSet, store: ObjectStore, upstream: bool = True) -> PushResult:
     return push(folder, made.root, store, upstream=upstream, log_every_s=HOUR_S)
 
 

@@ -49,7 +49,7 @@ def test_the_whole_chain_is_intact_and_so_are_a_sample_of_everything_and_the_art
 
     assert verify(pristine / SET, pristine, "100%").verdict == "intact"
     assert (alone.verdict, alone.hub, len(alone.tasks)) == ("intact", None, 8)
-    assert (found.verdict, found.findings, found.unread) == ("intact", [], [])
+    assert (found.verdict, found.findings, found.unread_tasks) == ("intact", [], [])
     assert [artifact.manifest.kind for artifact in found.chain.artifacts] == [
         "healing/megatron_dataset",
         "healing/megatron_split",
@@ -124,8 +124,8 @@ def test_of_a_sample_every_name_and_size_is_checked_and_nothing_more_is_claimed(
     sample = Sample.parse(share)
     assert found.verdict == "intact of a sample"
     assert 100 * sample.share >= found.percent_read
-    assert found.unread and len(found.unread) < len(found.all_tasks)
-    assert {found.task_state(task) for task in found.unread} == {"not_read"}
+    assert found.unread_tasks and len(found.unread_tasks) < len(found.all_tasks)
+    assert {found.task_state(task) for task in found.unread_tasks} == {"not_read"}
 
 
 def test_a_file_that_a_sample_leaves_out_must_still_be_there_in_its_size(chain_root: Path) -> None:
