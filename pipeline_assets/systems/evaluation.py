@@ -19,7 +19,10 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
-    """Return a target for each evaluation set, in a subfolder named after the set."""
+    """Return a target for each evaluation set of the recipe `name`.
+
+    Each target's folder is the subfolder of `folder` that is named after the set.
+    """
     return tuple(
         EVALUATION.target(
             name,
@@ -46,7 +49,10 @@ EVALUATION = Kind(
 
 
 def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
-    """Remove items of upstream evaluation sets from the upstream corpora of `kinds`."""
+    """Remove the items of upstream evaluation sets from upstream corpora of `kinds`.
+
+    A corpus without remaining documents is an error unless `may_be_empty`.
+    """
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
     targets = [target for target in job.target.upstream if target.kind.name == EVALUATION.name]

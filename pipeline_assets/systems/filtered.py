@@ -16,13 +16,15 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def filter_arguments(filters: FilterRecipe, refused_licences: Sequence[str] = ()) -> dict[str, Any]:
-    """Return keyword arguments of `Kind.target` for filters and the files they read."""
+    """Return keyword arguments of `Kind.target`: filters and the files that they read."""
     content = {"filters": filters.content(), "refuse_licences": list(refused_licences)}
     return {"content": content, "external_inputs": FilterFiles.from_files(filters.pinned_files())}
 
 
 def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target], kind: str, root: Path) -> None:
     """Load the filters of sources that are not built yet, to find errors early.
+
+    `filters` has the filters of each source by name; of the `targets`, those of `kind` count.
 
     Raises:
         UsageError: A language detector is not installed, or a classifier lacks the label.

@@ -100,7 +100,7 @@ class NemotronRecipe(Recipe):
         if self.scoring is not None:
             targets += score_targets(self.name, scored, self.scoring, self.subsets)
         if self.hf_layout is not None:
-            layout, datasets = self.hf_layout.content(), by_dataset(rows).items()
+            layout, datasets = self.hf_layout.content(), group_by_dataset(rows).items()
             targets += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in datasets]
         return targets
 
@@ -114,7 +114,7 @@ class NemotronRecipe(Recipe):
         return RAW.target(self.name, content, partition=partition, external_inputs=folder)
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
-        """List all splits, each with its dataset's section, in recipe order."""
+        """List (dataset's section, split's name) for all splits, in recipe order."""
         return [(section, split) for section in self.datasets for split in section.splits]
 
     def revisions(self) -> list[tuple[str, str]]:
@@ -160,8 +160,8 @@ def deduplicated_targets(
 def pool_targets(
     recipe: str, rows: Sequence[Target], section: PoolsRecipe, publish: sections.PublishRecipe | None
 ) -> list[Target]:
-    """Return targets of each dataset's pools, of the report, and of any publications."""
-    datasets, content = by_dataset(rows), {"pools": section.content()}
+    """Return the targets of each dataset's pools, then of the report and publications."""
+    datasets, content = group_by_dataset(rows), {"pools": section.content()}
     pools = [CANDIDATE_POOLS.target(recipe, content, splits, partition=name) for name, splits in datasets.items()]
     targets = [*pools, POOL_REPORT.target(recipe, {}, pools)]
     if publish is not None:
@@ -170,8 +170,8 @@ def pool_targets(
     return targets
 
 
-def by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
-    """Group targets of splits by their dataset."""
+def group_by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
+    """Group targets of splits by the name of their dataset."""
     datasets: dict[str, list[Target]] = {}
     for target in splits:
         datasets.setdefault(dataset_of_partition(str(target.partition)), []).append(target)

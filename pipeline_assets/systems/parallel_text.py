@@ -88,7 +88,7 @@ def _pin_matching_files(target: Target, run: Run) -> BuildResult:
 
 
 def _matching_hub_files(target: Target, run: Run) -> list[HubFile]:
-    """Return the hub files that match the patterns; each pattern must match a file."""
+    """Return matching hub files by path; raise UsageError if a pattern matches none."""
     recipe, hub = target.recipe, run.require_hub("this translation set")
     raw_pin.raise_if_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
     listed = hub.list_files(recipe["dataset"], recipe["revision"])
@@ -146,7 +146,7 @@ def _sample(job: Job) -> BuildResult:
             source = sampling.SampleSource(dataset=dataset, revision=revision, splits=splits)
 
         def reading_order(file: TranslationFile) -> tuple[int, str]:
-            """Order by the position of the first matching pattern, then by name."""
+            """Return a sort key: the position of the first matching pattern, then the name."""
             matching = (number for number, pattern in enumerate(patterns) if fnmatch.fnmatchcase(file.name, pattern))
             return next(matching, len(patterns)), file.name
 

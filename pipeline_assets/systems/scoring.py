@@ -44,7 +44,7 @@ _RAW = "nemotron/raw"
 def score_targets(
     recipe: str, pools: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
 ) -> list[Target]:
-    """Return the targets of scores, of the report on them, and of training subsets.
+    """Return the targets of scores, of the scores' report, and of training subsets.
 
     `pools` maps each split (`dataset/split`) to the target of the rows to score: its dataset's candidate pools, or its
     raw files.
@@ -99,7 +99,7 @@ CHAT_TEMPLATE = Kind(
 
 
 def template_targets(recipe: str, section: ChatTemplateSection | None) -> list[Target]:
-    """Return the target that pins a chat template; empty if `section` is None."""
+    """List the target that pins a chat template; empty if `section` is None."""
     if section is None:
         return []
     if section.path is not None:
@@ -158,7 +158,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 @contextlib.contextmanager
 def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """Yield a split's pool or raw files in order, as {name: path}, valid in the block."""
+    """Yield {name: path} of a split's pool or raw files in order, for use in the block."""
     if pools.kind.name == _RAW:
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}
@@ -191,7 +191,7 @@ NLL_SCORES = Kind(
 
 @contextlib.contextmanager
 def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
-    """Yield the scores among upstream targets, with pool files for use in the block."""
+    """Yield the scores among `upstream` with their pool files, for use in the block."""
     with contextlib.ExitStack() as opened:
         splits = []
         for target in (target for target in upstream if target.kind.name == NLL_SCORES.name):

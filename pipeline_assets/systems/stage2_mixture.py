@@ -270,7 +270,7 @@ def _shard(job: Job) -> BuildResult:
 
 
 def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
-    """Link the previous recipe's token shards; return None if a build may differ."""
+    """Link the previous recipe's token shards; return None if a new build may differ."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
     find_folder, root, name = job.run.previous_folder, job.run.root, job.recipe["source"]

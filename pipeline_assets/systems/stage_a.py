@@ -59,7 +59,7 @@ class StageARecipe(Recipe):
 
     Attributes:
         refuse_licences: Licence tags whose documents are dropped.
-        tokenizer: Tokenizer with which the report counts tokens, of large sources in samples; None counts none.
+        tokenizer: Tokenizer that counts tokens for the report, in large sources of a sample; None counts none.
         shard_text_bytes: Bytes of text after which a shard is closed, at the end of the current piece of input.
         dedup: Deduplication over all filtered sources; None omits it.
         seen: Signature stores of earlier corpora, as folders in the data root; repeats of their documents are dropped.
@@ -245,7 +245,7 @@ NORMALIZED = Kind(
 
 
 def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
-    """Deduplicate the upstream corpora of these kinds, also against signature stores."""
+    """Deduplicate upstream corpora of `kinds`, also against upstream signature stores."""
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
@@ -304,7 +304,7 @@ DECONTAMINATED = Kind(
 
 
 def packed_target(section: packing.PackSection, name: str, folder: Path, corpora: Sequence[Target]) -> Target:
-    """Return the target of rows that are packed from all sources of the corpora."""
+    """Return the target of a packed set that draws from all sources of `corpora`."""
     path, content = section.tokenizer_path, {"pack": section.rows_content()}
     external = None if path is None else packing.TokenizerPath(Path(path))
     tokenizer, limit = section.tokenizer.content(), LossLimit(section.max_unknown_fraction)
