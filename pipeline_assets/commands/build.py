@@ -51,7 +51,7 @@ class BuildFlags:
     strict: Strict = False
 
     def run_settings(self, root: Path) -> Run:
-        """Read run settings from these options and the environment, and log to stderr."""
+        """Read run settings from these options and the environment; start logs on stderr."""
         variables = _DEFAULT_SETTINGS | {name: value for name, value in os.environ.items() if value}
         remote = remote_launcher_factory(variables)
         run = Run.from_settings(root, variables, replace=self.replace, remote_launcher=remote)
@@ -66,7 +66,7 @@ class BuildOptions(BuildFlags):
     out_dir: OutDir = Path("data")
 
     def with_absolute_root(self) -> Self:
-        """Return the options with an absolute data root; UsageError if it is an artifact."""
+        """Return the options with an absolute root; UsageError if the root is an artifact."""
         folder = free_folder(self.out_dir)
         if (folder / FILE_NAME).is_file():
             raise UsageError("expected a data root, got an artifact", self.out_dir, "set --out-dir to another folder")
@@ -77,7 +77,7 @@ class BuildOptions(BuildFlags):
         return self.run_settings(self.out_dir)
 
     def write_recipe(self, kind: type[R], content: Mapping[str, Any]) -> tuple[R, Path]:
-        """Write a recipe with this content to the data root, and print its path."""
+        """Write a recipe to the data root; print its path, and return recipe and path."""
         group = _GROUPS_BY_SYSTEM.get(content["system"], content["system"])
         recipe, path = write_new_recipe(kind, content, self.out_dir, group, self.replace)
         terminal.print_lines([f"recipe {path}"], err=True)
@@ -89,12 +89,12 @@ class BuildOptions(BuildFlags):
         build_recipe(recipe, path, self.run, strict=self.strict, lines=lines)
 
     def build_targets(self, targets: Iterable[Target], lines: Lines = lambda _: ()) -> Artifact:
-        """Build targets after their inputs, and return the last artifact."""
+        """Build targets after their inputs, print `lines` of each, and return the last."""
         return build_targets(upstream_first(targets), self.run, self.strict, lines)
 
 
 def free_folder(out_dir: Path) -> Path:
-    """Return an output folder's absolute path; UsageError if a file or in an artifact."""
+    """Return a folder's absolute path; UsageError if it is a file or in an artifact."""
     folder = out_dir.absolute()
     if folder.is_file():
         raise UsageError("expected a folder, got a file", folder, "choose another folder, or move the file away")
@@ -140,7 +140,8 @@ def build_recipe(
 ) -> None:
     """Build the artifacts of a recipe, and print a line or `lines` for each artifact.
 
-    `partition` selects the artifacts that have this partition or no partition; `kinds` selects artifacts by kind.
+    `path` is the recipe's file. `partition` selects the artifacts that have this partition or no partition; `kinds`
+    selects artifacts by the names of their kinds.
     Without `lines`, one line per artifact is printed at the end. With `lines`, the lines of an artifact are printed as
     soon as it is up to date, and errors name options instead of keys in the recipe file. If `strict`, warnings of
     checks end the command with status 1. If `join`, other processes may build some artifacts, see `join_targets`. Raise

@@ -191,7 +191,7 @@ def pack(
 
 
 def _read_section(content: Content, file: Path, name: str) -> Content:
-    """Return section `name` of a recipe (or {}), or of a file with no other section."""
+    """Return section `name` of a recipe (or {}), or of a file with this section only."""
     section = content.get(name)
     if section is None and "system" in content:
         section = {}
@@ -204,7 +204,7 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
 
 
 def _own_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the corpora that a recipe packs: its last joint corpus, or its sources."""
+    """Return what a recipe packs: its last corpus of all sources, or each source's."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
@@ -245,7 +245,7 @@ def report(
 
 
 def _input_targets(corpus: Target) -> Iterator[Target]:
-    """Yield the joint corpora and the sources from which a corpus derives."""
+    """Yield the corpora, joint or of one source, from which a corpus derives."""
     for upstream in upstream_targets(open_artifact(corpus.folder), *_SOURCES, *_JOINT_CORPORA):
         if upstream.partition is None:
             yield from _input_targets(upstream)
@@ -253,10 +253,9 @@ def _input_targets(corpus: Target) -> Iterator[Target]:
 
 
 def decontaminated_target(corpora: Sequence[Target], folder: Path, section: DecontaminationSection) -> Target:
-    """Return the target that decontaminates sources or one deduplicated corpus.
+    """Return the target, in `folder`, that decontaminates sources or one joint corpus.
 
-    `folder` is the target's folder. Listings of the evaluation sets' files are inputs of the target, built in a sibling
-    folder.
+    The target's inputs also include an artifact that lists each evaluation set's files, in `<folder>.evaluation`.
     """
     is_joint = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_joint else [source.partition for source in corpora]
@@ -266,9 +265,10 @@ def decontaminated_target(corpora: Sequence[Target], folder: Path, section: Deco
 
 
 def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ...]:
-    """Return the sealed sources of the inputs in order, or one joint corpus.
+    """Return the sealed sources of the inputs in order, or the only joint corpus.
 
-    Raise UsageError if two sources have one name, an input derives from another, or a joint corpus is not alone.
+    A joint corpus has several sources and is of one of `joint_kinds`. Raise UsageError if two sources have one name, an
+    input derives from another, or a joint corpus is not alone.
     """
     corpora = tuple(sealed_target(folder, *_SOURCES, *joint_kinds) for folder in sealed_folders(inputs))
     folders = {corpus.folder for corpus in corpora}

@@ -110,7 +110,10 @@ def forget(
 def _clean(
     stores: "RowStores", affected: Collection[Path], applies: bool, keeps_artifacts: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Find what still contains forgotten rows, and remove it if `applies`."""
+    """Find what still contains forgotten rows, and remove it if `applies`.
+
+    Return the JSON content and the lines of the answer.
+    """
     from pipeline_assets.build.remnants import find_remnants, remove_remnants
 
     found = [entry for entry in find_remnants(stores, affected) if not (keeps_artifacts and entry.is_artifact)]
@@ -124,7 +127,10 @@ def _clean(
 
 
 def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
-    """Search a repo, with `applies` remove rows from its history; print the result."""
+    """Search a hub dataset for forgotten rows; remove them if `applies`.
+
+    Print the result, and exit with status 1 if rows remain.
+    """
     from pipeline_assets.build.run import open_hub
     from pipeline_assets.corpus.publishing import hub_repo
     from pipeline_assets.corpus.publishing.repo_search import RepoSearch
@@ -165,7 +171,7 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
 
 
 def _count_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[str]:
-    """Yield the number of some things, and a line for each of the first."""
+    """Yield the count of names with its noun, then a line for each of the first names."""
     yield terminal.pluralize(len(names), noun)
     yield from (f"  {name}" for name in names[:limit])
     if len(names) > limit:
@@ -184,7 +190,7 @@ def _read(path: Path) -> str:
 
 
 def _url_value(url: str) -> "Value":
-    """Return the entry for a URL, or for a host."""
+    """Return the (selector, text) of a removal entry for a URL or a host."""
     host, _ = split_url(url)
     if not host or " " in host:
         raise UsageError(f"must be a URL, a host or a pattern with *, got {url!r}", "--url", "correct it")
@@ -192,7 +198,7 @@ def _url_value(url: str) -> "Value":
 
 
 def _source_values(source: str, stores: "RowStores") -> "Iterator[Value]":
-    """Yield the id and text of each row that was read from a source row."""
+    """Yield ('id', …) and ('text', …) of each row that was read from a source row."""
     from pipeline_assets.build.rows.follow import follow_source, source_files
     from pipeline_assets.build.rows.source_row import parse_row
 

@@ -150,7 +150,7 @@ def slugify(source: str) -> str:
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     """List folders of sealed artifacts in order of matching patterns, then of paths.
 
-    Raise UsageError if a pattern matches no artifact, or matches folders but only artifacts of earlier patterns.
+    Raise UsageError if a pattern matches no artifact, or folders whose artifacts all match an earlier pattern.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:

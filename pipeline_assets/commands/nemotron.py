@@ -136,7 +136,10 @@ def _affects_one_dataset(error: InputError) -> bool:
 
 
 def _head_revision(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
-    """Return `revision` (or UNPINNED) and, if known, `splits` of a dataset's head."""
+    """Return recipe keys of a dataset's head: `revision`, and `splits` if readable.
+
+    The revision is UNPINNED if the head itself cannot be read.
+    """
     revision = UNPINNED
     try:
         revision = hub.resolve(section["dataset"])

@@ -12,7 +12,7 @@ _TORCH = "needs torch: docs/your_data.md#a-training-loop"
 
 
 def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
-    """Yield the last report, Python that loads the packed set, and three commands."""
+    """Yield lines: the last report, Python to load a packed set, and three commands."""
     from pipeline_assets.corpus.dropped_rows import dropped_rows
 
     sealed = [(target.kind, root / target.folder, read_manifest(root / target.folder)) for target in targets]

@@ -18,7 +18,7 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Raise InputError, or BrokenPipeError, if the block cannot write to stdout."""
+    """Raise InputError if the block cannot write to stdout, except BrokenPipeError."""
     try:
         yield
     except BrokenPipeError:

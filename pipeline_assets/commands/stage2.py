@@ -211,7 +211,7 @@ def process(
 
 
 def _check_tokenizer(recipe: Stage2Recipe, file: Path) -> str:
-    """Return a tokenizer file's sha256; raise if the recipe pins another sha256."""
+    """Return a tokenizer file's sha256; UsageError if the recipe pins another one."""
     if not file.is_file():
         raise UsageError("file not found", file, "pass a SentencePiece .model")
     actual = file_sha256(file)
@@ -228,7 +228,10 @@ def _read_recipe(recipe_name: str, root: Path) -> tuple[Stage2Recipe, Path]:
 
 
 def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
-    """Copy a recipe to the data root; pin unpinned datasets to heads if accessible."""
+    """Copy a recipe to the data root, and pin its unpinned datasets to their heads.
+
+    A dataset without access stays unpinned.
+    """
     recipe, source = _read_recipe(recipe_name, run.root)
     path = copy_recipe(source, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):

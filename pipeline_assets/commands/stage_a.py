@@ -210,7 +210,7 @@ def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:
 def stage_a_recipe(name: str, sources: Sequence[Content], up_to: Step, refuse_licences: Sequence[str] = ()) -> Content:
     """Return a stage A recipe that ends with the step `up_to`.
 
-    So `status` does not report artifacts of later steps as missing.
+    The recipe lacks later steps, so `status` does not report their artifacts as missing.
     """
     return {
         "system": "stage_a",

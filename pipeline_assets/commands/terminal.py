@@ -225,7 +225,7 @@ def _stops_as_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def name_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
-    """In errors of the block, name each recipe key with its file, or as its option."""
+    """Name recipe keys in errors of the block by their option, or else with `file`."""
     try:
         yield
     except InputError as error:
