@@ -19,7 +19,7 @@ _PROJECT = Path(__file__).parents[1]
 def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
     """Return links to the kernels of a kind, then to the function that calls them.
 
-    Kernels are functions of `corpus` whose first argument is the staging directory. No module is imported to find them.
+    Kernels are functions of `corpus` whose first argument is the staging directory; finding them imports no module.
     """
     build = inspect.unwrap(kind.build)
     return _references(build.__module__, build.__code__.co_firstlineno)
@@ -27,7 +27,7 @@ def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
 
 @functools.cache
 def _references(module: str, line: int) -> dg.CodeReferencesMetadataValue:
-    """Return the links of the kinds that a function builds, once per process."""
+    """Return the links for the function at a line of a module; cached per process."""
     locations = dict.fromkeys(_kernels(module, line))
     locations[_file(module), line] = None
     with warnings.catch_warnings():
@@ -38,7 +38,7 @@ def _references(module: str, line: int) -> dg.CodeReferencesMetadataValue:
 
 
 def _kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
-    """Yield the kernels that a function calls, directly or through calls with `job`."""
+    """Yield (file, line) of kernels that a function calls, also by calls with `job`."""
     functions, imports = _parse(module)
     calls = [node for node in ast.walk(functions[line]) if isinstance(node, ast.Call) and node.args]
     for call in sorted(calls, key=lambda call: call.lineno):

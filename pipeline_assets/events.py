@@ -30,7 +30,10 @@ _MAX_REPORTED = 50  # partitions of an asset in the description of a check
 def upstream_keys(
     target: Target, recipe: str, recipe_by_folder: RecipeByFolder, names: Collection[str]
 ) -> dict[dg.AssetKey, list[Target]]:
-    """Group an artifact's inputs by asset key, except inputs of unknown recipes."""
+    """Group an artifact's inputs by asset key, except inputs of unknown recipes.
+
+    `recipe` builds the artifact; `names` has the names of all recipes.
+    """
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
         owner = recipe_by_folder.get(str(upstream.folder)) if upstream.is_external else recipe

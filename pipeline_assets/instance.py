@@ -35,7 +35,8 @@ _NO_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "clas
 def instance_home(root: Path) -> Path:
     """Return the folder for DAGSTER_HOME of a data root, created if needed.
 
-    Its configuration is the project's, with absolute paths. RetryableError if it is a file or a database is unusable.
+    The folder has the project's configuration, with absolute paths. Raise RetryableError if the folder is a file, or a
+    database in it is unusable.
     """
     home = root.absolute() / "dagster"
     if home.is_file():

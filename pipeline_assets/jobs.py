@@ -59,7 +59,8 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
     """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 
-    Raise a RetryableError immediately, but other failures as one InputError after all independent artifacts are built.
+    A RetryableError is raised immediately; other failures, as one InputError, after all artifacts that do not depend
+    on a failed one are built.
     """
     if failures := (yield from _build(context, run, recipe)):
         raise combine_errors(failures)
@@ -68,10 +69,10 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
 def repin(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, period: Period
 ) -> Iterator[Event]:
-    """Build a recipe's version of the run's date, or the newest one if no head moved.
+    """Build the version of a recipe for the run's date; the newest if no head moved.
 
-    Yield events that the UI lacks. Raise errors as `build_all`, and after the build those of unknown heads.
-    Without an error, artifacts of versions beyond the newest `keep_versions` (if set) are deleted last.
+    Yield events that the UI lacks. Errors are raised as in `build_all`, those of unreadable heads also after the build.
+    Without an error, artifacts of all but the newest `keep_versions` versions (if set) are deleted last.
     """
     version = version_for(
         recipe, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
@@ -89,7 +90,7 @@ def repin(
 def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
     """Build all artifacts, yield events that the UI lacks, and return the failures.
 
-    A failure is raised if it is the only one and no artifact remains to be built, a RetryableError immediately.
+    A failure that `run_targets` raises in spite of `keep_going` is raised here too.
     """
     remaining = {target.role: (target, view) for target, view in _views(recipe, run.root)}
     failures: list[InputError] = []
@@ -118,7 +119,7 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield an artifact's events if the UI lacks them; its checks also if one failed."""
+    """Yield an artifact's events if the UI lacks them; if a check failed, all checks."""
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code)

@@ -97,7 +97,10 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
 
 
 def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_SealedAsset]:
-    """List sealed artifacts, upstream first, once for each recipe that requests one."""
+    """List sealed artifacts, upstream first, once for each recipe that requests it.
+
+    An artifact that no recipe requests is listed once.
+    """
     lineage = Lineage(root)
     manifests = lineage.sealed.values()
     upstream = {item.digest: [entry["digest"] for entry in item.identity.upstream] for item in manifests}
@@ -117,7 +120,7 @@ def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> l
 
 
 def _fingerprint(sealed: Sequence[_SealedAsset], failed: Sequence[dg.RunRecord]) -> str:
-    """Hash what events depend on, such as digests, code versions and times of checks."""
+    """Hash everything on which events depend, such as digests and times of checks."""
     lines = [record.dagster_run.run_id for record in failed]
     for entry in sealed:
         checked_at, view = 0, entry.view
@@ -129,7 +132,7 @@ def _fingerprint(sealed: Sequence[_SealedAsset], failed: Sequence[dg.RunRecord])
 
 
 def _report(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
-    """Report and count new events; return None if the time of a tick ran out.
+    """Report new events and return their number; None if the time of a tick ran out.
 
     Damaged artifacts are skipped.
     """
@@ -203,7 +206,7 @@ def _is_stale(target: Target, root: Path, cache: dict[int, bool]) -> bool:
 
 
 def _must_report(known: object, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether a result is news; a failure that a sample found is not replaced."""
+    """Check whether a result differs from the known one; a sample's failure is kept."""
     if not isinstance(known, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True
     if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):

@@ -162,8 +162,8 @@ class ModalLauncher:
     def _wait(self, ref: str) -> object:
         """Wait for a call, and return its value or its exception.
 
-        Raised are Modal's OutputExpiredError and NotFoundError, after which the call must be repeated; CancelledError
-        if the run ends; TransientError if Modal does not answer; UsageError if Modal denies access.
+        Raise Modal's OutputExpiredError or NotFoundError if the call must be repeated, CancelledError if the run ends,
+        TransientError if Modal does not answer, and UsageError if Modal denies access.
         """
         last_answer = time.monotonic()
         while not self._stopped.is_set():

@@ -141,7 +141,7 @@ def _arrow_type(value: object) -> pa.DataType:
 
 
 def gzip_member(content: bytes) -> bytes:
-    """Compress content into a gzip member of equal bytes in every version of Python."""
+    """Compress content into a gzip member that is byte-equal in all Python versions."""
     packed = gzip.compress(content, mtime=0)
     return packed[:9] + b"\x03" + packed[10:]  # byte 9 names the operating system: 3 is Unix
 
@@ -149,7 +149,7 @@ def gzip_member(content: bytes) -> bytes:
 def _healing() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages.
 
-    Each copy is one dump later than its page; copies of the last dump are in the first. Three copies have another id.
+    The copy of a page is in the next dump; after the last dump comes the first. Three copies have another id.
     Two repeat the id; one of them lacks the last paragraph. One copy has a NUL in its text. One has no text, so that
     one row in a thousand is bad.
     """

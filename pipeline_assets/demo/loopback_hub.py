@@ -225,7 +225,7 @@ class LoopbackHub:
         return self._reader.read(self.folder, f"{kind}/{owner}/{name}", f"{owner}/{name}")
 
     def _history(self, kind: str, repo: Repo, revision: str) -> list[Repo]:
-        """Return a repo as of a revision, and as of each earlier commit."""
+        """Return a repo as of a revision, then as of each earlier commit, newest first."""
         has_more = kind == "datasets" and is_folder(self.folder, COMMITS, *repo.name.split("/"))
         commits = self._reader.history(self.folder, repo) if has_more else [repo]
         for position, commit in enumerate(commits):
@@ -234,7 +234,7 @@ class LoopbackHub:
         raise HubError(404, "RevisionNotFound", "No such revision")
 
     def _content(self, request: HubRequest, kind: str, repo: Repo, revision: str) -> Repo:
-        """Return a repo as of a revision whose content the request may read."""
+        """Return a repo as of a revision; raise HubError if the request may not read it."""
         if repo.is_gated and not request.has_token:
             raise HubError(403, "GatedRepo", "Access to this repo is restricted: request access, then pass a token")
         return self._history(kind, repo, revision)[0]

@@ -197,7 +197,7 @@ class HubWrites:
         return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
     def _keep(self, head: Repo) -> None:
-        """Link the files of a repo, which a commit replaces, into a folder."""
+        """Link a repo's files, which a commit is about to replace, into `.commits`."""
         place = [COMMITS, *head.name.split("/")]
         with open_folder(self._folder, *place, create=True) as commits:
             number = f"{max(map(int, os.listdir(commits)), default=0) + 1:08}"
@@ -214,7 +214,7 @@ class HubWrites:
             shutil.rmtree(name, ignore_errors=True, dir_fd=commits)
 
     def _parse_change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
-        """Return a path with its new content, a stored file's sha256, or None to delete."""
+        """Return (path, change): new bytes, sha256 of a stored file, or None to delete."""
         value = line["value"]
         path = _check_path(value["path"])
         match line["key"]:

@@ -93,7 +93,7 @@ def _total_bytes(path: Path) -> int:
 
 
 def _claim_folder(root: Path) -> None:
-    """Write a card to a new or empty folder; refuse a folder of files without a card."""
+    """Write a card to a new or empty folder; UsageError for others without a card."""
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
     parent = nearest_existing(root)

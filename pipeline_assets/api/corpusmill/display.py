@@ -57,7 +57,7 @@ def _bar_svg(x: int, width: int, bar: Bar, highest: int) -> str:
 
 
 def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
-    """Plot the values of a column, whose parts are read once.
+    """Plot the values of a column; `columns` yields its parts, which are read once.
 
     Text is counted by value if all texts have at most 64 characters, else by length. Whole numbers have bins of powers
     of two, other numbers bins of equal width between the 1st and the 99th percentile.
@@ -90,7 +90,7 @@ def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
 
 
 def _count_powers(numbers: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Count whole numbers by their highest bit; 0 counts as 1."""
+    """Count whole numbers by their highest bit, shape (64,); 0 counts as 1."""
     # frexp gives x = m · 2**e with 0.5 <= m < 1, so 2**(e - 1) <= x < 2**e.
     _, exponents = np.frexp(np.maximum(numbers.to_numpy(), 1).astype(np.float64))
     return np.bincount(exponents - 1, minlength=64)
