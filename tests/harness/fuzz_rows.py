@@ -19,7 +19,7 @@ from pipeline_assets.corpus.nemotron.row_census import RowCensus
 from pipeline_assets.corpus.normalize.row_map import RowMap, local_doc_id
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.columns import Fault
-from pipeline_assets.corpus.readers.local import LocalRecipe, first_rows, piece_rows, plan_local
+from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local, read_first_rows
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import Post, read_rows
@@ -102,7 +102,7 @@ def _read_local(name: str, data: bytes, folder: Path) -> None:
         for position, row in itertools.islice(piece_rows(piece, _LOCAL), 5_000):
             if not isinstance(row, Fault):
                 _ROW_MAP.to_document(row, position)
-    first_rows(file)
+    read_first_rows(file)
 
 
 def _conversations() -> list[bytes]:

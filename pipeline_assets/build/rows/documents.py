@@ -10,7 +10,7 @@ from pipeline_assets.build.rows.store import DisplayNames, Part, Source, Upstrea
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.readers.source_formats import WITH_COLUMNS, detect_format
+from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect_format
 from pipeline_assets.spine.artifact import Artifact
 
 _THREADS = "stackexchange"
@@ -68,7 +68,7 @@ class SourceRows(DocumentRows):
         """
         endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
         preceding, has_answers = None, _has_answers(self.artifact)
-        is_text = detect_format(file, endings) not in (None, *WITH_COLUMNS)
+        is_text = detect_format(file, endings) not in (None, *COLUMN_FORMATS)
         for number, (meta,) in enumerate(self.read("meta")):
             if meta.source_file == file:
                 if source_row in _source_rows(meta, has_answers):

@@ -7,13 +7,13 @@ from pathlib import PurePosixPath
 
 from pipeline_assets.build.rows.source_row import AnySourceRow, LocalRow
 from pipeline_assets.corpus.formats.parquet_rows import read_row
-from pipeline_assets.corpus.readers.csv_rows import csv_table
+from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.readers.json_values import file_values, is_document_file
+from pipeline_assets.corpus.readers.json_values import file_values, is_json_value_file
 from pipeline_assets.corpus.readers.lines import line_blocks, read_lines
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.readers.source_formats import WITH_COLUMNS, detect_format
+from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect_format
 from pipeline_assets.spine.errors import InputError, UsageError
 
 _BLOCK_BYTES = 1 << 22  # bytes per request to a hub for a file of lines
@@ -31,7 +31,7 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
         InputError: The file or the row does not exist.
     """
     name = row.path.name if isinstance(row, LocalRow) else row.path
-    if detect_format(name) not in WITH_COLUMNS:
+    if detect_format(name) not in COLUMN_FORMATS:
         raise UsageError("file is not JSON, CSV or Parquet", row, "omit --record")
     if isinstance(row, LocalRow):
         if row.has_changed:
@@ -53,8 +53,8 @@ def _record_in(file: SourceFile, row: int) -> bytes:
         return json.dumps(read_row(file.path, row), ensure_ascii=False, default=str).encode()
     records: Iterator[tuple[int, bytes]]
     if detect_format(file.name) == "csv":
-        records = ((place, content) for place, content, _ in csv_table(file)[1])
-    elif is_document_file(file):
+        records = ((place, content) for place, content, _ in read_csv(file)[1])
+    elif is_json_value_file(file):
         records = file_values(file)
     else:
         records = read_lines(line_blocks(file, row if PurePosixPath(file.name).suffix in _PLAIN else 0), None)

@@ -47,8 +47,8 @@ def write_outcomes(
 ) -> int:
     """Write Documents and rejects, count dropped rows; return the number of outcomes.
 
-    A string in `outcomes` is the code of the rule that dropped a row. If a Document's licence tag is not in the table
-    `licences`, the table's tag for the same licence replaces it, or else `unknown`. Without `licences`, tags are kept.
+    A string in `outcomes` is the code of the rule that dropped a row. A licence tag that is not in the table `licences`
+    is replaced by the table's tag for that licence, or else by `unknown`; without `licences`, tags are kept.
     """
     batch: list[Document] = []
     characters = number = 0
@@ -89,7 +89,7 @@ def _clean_document(
 
 
 def _reject_fix(first: Reject | None) -> str:
-    """Return the fix for too many rejects, which depends on the first reject."""
+    """Return a fix for too many rejects, which depends on the first of them."""
     if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
         return "inspect these rows"
     return f"{column_fix('text')}, or move files with other columns to a source of their own"
@@ -107,7 +107,7 @@ def count_column_values(fields_with_values: Iterable[str], writer: ShardWriter) 
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """List the column names set for id, date or licence whose columns have no values."""
+    """List the named columns of id, date and licence in which no row has a value."""
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
 
@@ -132,7 +132,7 @@ class ConvertedSource:
         shards: Receipts by shard, in manifest order.
         derive_id: Derives the id of a row without an id from its text.
         decisions: Facts for the manifest that reading found, such as empty columns.
-        is_expected: Check whether a reject is normal for the source, and does not count against the limit on rejects.
+        is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
         lost_files: Unreadable files, of a source that may lose a few rows or one file; None for other sources.
@@ -168,9 +168,9 @@ def finish_source(
 
     Documents on the list `removals` are dropped.
 
-    Raise InputError if the share of unexpected rejects exceeds the limit, more than 1 % of the documents had NUL
-    characters, or no document is kept. The last two errors name `where` (by default the build's target); `fix` is the
-    fix if no row passed the rules.
+    Raise InputError if the unexpected rejects or the lost files exceed the limit, more than 1 % of the documents had
+    NUL characters, or no document is kept. The last two errors name `where` (by default the build's target); `fix` is
+    their advice if rules dropped every row.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])

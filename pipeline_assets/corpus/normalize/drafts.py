@@ -20,15 +20,15 @@ from pipeline_assets.corpus.normalize.left_out import (
     describe,
     leave_out,
     links_and_copies,
-    odd_entries,
+    unreadable_entries,
     unreadable_reason,
     visible_and_hidden,
 )
-from pipeline_assets.corpus.readers.json_values import is_document_file
+from pipeline_assets.corpus.readers.json_values import is_json_value_file
 from pipeline_assets.corpus.readers.lines import lines
-from pipeline_assets.corpus.readers.local import SAMPLE_ROWS, first_rows
+from pipeline_assets.corpus.readers.local import SAMPLE_ROWS, read_first_rows
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder, utf8_pattern
-from pipeline_assets.corpus.readers.source_formats import FORMATS, WITH_COLUMNS, detect_format
+from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, FORMATS, detect_format
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_host
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
@@ -68,11 +68,11 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
     the name of its host, a Wikipedia source the name `wikipedia`.
 
     Returns:
-        The drafts, and messages that name files that are left out, copies and links.
+        The drafts, and messages on files that no draft reads, on files with equal contents, and on links.
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
     left_out = LeftOut(list)
-    odd = odd_entries(folder.path)
+    odd = unreadable_entries(folder.path)
     for entry in odd:
         reason = _ODD if utf8_pattern(entry) == entry else "a name that is not UTF-8; rename the file"
         left_out[PurePosixPath(entry).suffix.lower(), reason].append(utf8_pattern(entry))
@@ -149,10 +149,10 @@ def _draft_local(
         try:
             if reason := unreadable_reason(file):
                 leave_out(file, reason, left_out)
-            elif detect_format(file.name) not in WITH_COLUMNS:
+            elif detect_format(file.name) not in COLUMN_FORMATS:
                 texts.append(file)
             else:
-                rows = first_rows(file)
+                rows = read_first_rows(file)
                 column = _text_column(rows, file)
                 by_column.setdefault(column, []).append(file)
                 columns.setdefault(column, {}).update(dict.fromkeys(rows[0]))
@@ -202,7 +202,7 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
             letters[path] += sum(map(str.isalpha, text))
     usual = [path for path in letters if path.rpartition(".")[2] in _TEXT_NAMES]
     column = min(usual, key=lambda path: (path.count("."), _TEXT_NAMES.index(path.rpartition(".")[2])), default=None)
-    if column not in _TEXT_NAMES and len(rows) == 1 and is_document_file(file):
+    if column not in _TEXT_NAMES and len(rows) == 1 and is_json_value_file(file):
         raise InputError("one object, such as settings, without a text in a column of a usual name", file.path, "")
     if column is not None:
         return column

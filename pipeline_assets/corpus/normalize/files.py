@@ -37,7 +37,7 @@ from pipeline_assets.corpus.readers.local import (
     plan_local,
 )
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
-from pipeline_assets.corpus.readers.source_formats import WITH_COLUMNS
+from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS
 from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.unreadable import UNREADABLE, LostFiles, note_unreadable
@@ -183,7 +183,7 @@ def convert_local(
     decisions |= {EXTRACTORS: extractors} if extractors else {}
 
     def is_expected(reject: Reject) -> bool:
-        is_text = recipe.detect_format(reject.file) not in WITH_COLUMNS
+        is_text = recipe.detect_format(reject.file) not in COLUMN_FORMATS
         is_empty = is_text and (reject.reason, reject.detail) == ("empty_text", "")
         return is_empty or (reject.reason == UNREADABLE and not recipe.is_one_document(reject.file))
 

@@ -21,9 +21,9 @@ from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 def forget_documents(
     staging: StagingDir, converted: Mapping[str, Receipt], removals: Removals, settings: RunSettings
 ) -> dict[str, Receipt]:
-    """Return receipts of shards without the documents on the list.
+    """Rewrite the shards with documents on the removal list; return all receipts.
 
-    `converted` and the result map shards to receipts of `ShardWriter`, in manifest order.
+    `converted` and the result map the names of shards to receipts of `ShardWriter`, in manifest order.
     """
     kernel = functools.partial(_forget_in_shard, removals=removals, zstd_level=settings.zstd_level)
     files = {name: staging.path(receipt.files[0].path) for name, receipt in converted.items()}
@@ -37,7 +37,7 @@ def forget_documents(
 
 
 def _merge(converted: Receipt, remaining: Receipt) -> Receipt:
-    """Return the receipt of a conversion with the documents that remain."""
+    """Return a shard's receipt with the files and counts of its remaining documents."""
     files, notes = [*remaining.files[:2], converted.files[2]], {**converted.notes, **remaining.notes}
     counts = {**converted.counts, "documents": 0, "bytes": 0, **remaining.counts}
     return replace(converted, files=files, counts=counts, notes=notes)
@@ -46,7 +46,7 @@ def _merge(converted: Receipt, remaining: Receipt) -> Receipt:
 def _forget_in_shard(
     name: str, file: Path, window: Window, folder: StagingView, removals: Removals, zstd_level: int
 ) -> Receipt:
-    """Write the documents that remain; the receipt has no files if all remain."""
+    """Write a shard without listed documents; no files if it contains none of them."""
 
     def documents() -> Iterator[tuple[Document, bool]]:
         for document in read_structs(file, Document):

@@ -36,7 +36,10 @@ def leave_out(file: SourceFile, reason: str, left_out: LeftOut) -> None:
 
 
 def describe(left_out: LeftOut) -> list[str]:
-    """Return a line for each suffix and reason; a single file replaces `FILE` in it."""
+    """Return a line for each suffix and reason, with up to five file names.
+
+    In the line on a single file, its name replaces `FILE` in the reason.
+    """
     return [
         f"{_summary(names, f'{suffix} files'.strip())} "
         f"({reason.replace('FILE', shlex.quote(names[0]) if len(names) == 1 else 'FILE')})"
@@ -45,7 +48,7 @@ def describe(left_out: LeftOut) -> list[str]:
 
 
 def unreadable_reason(file: SourceFile) -> str | None:
-    """Return why a file cannot be read by its format; None if it seems readable.
+    """Return why a file cannot be read in its format; None if it seems readable.
 
     Only the first 64 KiB are examined. A file that is one document is parsed if it has at most 64 KiB. Raise UsageError
     if the format needs a package that is not installed.
@@ -85,7 +88,7 @@ def _encoding_fault(head: bytes, suffix: str) -> str | None:
 
 
 def visible_and_hidden(folder: Path) -> tuple[bool, list[str]]:
-    """Check whether a folder has visible files; list its hidden files and folders."""
+    """Check for visible files; list hidden files, and hidden folders with a slash."""
     has_files, hidden = False, list[str]()
     for parent, folders, names in os.walk(folder):
         entries = [*(f"{name}/" for name in folders), *names]
@@ -96,7 +99,7 @@ def visible_and_hidden(folder: Path) -> tuple[bool, list[str]]:
     return has_files, sorted(hidden)
 
 
-def odd_entries(folder: Path) -> list[str]:
+def unreadable_entries(folder: Path) -> list[str]:
     """List the names in a folder that no reader can open.
 
     They are broken links, links to a folder above them, special files such as pipes, and names that are not UTF-8.
@@ -124,7 +127,10 @@ def links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
 
 
 def _summary(names: Sequence[str], noun: str = "") -> str:
-    """Name up to five files; precede more than one by their number, if `noun` is set."""
+    """List up to five names, after a count of all names.
+
+    The count is omitted for a single name and, without a `noun`, for up to five.
+    """
     few, shown = len(names) <= _NAMED, ", ".join(names[:_NAMED])
     if len(names) == 1 or (few and not noun):
         return shown

@@ -32,7 +32,7 @@ class RowMap:
 
         Args:
             columns: Column of each Document field, or alternative columns.
-            labels: Section with the source, domain and default licence.
+            labels: Recipe section with the source, domain and default licence.
             file_name: Name of the file in rejects and in the meta of its Documents.
             derive_id: Derives the id of a row without an id from its text.
             default_licence: Licence of rows that do not state their own; None uses the licence of `labels`.
@@ -46,7 +46,7 @@ class RowMap:
         self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
-        """Convert or reject a row; the Document's `meta` has all columns but text and id."""
+        """Convert or reject a row, and remove its text and id; `meta` has the rest."""
         columns = {field: self._find_column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:

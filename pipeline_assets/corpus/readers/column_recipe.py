@@ -8,7 +8,7 @@ from pipeline_assets.spine.section import Option, RecipeSection
 
 
 def column_fix(field: str) -> str:
-    """Return the error message's fix for a missing column of a Document field."""
+    """Return the fix, for an error message, of a missing column of a Document field."""
     if field == "text":
         return "set `columns.text` in the recipe to the column that holds the text"
     return f"set `columns.{field}` in the recipe to an existing column, or leave it out"

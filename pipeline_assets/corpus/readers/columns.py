@@ -69,7 +69,8 @@ def check_columns(
 ) -> None:
     """Raise UsageError if a column that a recipe sets as a single name does not exist.
 
-    `columns` has pairs of a Document field and its column. Alternative columns of a field are not checked.
+    `columns` has pairs of a Document field and its column. A field with alternative columns is not checked. The error
+    names `where`, the file.
     """
     for field, name in columns:
         paths = list(_column_paths(schema))
@@ -118,7 +119,7 @@ def column_values(column: pa.Array) -> list[Any]:
 
 
 def faulty_rows(columns: Sequence[list[Any]]) -> dict[int, Fault]:
-    """Return each faulty row's first fault by row number, given columns of values."""
+    """Return the first fault of each faulty row, by row number from 0."""
     return {
         number: value
         for column in reversed(columns)

@@ -22,10 +22,10 @@ Line = tuple[int, bytes]
 Row = tuple[int, bytes, dict[str, Any] | Fault]
 
 
-def csv_table(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
-    """Return the column names of a file, and its rows.
+def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
+    """Return the column names of a file, and an iterator of its rows.
 
-    Each row is a tuple of its position, its bytes, and its values by column name or its fault.
+    A row is a tuple of its byte offset, its bytes, and its values by column name. A Fault replaces unusable values.
 
     The delimiter is the comma, semicolon, tab or bar that is most frequent in the first line. Blank lines are skipped.
     A column without a name is called `column_N`. InputError is raised for a header that cannot be read.
@@ -36,7 +36,7 @@ def csv_table(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     if first is None:
         return [], iter(())
     delimiter = max(_DELIMITERS, key=first[1].decode("utf-8", "replace").count)
-    records = _records(itertools.chain([first], source), delimiter)
+    records = _read_records(itertools.chain([first], source), delimiter)
     _, _, header = next(records)
     if isinstance(header, Fault):
         raise InputError(f"the header cannot be read ({header.reason}: {header.detail})", file.path, _FIX)
@@ -54,7 +54,7 @@ def _name_fields(names: list[str], fields: list[str] | Fault) -> dict[str, Any] 
     return dict(zip(names, fields, strict=True))
 
 
-def _records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int, bytes, list[str] | Fault]]:
+def _read_records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int, bytes, list[str] | Fault]]:
     """Yield the position, bytes, and fields or fault of each row that is not blank.
 
     A row ends with the first line up to which the number of quotes is even. If such a row cannot be parsed, only its
@@ -70,16 +70,16 @@ def _records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int, byte
             record.append(line)
             quotes += line[1].count(b'"')
         content = b"".join(line for _, line in record)
-        fields = _fields(content, delimiter)
+        fields = _parse_fields(content, delimiter)
         if isinstance(fields, Fault) and len(record) > 1:
             returned.extendleft(reversed(record[1:]))
             content = first[1]
-            fields = _fields(content, delimiter)
+            fields = _parse_fields(content, delimiter)
         if content.strip():
             yield first[0], content, fields
 
 
-def _fields(content: bytes, delimiter: str) -> list[str] | Fault:
+def _parse_fields(content: bytes, delimiter: str) -> list[str] | Fault:
     """Parse a row; split a TSV line at its tabs if its quotes are invalid.
 
     Many programs write TSV without quoting.

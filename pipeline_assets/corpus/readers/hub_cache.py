@@ -33,7 +33,7 @@ class Span:
 
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Check that spans have the file's hash; else delete them, raise RetryableError."""
+    """Raise RetryableError, and delete the spans, if their hash is not the file's."""
     if file_digest([span.local for span in spans], file) != file.digest:
         delete_spans(spans)
         raise hash_mismatch_error(file.digest, where)
@@ -62,7 +62,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
-    """Return the cached file of bytes [start, stop), or None; delete a damaged one."""
+    """Return the cached file of bytes [start, stop), or None; delete damaged files."""
     for path in folder.glob(f"{start}-{stop}.*"):
         if path.suffix == PARTIAL:
             continue
@@ -82,7 +82,7 @@ def cached_folders(cache: Path) -> Iterator[tuple[str, Path]]:
 
 
 def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the partial file of bytes [start, stop); delete those of earlier boots."""
+    """Return the partial file of bytes [start, stop); delete files of earlier boots."""
     partial = folder / partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):
         if other != partial:
@@ -95,7 +95,7 @@ def partial_name(start: int, stop: int) -> str:
 
 
 def file_digest(parts: Sequence[Path], file: HubFile) -> str:
-    """Hash a file, given as consecutive parts, by the algorithm of its listed digest."""
+    """Hash the consecutive parts of a file by the algorithm of the file's digest."""
     kind = file.digest.partition(":")[0]
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for part in parts:

@@ -35,7 +35,7 @@ _LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_\w+)?$")
 
 @dataclass(frozen=True)
 class Config:
-    """Config of a hub dataset, with the language and script in its name, if any."""
+    """Config of a hub dataset, with the language and script in its name, or None."""
 
     name: str
     language: str | None
@@ -106,10 +106,10 @@ def find_split_files(
 ) -> tuple[list[str], list[str]]:
     """Return the patterns and paths of a split's files of Parquet or JSON lines.
 
-    Without configs in the card, `config` is None. Then, or if `config` names only a folder, the names of folders and
-    files determine the split, as in `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then
-    used only if there are no Parquet files, and uncompressed `.json` files never. If no name contains a split
-    and `config` is None, all files belong to `train`. If the split has no files, both lists are empty.
+    Both lists are empty if the split has no files. A `config` with patterns for the split determines the files. If it
+    names only a folder, or is missing because the card names no configs, the names of folders and files do, as in
+    `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then used only without Parquet files, and
+    uncompressed `.json` files never. Without `config`, if no name contains a split, all files belong to `train`.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)
@@ -133,7 +133,7 @@ def find_split_files(
 
 
 def _split_pattern(split: str) -> re.Pattern[str]:
-    """Return the pattern of paths whose folder or file names contain a split's word."""
+    """Return a regular expression for paths that contain a word for the split."""
     words = _SPLIT_WORDS.get(split, re.escape(split))
     return re.compile(rf"(?:^|[-._ 0-9/])(?:{words})(?:[-._ 0-9/]|$)")
 
@@ -149,7 +149,7 @@ def _parse_config(entry: dict[str, Any]) -> Config:
 
 
 def _config_patterns(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
-    """Yield the split and the pattern, prefixed with `folder`, of each file entry."""
+    """Yield split and pattern, prefixed with `folder`, of each entry of `data_files`."""
     for item in data_files if isinstance(data_files, list) else [data_files]:
         if isinstance(item, str):
             yield "train", posixpath.join(folder, item)

@@ -11,7 +11,7 @@ _MAX_WAIT_S = 600.0  # longest wait that a hub may request; the public hub's rat
 
 
 class HubCall(NamedTuple):
-    """Settings for retries of a hub call, as in `HubFiles`, and names for its errors."""
+    """Call to a hub: names for error messages, and the retry settings of `HubFiles`."""
 
     dataset: str
     revision: str

@@ -118,7 +118,7 @@ class HubFiles:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
         An interrupted download resumes. A whole file with another hash than listed raises RetryableError. A part is
-        fetched only if the hub states the same hash for the file; its own sha256 is checked at every later use.
+        fetched only if the hub states the listed hash for the file; the part's sha256 is checked at every later use.
         """
         stop = file.size if stop is None else stop
         folder = self.bytes_folder(dataset, file.digest)
@@ -190,7 +190,7 @@ class HubFiles:
         return sorted(files, key=lambda file: file.path)
 
     def _check_cached_listing(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Delete the cached listing and raise if it has `file`, but the hub does not."""
+        """Raise, and delete the cached listing, if it has `file` but the hub does not."""
         path = self.listing_path(dataset, commit)
         if file in (read_cached_listing(path) or ()) and file not in self._fetch_listing(dataset, commit):
             path.unlink()
@@ -210,7 +210,7 @@ class HubFiles:
         return located
 
     def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
-        """Try once: compare the hub's file with `file`, append missing bytes to `partial`."""
+        """Append the missing bytes of [start, stop) to `partial`; raise if `file` changed."""
         import httpx2
 
         durable.call_failpoint("create", partial)

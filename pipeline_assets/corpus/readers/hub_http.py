@@ -76,7 +76,7 @@ class HubClient:
         return limited_client(self.address, self._progress_s, self._timeout_s)
 
     def fetch_page(self, url: str) -> tuple[Any, str | None]:
-        """Fetch a JSON page; return its content and the address of the next page, if any."""
+        """Fetch a JSON page; return its content, and the next page's address or None."""
         with self.stream(url, self.address) as response:
             self.raise_for_status(response)
             content = b"".join(self.body_blocks(response))
@@ -127,9 +127,9 @@ class HubClient:
             yield block
 
     def raise_for_status(self, response: "httpx2.Response") -> None:
-        """Raise HfHubHTTPError for an error status, whatever the body.
+        """Raise HfHubHTTPError for an error status, without parsing the body.
 
-        A short body is read and ignored, so that the connection can be reused.
+        A short body is read to its end, so that the connection can be reused.
         """
         import httpx2
         from huggingface_hub import hf_raise_for_status

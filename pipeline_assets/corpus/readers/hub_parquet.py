@@ -19,7 +19,7 @@ _MAGIC = b"PAR1"
 
 
 class SpanFile(io.RawIOBase):
-    """Hub file as a file object of its cached spans; other bytes raise OSError."""
+    """File object that reads a hub file's cached spans; other bytes raise OSError."""
 
     def __init__(self, size: int, spans: Sequence[Span]) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
 
 
 def list_row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> list[RowGroup]:
-    """List the row groups of a file in file order; the text column must exist."""
+    """List the row groups of a file, in order; UsageError without the text column."""
     metadata = footer.metadata
     schema = metadata.schema.to_arrow_schema()
     check_columns(schema, [("text", text_column)], where)

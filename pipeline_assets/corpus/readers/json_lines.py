@@ -32,7 +32,7 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
             if not line.strip():
                 continue
             if is_first:
-                raise_if_document(line, piece.file.path)
+                raise_if_json_value(line, piece.file.path)
             if not line.endswith(b"\n") and row.reason not in UNRELATED_TO_TRUNCATION:
                 raise _truncated_line_error(piece, offset, line, row)
         is_first = False
@@ -42,8 +42,8 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
 def parse_row(line: bytes, unit: str = "line") -> dict[str, Any] | Fault:
     """Parse a line as a JSON object, or return its fault.
 
-    `unit` names the text in messages if it is not a line. Reasons of faults: `not_json`, `wrong_type`, `invalid_utf8`,
-    `lone_surrogate`, `nested_too_deep`.
+    `unit` is the word for the text in messages, `line` or `value`. Reasons of faults: `not_json`, `wrong_type`,
+    `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
     """
     try:
         row = _decode(line)
@@ -80,7 +80,7 @@ def _truncated_line_error(piece: ByteRange, offset: int, line: bytes, fault: Fau
     return InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
 
 
-def raise_if_document(first_line: bytes, where: object) -> None:
+def raise_if_json_value(first_line: bytes, where: object) -> None:
     """Raise InputError if the line begins an array or an object over several lines."""
     first_line = first_line.lstrip()
     if first_line[:1] == b"[":

@@ -16,7 +16,7 @@ _STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}  # changes of the depth
 _BLANK = b" \t\r\n"
 
 
-def is_document(head: bytes) -> bool:
+def is_json_value(head: bytes) -> bool:
     """Check whether a file is one JSON value, not JSON lines, by its first bytes.
 
     Such a value is an array, or an object over several lines.
@@ -25,10 +25,10 @@ def is_document(head: bytes) -> bool:
     return head[:1] == b"[" or head[:1] + head[1:].lstrip(b" \t\r")[:1] == b"{\n"
 
 
-def is_document_file(file: SourceFile) -> bool:
-    """Check whether a file, compressed or not, is not JSON lines; see `is_document`."""
+def is_json_value_file(file: SourceFile) -> bool:
+    """Check whether a file, compressed or not, is not JSON lines; see `is_json_value`."""
     with open_source(file) as opened:
-        return is_document(next(read_blocks(opened, file), b""))
+        return is_json_value(next(read_blocks(opened, file), b""))
 
 
 def file_values(file: SourceFile) -> Iterator[tuple[int, bytes]]:
@@ -58,7 +58,7 @@ def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, b
             start, text = len(UTF8_MARK), text[len(UTF8_MARK) :]
         step = _STEPS.get(token, 0)
         if depth + step < 0 or (is_array and depth == 0 and (token or text.strip())):
-            what = f"the JSON ends before byte {_position(text, start, None):,}, but other data follows"
+            what = f"the JSON ends before byte {_value_position(text, start, None):,}, but other data follows"
             raise InputError(what, where, "write one array, or one line per value")
         if is_array is None and step:
             is_array = token == b"[" and not text.strip()
@@ -70,14 +70,14 @@ def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, b
         if (step < 0 and depth == 0) or (token == b"," and depth == 1 and is_array):
             text += b"" if is_array else token
             if value := bytes(text).strip(_BLANK):
-                yield _position(text, start, bracket), value
+                yield _value_position(text, start, bracket), value
                 bracket = None
             start += len(text) + len(token) * bool(is_array)
             text.clear()
         else:
             text += token
     if depth or text.strip():
-        what = f"the file is truncated within the JSON value at byte {_position(text, start, bracket):,}"
+        what = f"the file is truncated within the JSON value at byte {_value_position(text, start, bracket):,}"
         raise InputError(what, where, "fetch or write the file again")
 
 
@@ -108,8 +108,11 @@ def _split_at_brackets(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]
     yield rest, b""
 
 
-def _position(text: bytearray, start: int, bracket: int | None) -> int:
-    """Return the position of the value in `text`, which begins at byte `start`."""
+def _value_position(text: bytearray, start: int, bracket: int | None) -> int:
+    """Return the position of a value, see `json_values`.
+
+    `text`, blanks and the value, begins at byte `start`. `bracket` is the array's bracket for the first element.
+    """
     blanks = len(text) - len(text.lstrip(_BLANK))
     newline = text.rfind(b"\n", 0, blanks)
     if newline >= 0:

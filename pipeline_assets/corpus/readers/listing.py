@@ -13,7 +13,7 @@ Inputs = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Forecast:
-    """Number that is known before a build, with its origin."""
+    """Number that is known or estimated before a build, with its basis."""
 
     value: float
     basis: str  # where the value comes from, such as `the listing`
@@ -38,16 +38,17 @@ class Listing:
 
     @classmethod
     def from_fetched(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """List the uncached bytes of hub files, which are inputs of upstream artifacts."""
+        """Count the uncached bytes of hub files to fetch; upstream artifacts list them."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(missing_bytes=missing)
 
 
 def input_figures(inputs: Inputs) -> dict[str, int]:
-    """Sum the bytes and rows that a build reads from input files, not from artifacts.
+    """Return `bytes_read` and `rows` of a build's input files; artifacts do not count.
 
-    If any entry lists row groups, both sums are over row groups; otherwise, only the bytes of files are summed.
+    If an entry lists row groups, only row groups are summed. Otherwise, `bytes_read` is the sum of file sizes, and
+    `rows` is missing. Without files, the dict is empty.
     """
     files = [entry for entry in inputs if "bytes" in entry]
     groups = [group for entry in files for group in entry.get("row_groups", ())]

@@ -26,12 +26,12 @@ import pydantic
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels, column_fix
 from pipeline_assets.corpus.readers.columns import Fault, check_columns, find_column, utf8_fault
-from pipeline_assets.corpus.readers.csv_rows import csv_table
+from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
-from pipeline_assets.corpus.readers.json_values import file_values, is_document, is_document_file
+from pipeline_assets.corpus.readers.json_values import file_values, is_json_value, is_json_value_file
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.source_formats import COMPRESSED, FORMATS, WITH_COLUMNS, Format, detect_format
+from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, COMPRESSED, FORMATS, Format, detect_format
 from pipeline_assets.corpus.readers.unreadable import note_unreadable
 from pipeline_assets.corpus.readers.whole_files import extractor_versions, whole_file_rows
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -91,11 +91,11 @@ class LocalRecipe(SourceLabels):
     def is_one_document(self, name: str) -> bool:
         """Check whether a file becomes one document, so that it counts as one row."""
         format_ = self.detect_format(name)
-        return format_ not in WITH_COLUMNS and (format_ != "text" or self.text_unit in (None, "file"))
+        return format_ not in COLUMN_FORMATS and (format_ != "text" or self.text_unit in (None, "file"))
 
     def row_columns(self, name: str) -> LicensedColumns:
         """Return the columns of a file's rows; a text has only `text`."""
-        if self.detect_format(name) not in WITH_COLUMNS:
+        if self.detect_format(name) not in COLUMN_FORMATS:
             return TEXT_COLUMNS
         assert self.columns is not None, "plan_local checks it"
         return self.columns
@@ -118,7 +118,7 @@ def plan_local(
 ) -> list[Piece]:
     """Divide files, where possible, into pieces of about `shard_bytes`, in file order.
 
-    An unreadable file is one piece, with its reason in `unreadable`; without `unreadable`, raise InputError.
+    An unreadable file is one piece, and its reason is added to `unreadable`; without `unreadable`, raise InputError.
     """
     pieces: list[Piece] = []
     for file in files:
@@ -137,7 +137,7 @@ def begins_file(piece: Piece) -> bool:
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """Yield each row's position, and its row or fault; text becomes `{"text": …}`."""
     format_ = recipe.detect_format(piece.file.name)
-    if format_ in WITH_COLUMNS:
+    if format_ in COLUMN_FORMATS:
         return _rows_with_columns(piece)
     assert isinstance(piece, source_folder.ByteRange), "only Parquet has row groups"
     if format_ is not None and format_ != "text":
@@ -151,13 +151,13 @@ def _rows_with_columns(piece: Piece) -> Iterator[tuple[int, dict[str, Any] | Fau
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)
     if detect_format(piece.file.name) == "csv":
-        return ((position, row) for position, _, row in csv_table(piece.file)[1])
-    if piece.stop is None and is_document_file(piece.file):
+        return ((position, row) for position, _, row in read_csv(piece.file)[1])
+    if piece.stop is None and is_json_value_file(piece.file):
         return ((position, parse_row(value, "value")) for position, value in file_values(piece.file))
     return json_rows(piece, lines(piece))
 
 
-def first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
+def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
     """Return the valid rows among the first 20 rows of a file with columns."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
     if detect_format(file.name) == "parquet":
@@ -182,7 +182,7 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
                 case "csv":
                     _check_header(file, columns)
                 case "lines":
-                    samples += [(file, row) for row in first_rows(file)]
+                    samples += [(file, row) for row in read_first_rows(file)]
     if samples and not any(find_column(row, columns.text) for _, row in samples):
         file, row = samples[0]
         names = ", ".join(list(row)[:8]) or "none"
@@ -192,7 +192,7 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
 
 def _check_header(file: source_folder.SourceFile, columns: LicensedColumns) -> None:
     """Raise UsageError if a CSV file lacks a column that is set as a single name."""
-    names, _ = csv_table(file)
+    names, _ = read_csv(file)
     if names:
         check_columns(pa.schema([(name, pa.string()) for name in names]), columns, file.path)
 
@@ -209,7 +209,7 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
             raise UsageError("the document unit of text files is not set", file.path, fix)
         is_whole = recipe.text_unit == "file"
         return [source_folder.ByteRange(file)] if is_whole else source_folder.split_byte_ranges(file, shard_bytes)
-    if format_ not in WITH_COLUMNS:
+    if format_ not in COLUMN_FORMATS:
         extractor_versions([format_])  # raises if a package is missing
         return [source_folder.ByteRange(file)]
     if recipe.columns is None:
@@ -223,11 +223,13 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
         head = opened.read(_HEAD_BYTES)
     if head[:4] == b"PAR1":
         raise InputError("the file is Parquet", file.path, "rename it to end with .parquet")
-    return [source_folder.ByteRange(file)] if is_document(head) else source_folder.split_byte_ranges(file, shard_bytes)
+    return (
+        [source_folder.ByteRange(file)] if is_json_value(head) else source_folder.split_byte_ranges(file, shard_bytes)
+    )
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield position 0, and a file's unchanged text or fault; InputError if too long."""
+    """Yield once: 0 and a file's unchanged text, or a fault; InputError if too long."""
     text = bytearray()  # a list of lines would need fifteen times as much memory for short lines
     for offset, block in line_blocks(piece.file):
         _check_size(piece, 0, offset + len(block))

@@ -60,7 +60,10 @@ def read_local_footer(file: SourceFile) -> pq.FileMetaData:
 
 
 def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield each row's number, and the row or its fault; InputError if unreadable."""
+    """Yield each row's number in the file, and the row or its fault.
+
+    InputError is raised if the file cannot be read.
+    """
     try:
         # With pre_buffer, or with all groups in one call, memory would grow with the run.
         with (

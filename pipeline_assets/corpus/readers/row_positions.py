@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline_assets.corpus.readers.csv_rows import csv_table
+from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.lines import read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.readers.source_formats import without_compression
@@ -70,7 +70,7 @@ def locate_line(file: SourceFile, line: int) -> int:
 
 def _row_start(file: SourceFile, offset: int, line: int) -> int:
     """Return the offset of the row of CSV or TSV that contains a line at `offset`."""
-    starts = (start for start, _, _ in csv_table(file)[1])
+    starts = (start for start, _, _ in read_csv(file)[1])
     before = deque(itertools.takewhile(lambda start: start <= offset, starts), maxlen=1)
     if not before:
         raise UsageError(f"line {line:,} is the header", file.path, "use a line of a row")

@@ -69,7 +69,7 @@ def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
         if not parts or (root / pattern).is_file():
             matches = [PurePosixPath(pattern)]
         else:
-            matches = list(_expand(root, PurePosixPath(), parts, real_folders(root)))
+            matches = list(_glob(root, PurePosixPath(), parts, real_folders(root)))
         files = {match.as_posix() for match in matches if not (root / match).is_dir()}
         if not files:
             raise _no_match_error(root, pattern, bool(matches))
@@ -83,28 +83,29 @@ def real_folders(folder: Path) -> Set[Path]:
     return {real, *real.parents}
 
 
-def _expand(root: Path, at: PurePosixPath, parts: Sequence[str], above: Set[Path]) -> Iterator[PurePosixPath]:
-    """Yield the files and folders in `at` that match the parts of a pattern.
+def _glob(root: Path, folder: PurePosixPath, parts: Sequence[str], parents: Set[Path]) -> Iterator[PurePosixPath]:
+    """Yield the files and folders in `folder` that match the parts of a pattern.
 
-    `above` has the real paths of all folders above `at`. Links to them are not followed; `glob` would do so endlessly.
+    `folder` and the results are relative to `root`. `parents` has the real paths of `folder` and all folders above it;
+    links to them are not followed, as `glob` would do endlessly.
     """
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:
-        yield from _expand(root, at, rest, above)
-    for name in os.listdir(root / at) if (root / at).is_dir() else ():
+        yield from _glob(root, folder, rest, parents)
+    for name in os.listdir(root / folder) if (root / folder).is_dir() else ():
         is_hidden = name.startswith(".") and not first.startswith(".")
         if is_hidden or not (is_any_depth or fnmatch.fnmatchcase(name, first)):
             continue
-        if (is_any_depth or rest) and (root / at / name).is_dir():
-            real = Path(os.path.realpath(root / at / name))
-            if real not in above:
-                yield from _expand(root, at / name, parts if is_any_depth else rest, above | {real})
+        if (is_any_depth or rest) and (root / folder / name).is_dir():
+            real = Path(os.path.realpath(root / folder / name))
+            if real not in parents:
+                yield from _glob(root, folder / name, parts if is_any_depth else rest, parents | {real})
         elif not rest:
-            yield at / name
+            yield folder / name
 
 
 def is_excluded(name: str, patterns: Sequence[str]) -> bool:
-    """Check whether a pattern matches a file or a folder above it, hidden or not."""
+    """Check whether a pattern matches a path or one of its folders, hidden or not."""
     return any(_matches_start(PurePosixPath(name).parts, PurePosixPath(pattern).parts) for pattern in patterns)
 
 

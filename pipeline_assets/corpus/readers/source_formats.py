@@ -19,7 +19,7 @@ FORMATS: dict[str, Format] = {
     ".docx": "docx",
     ".pdf": "pdf",
 }
-WITH_COLUMNS = frozenset({"lines", "parquet", "csv"})  # formats with columns; files of other formats are texts
+COLUMN_FORMATS = frozenset({"lines", "parquet", "csv"})  # formats with columns; files of other formats are texts
 COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 
 

@@ -14,12 +14,15 @@ from pipeline_assets.spine.errors import ChangedFileError, InputError, Retryable
 from pipeline_assets.spine.ledger import MAX_FLOOR, sufficient_limit
 
 UNREADABLE = "unreadable_file"
-_SHOWN = 5
+_MAX_NAMED_FILES = 5
 
 
 @contextlib.contextmanager
 def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) -> Iterator[None]:
-    """Store an InputError of the block in `reasons`; raise it if `reasons` is None."""
+    """Catch an InputError about a file's content; store its text by file name.
+
+    Other errors are raised, and without `reasons` all errors.
+    """
     try:
         yield
     except InputError as error:
@@ -47,13 +50,14 @@ class LostFiles:
     def check(self, max_fraction: str, where: object) -> None:
         """Raise InputError if the files have more than `max_fraction` of the bytes.
 
-        Unless `max_fraction` is 0, a single file of at most a third of the source may always be lost.
+        Unless `max_fraction` is 0, one file may always be lost if it has at most a third of the source's files and
+        bytes.
         """
         limit, share = Fraction(max_fraction), Fraction(self.bytes, max(self.source_bytes, 1))
         is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR
         if share <= limit or (len(self.reasons) == 1 and is_small):
             return
-        named = "; ".join(f"{name}: {why}" for name, why in list(self.reasons.items())[:_SHOWN])
+        named = "; ".join(f"{name}: {why}" for name, why in list(self.reasons.items())[:_MAX_NAMED_FILES])
         part = f"{len(self.reasons):,} of {self.source_files:,} files cannot be read, {float(share):.1%} of the bytes"
         what = f"{part}, above `max_reject_fraction` {max_fraction} (the first: {named})"
         accept = f"set `max_reject_fraction` in the recipe to {sufficient_limit(share)} to lose them"

@@ -62,7 +62,7 @@ def _plain_text(text: str) -> str:
 
 
 def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield position 0, and the file's row or its fault; InputError if it is too long."""
+    """Yield once: 0 and the file's row, or its fault; InputError if it is too long."""
     content = bytearray()
     with open_source(file) as opened:
         for block in read_blocks(opened, file):

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.readers.hub_cache import Span, check_file_hash, dele
 from pipeline_assets.corpus.readers.hub_files import HubFiles, map_in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
-from pipeline_assets.corpus.readers.json_lines import parse_row, raise_if_document
+from pipeline_assets.corpus.readers.json_lines import parse_row, raise_if_json_value
 from pipeline_assets.corpus.readers.lines import lines_with_offsets
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
@@ -128,7 +128,7 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
                 row = parse_row(line)
                 head += [row] if isinstance(row, dict) else []
                 if not rows and not head:
-                    raise_if_document(line, where)
+                    raise_if_json_value(line, where)
             rows, line_bytes = rows + 1, line_bytes + len(line)
             if limit is not None and (rows if unit == "documents" else line_bytes) >= limit:
                 is_whole = False

@@ -15,7 +15,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.normalize.files import read_piece
-from pipeline_assets.corpus.readers.csv_rows import csv_table
+from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.row_positions import format_row, locate_line
 from pipeline_assets.corpus.readers.source_folder import SourceFile
@@ -99,7 +99,7 @@ def test_tabs_separate_texts_with_quotes_of_their_own(source: Source) -> None:
 def test_the_delimiter_is_the_most_frequent_one_of_the_header(source: Source, delimiter: str) -> None:
     content = f"\ufeffid{delimiter}text{delimiter}\nx{delimiter}a text{delimiter}z\n"
 
-    names, rows = csv_table(source(content, "a.csv"))
+    names, rows = read_csv(source(content, "a.csv"))
 
     assert names == ["id", "text", "column_3"]
     assert [row for _, _, row in rows] == [{"id": "x", "text": "a text", "column_3": "z"}]
@@ -140,7 +140,7 @@ def test_a_file_without_rows_has_none(source: Source, content: bytes) -> None:
 def test_a_row_is_named_by_the_line_where_it_begins(source: Source) -> None:
     file = source('text\n"One\ntwo"\nThree.\n', "a.csv")
 
-    assert [place for place, _, _ in csv_table(file)[1]] == [locate_line(file, 2), locate_line(file, 4)] == [5, 15]
+    assert [place for place, _, _ in read_csv(file)[1]] == [locate_line(file, 2), locate_line(file, 4)] == [5, 15]
     assert format_row("a.csv", 15, file) == "line 4 (byte 15)"
 
 
@@ -155,7 +155,7 @@ def test_what_the_csv_module_writes_comes_back(source: Source, rows: list[tuple[
     writer.writerows([("text", "other"), *rows])
     content = sink.getvalue().encode()
 
-    found = [*csv_table(source(content, "a.csv"))[1]]
+    found = [*read_csv(source(content, "a.csv"))[1]]
 
     assert [(row["text"], row["other"]) for _, _, row in found if isinstance(row, dict)] == rows
     assert b"".join(record for _, record, _ in found) == content.split(b"\r\n", 1)[1]

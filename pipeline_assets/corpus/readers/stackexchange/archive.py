@@ -57,8 +57,8 @@ def site_host(file: Path) -> str:
 def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:
     """Yield the bytes of a Posts.xml in blocks, from `start` to `stop`.
 
-    An archive is always read whole. A thread unpacks it, ahead by the size of a pipe; close the iterator to stop the
-    thread early. A damaged archive may fail only after the last block, by its checksum.
+    An archive is always read whole. A thread unpacks it, at most the size of a pipe ahead; close the iterator to stop
+    the thread early. A damaged archive raises InputError, possibly only after the last block, by its checksum.
     """
     if not is_archive(file):
         with open(file, "rb", buffering=0) as source:
@@ -78,9 +78,9 @@ def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generato
         unpacking.result()
 
 
-def _unpack(packed: BinaryIO, file: Path, writing: int) -> None:
-    """Unpack the Posts.xml of an archive into the pipe of the descriptor `writing`."""
-    with open(writing, "wb") as pipe:
+def _unpack(packed: BinaryIO, file: Path, pipe_fd: int) -> None:
+    """Unpack the Posts.xml of an archive into the pipe with the descriptor `pipe_fd`."""
+    with open(pipe_fd, "wb") as pipe:
         open_archive = require_py7zr(file)
         from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
 

@@ -91,7 +91,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
 
 def _encode_rows(rows: Iterable[Row], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield each row to write as block number, size in the dump and encoded bytes."""
+    """Yield block number, size in the dump and encoding of each post; add to `counts`."""
     for number, row in enumerate(rows):
         kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1
@@ -142,7 +142,7 @@ def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes:
 
 
 def read_bucket(bucket: Bucket) -> list[SpilledRow]:
-    """Return a bucket's rows by question id and row number; RetryableError if damaged."""
+    """Read a bucket's rows, sorted by question id and row; RetryableError if damaged."""
     bucket_rows: list[SpilledRow] = []
     for run, first_row in bucket.runs:
         offset = 0

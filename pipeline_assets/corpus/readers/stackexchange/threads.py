@@ -57,13 +57,13 @@ Outcome = Document | Reject | str
 
 
 def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE_SHARD) -> Iterator[Outcome]:
-    """Yield the outcomes of the rows of a bucket that are in a window.
+    """Join the posts in a window of a bucket; yield Documents, rejects and drop codes.
 
-    A Document is the outcome of a question and its answers, any other outcome that of one row. Order: poison rows that
-    killed a worker; Documents and dropped posts by question id; other rejects by row. In a Document, the accepted
-    answer comes first, then the others by descending score, then by id. `source_row` is the row of the question;
-    `answers` in `meta` has the rows of the answers. The window numbers the rows of the bucket in the order of question
-    id, then row number. `file` is the name of the dump in the manifest.
+    A Document stands for the rows of a question and its answers, a reject or code for one row. Order: rejects of poison
+    rows; Documents and codes by question id; other rejects by row. In a Document, the accepted answer comes first, then
+    the others by descending score, then by id. `source_row` is the row of the question; `answers` in `meta` has the
+    rows of the answers. The window numbers the rows of the bucket in the order of question id, then row number. `file`
+    is the name of the dump in the manifest.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
     `duplicate_post`, an id that occurred earlier in the thread; `no_question`, an answer without its question;
