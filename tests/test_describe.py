@@ -13,7 +13,7 @@ from stage_a_build import build, local_source, recipe_of
 
 from pipeline_assets.build.rows.row_facts import url_domain
 from pipeline_assets.corpus.publishing.description import Description, Fact, chain_facts
-from pipeline_assets.corpus.publishing.forms import disclosures, form_lines, read_answers, standard_json
+from pipeline_assets.corpus.publishing.forms import form_lines, load_disclosures, read_answers, standard_json
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Chain
@@ -157,7 +157,7 @@ def test_the_eu_summary_names_sources_domains_and_the_model_of_synthetic_text(de
     assert largest == ["example.co.uk", "1,100 bytes of text in 2 documents", f"{TITLE}: rows, meta.url"]
     assert items["2.5"] == [
         ["some-model 1", "", "stage_a/normalized mixed/sites: identity.recipe.generated_by"],
-        ["not answered", disclosures()["questions"]["synthetic"], "answers: synthetic"],
+        ["not answered", load_disclosures()["questions"]["synthetic"], "answers: synthetic"],
     ]
 
 
@@ -176,7 +176,7 @@ def test_ab2013_has_all_twelve_items_and_no_guess(description: Description) -> N
 
 
 def test_forms_use_every_question_and_only_known_facts(description: Description) -> None:
-    forms, questions = disclosures()["forms"].values(), disclosures()["questions"]
+    forms, questions = load_disclosures()["forms"].values(), load_disclosures()["questions"]
     items = [item for form in forms for item in form["items"]]
     later = {"generated", "periods", "dump_dates", "opt_outs", "masking", "size_range"}  # of other datasets
 
@@ -259,7 +259,7 @@ def test_answers_are_taken_from_the_printed_file_of_questions(
     summary = corpusmill("describe", folder, "--as", "eu-summary", "--answers", answers)
     california = corpusmill("describe", folder, "--as", "ab2013", "--answers", answers)
 
-    assert yaml.safe_load(printed) == dict.fromkeys(disclosures()["questions"])
+    assert yaml.safe_load(printed) == dict.fromkeys(load_disclosures()["questions"])
     assert (
         "\n| M \\| 1 \\<b\\> | Names and versions of the models that are covered | answers: model |\n" in summary.stdout
     )

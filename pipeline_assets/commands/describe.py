@@ -28,11 +28,11 @@ def describe(
     """
     from pipeline_assets.build.rows.row_facts import row_facts
     from pipeline_assets.corpus.publishing.description import Description, chain_facts, stored_files
-    from pipeline_assets.corpus.publishing.forms import disclosures, form_lines, read_answers, standard_json
+    from pipeline_assets.corpus.publishing.forms import form_lines, load_disclosures, read_answers, standard_json
 
     require_manifest(folder)
     if form == "answers":
-        questions = disclosures()["questions"].items()
+        questions = load_disclosures()["questions"].items()
         print_lines((line,) for key, question in questions for line in (f"# {question}", f"{key}:"))
         return
     root, known = data_root(folder, data), {} if answers is None else read_answers(answers)

@@ -38,9 +38,9 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
     Raise UsageError, which lists the names in the store, if such a pointer is missing.
     """
     chosen = default if name is None else name
-    if chosen is not None and (pointer := store.pointer(ref_key(chosen))) is not None:
+    if chosen is not None and (pointer := store.read_pointer(ref_key(chosen))) is not None:
         return parse_ref(store, chosen, pointer)
-    names = [key.removeprefix(f"{REFS}/").removesuffix(".json") for key in store.keys(REFS)]
+    names = [key.removeprefix(f"{REFS}/").removesuffix(".json") for key in store.list_keys(REFS)]
     if name is None and len(names) == 1:
         return find_ref(store, names[0], None)
     if not names:
@@ -162,7 +162,7 @@ def _is_present(folder: Path, digest: str, by_content: bool) -> bool:
 
 def _read_small(store: Store, key: str, sha256: str) -> bytes:
     """Read an object into memory; raise InputError if it is missing or damaged."""
-    stored = store.pointer(key)
+    stored = store.read_pointer(key)
     data = b"" if stored is None else stored.data
     if (actual := hashlib.sha256(data).hexdigest()) != sha256:
         raise _damaged_error(store, key, len(data), actual, sha256)

@@ -126,7 +126,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
             entries.append(RefEntry(_path_in_root(artifact.folder, root), artifact.manifest.digest, manifest, checks))
         name, total = entries[0].folder, sum(file.size for file in (*objects.values(), *manifests.values()))
         store.prepare_writes()
-        before, earlier = store.pointer(ref_key(name)), None
+        before, earlier = store.read_pointer(ref_key(name)), None
         if before is not None:
             with contextlib.suppress(InputError):  # a damaged pointer is replaced
                 earlier = parse_ref(store, name, before)
@@ -139,7 +139,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
     ref, is_new = Ref(SCHEMA, tuple(entries)), earlier is None or not {*entries} <= {*earlier.artifacts}
     data = msgspec.json.format(msgspec.json.encode(ref), indent=1) + b"\n"
     if is_new and not store.replace(ref_key(name), data, before):
-        current = store.pointer(ref_key(name))
+        current = store.read_pointer(ref_key(name))
         other = None if current is None else parse_ref(store, name, current)
         if other is None or not other.digests() >= ref.digests():  # an equal push may have been faster
             what = "removed the pointer" if other is None else f"pushed {other.artifacts[0].digest} under this name"

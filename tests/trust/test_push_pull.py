@@ -97,7 +97,7 @@ def test_a_push_that_is_cut_off_leaves_no_pointer_and_goes_on(
         send(split, made, store)
     server.faults = []
     sent_before = sum(len(stored.data) for stored in server.objects.values())
-    assert store.keys("refs") == []
+    assert store.list_keys("refs") == []
     again = send(split, made, store)
 
     assert again.sent == pushed.bytes - sent_before < pushed.bytes
@@ -117,7 +117,7 @@ def test_a_manifest_that_is_read_otherwise_than_sealed_is_not_pushed(
     ):
         send(split, made, store)
 
-    assert store.keys("manifests") == []
+    assert store.list_keys("manifests") == []
 
 
 def test_a_part_that_the_disk_did_not_store_is_named_and_pulled_again(
@@ -260,7 +260,7 @@ def test_a_damaged_file_is_not_pushed(made: HealingSet, split: Path, store: Obje
     with pytest.raises(InputError, match=f"{path}: sha256 is .*, sealed with"):
         send(split, made, store)
 
-    assert store.keys("refs") == []
+    assert store.list_keys("refs") == []
 
 
 def test_of_two_pushes_one_wins_and_the_other_is_told(
@@ -330,7 +330,7 @@ def test_a_push_whose_pointer_is_removed_meanwhile_is_refused(
     with pytest.raises(InputError, match=f"{told}; pull {name} to compare, or push again to replace it"):
         send(split, made, store)
 
-    assert store.keys("refs") == []
+    assert store.list_keys("refs") == []
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
@@ -385,7 +385,7 @@ def test_a_pointer_that_leads_out_of_the_data_root_is_refused(
     ref = send(split, made, store).ref
     entries = (*ref.artifacts[:-1], msgspec.structs.replace(ref.artifacts[-1], folder=folder))
     forged = msgspec.json.encode(msgspec.structs.replace(ref, artifacts=entries))
-    assert store.replace(f"refs/{name}.json", forged, store.pointer(f"refs/{name}.json"))
+    assert store.replace(f"refs/{name}.json", forged, store.read_pointer(f"refs/{name}.json"))
 
     with pytest.raises(InputError, match="not a pointer of this program"):
         fetch(store, name, elsewhere)
@@ -399,7 +399,7 @@ def test_a_manifest_of_another_artifact_is_refused(
     ref = send(split, made, store).ref
     swapped = msgspec.structs.replace(ref.artifacts[0], manifest=ref.artifacts[-1].manifest)
     forged = msgspec.json.encode(msgspec.structs.replace(ref, artifacts=(swapped,)))
-    assert store.replace(f"refs/{name}.json", forged, store.pointer(f"refs/{name}.json"))
+    assert store.replace(f"refs/{name}.json", forged, store.read_pointer(f"refs/{name}.json"))
 
     with pytest.raises(InputError, match=f"not the manifest of {swapped.digest}"):
         fetch(store, name, elsewhere)

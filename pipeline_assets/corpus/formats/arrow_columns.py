@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Convert a column of numbers without nulls; a single chunk is not copied."""
+    """Convert a column of numbers without nulls to an array, shape (rows,).
+
+    The array is a view of a single chunk, and a copy of several.
+    """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     dtype = np.dtype(column.type.to_pandas_dtype())
     views = [np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize) for chunk in chunks]

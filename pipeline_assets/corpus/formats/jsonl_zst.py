@@ -59,7 +59,7 @@ def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int)
 
 
 def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
-    """Yield a file's uncompressed bytes in blocks, as `whole_lines` regroups them.
+    """Yield a file's uncompressed bytes in blocks of whole lines, see `whole_lines`.
 
     Raise InputError for a truncated or damaged file, or one of 0 bytes: even a file without lines has a frame.
     """
@@ -69,7 +69,7 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
 
 
 def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
-    """Decode each line to a value of type `kind`; an invalid line is an InputError."""
+    """Decode each line to a value of type `kind`; InputError for an invalid line."""
     decoder = msgspec.json.Decoder(kind)
     for block in read_line_blocks(path):
         with damage_named(path, "file of rows"):
@@ -82,10 +82,13 @@ def read_line(path: Path, row: int, struct: type[T]) -> T:
     return read_chosen_lines([(path, row)], struct)[path, row]
 
 
-def read_chosen_lines(places: Iterable[tuple[Path, int]], struct: type[T]) -> dict[tuple[Path, int], T]:
-    """Decode lines by file and row, reading each file once; InputError if missing."""
+def read_chosen_lines(chosen: Iterable[tuple[Path, int]], struct: type[T]) -> dict[tuple[Path, int], T]:
+    """Decode the lines at pairs of file and row, from 0; return them by pair.
+
+    Each file is read once. Raise InputError if a line is missing or invalid.
+    """
     rows_by_path: dict[Path, set[int]] = {}
-    for path, row in places:
+    for path, row in chosen:
         rows_by_path.setdefault(path, set()).add(row)
     return {(path, row): line for path, rows in rows_by_path.items() for row, line in _chosen_lines(path, rows, struct)}
 

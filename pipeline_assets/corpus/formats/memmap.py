@@ -120,7 +120,7 @@ class PackedSet:
         return tokens
 
     def segments(self, row: int) -> list[Segment]:
-        """Return a row's segments in order, reading one frame; InputError if damaged."""
+        """Read the segments of a row, in order; InputError if the index is damaged."""
         row = range(len(self))[row]
         number = int(np.searchsorted(self._frame_rows, row, side="right")) - 1
         lines, place = self._frame_lines(number), row - self.meta.index_frames[number].row
@@ -156,7 +156,7 @@ class PackedSet:
 
     @cached_property
     def _frame_lines(self) -> Callable[[int], list[bytes]]:
-        """Function from the number of a frame to its lines; caches the last frame."""
+        """Function that returns the lines of a frame by number, and caches the last."""
         where, frames = self.folder / INDEX, self.meta.index_frames
         return functools.lru_cache(maxsize=1)(functools.partial(_read_frame, self.index, where, frames))
 

@@ -85,7 +85,7 @@ class _Sink:
 
 
 class ParquetOutput:
-    """Writer of one zstd Parquet file, which is durable after its `with` block.
+    """Writer of one zstd Parquet file, which is durable after the `with` block.
 
     `options` are passed to `pyarrow.parquet.ParquetWriter`.
     """
@@ -160,20 +160,20 @@ class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
 
     def read(self, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
         with damage_named(self._path, _NOUN):
-            return super().read(self._present(columns), **options)
+            return super().read(self._check_columns(columns), **options)
 
     def read_row_group(self, i: int, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
         with damage_named(self._path, _NOUN):
-            return super().read_row_group(i, self._present(columns), **options)
+            return super().read_row_group(i, self._check_columns(columns), **options)
 
     def iter_batches(
         self, batch_size: int = 65_536, row_groups: Any = None, columns: Any = None, **options: Any
     ) -> Iterator[pa.RecordBatch]:
         with damage_named(self._path, _NOUN):
-            yield from super().iter_batches(batch_size, row_groups, self._present(columns), **options)
+            yield from super().iter_batches(batch_size, row_groups, self._check_columns(columns), **options)
 
-    def _present(self, columns: Sequence[str] | None) -> list[str] | None:
-        """Return the columns; raise ValueError if one is missing (pyarrow would omit it)."""
+    def _check_columns(self, columns: Sequence[str] | None) -> list[str] | None:
+        """Return the names; raise ValueError if one is missing (pyarrow would omit it)."""
         missing = {name.partition(".")[0] for name in columns or ()} - {*self.schema_arrow.names}
         if missing:
             raise ValueError(f"column not found: {', '.join(sorted(missing))}")

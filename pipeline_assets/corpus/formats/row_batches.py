@@ -68,7 +68,10 @@ class RowReader:
 
 
 def open_row_reader(packed: PackedSet) -> RowReader:
-    """Open a set's rows by boundaries or by the whole index; InputError if damaged."""
+    """Open a set's rows with stored boundaries, or else by reading the whole index.
+
+    Raise InputError if boundaries or index are damaged.
+    """
     if packed.stored_boundaries is not None:
         path, (segments, offsets) = packed.folder / BOUNDARIES, packed.stored_boundaries
     else:
@@ -90,7 +93,10 @@ _decoder = msgspec.json.Decoder(list[_Segment])
 
 
 def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Compute `segments` and `offsets` of a `RowReader`; DecodeError for a bad index."""
+    """Compute `segments` and `offsets` of a `RowReader` from the lines of an index.
+
+    Raise DecodeError for an invalid line.
+    """
     counts, lengths = array("q", [0]), array("i")
     # Decode one row at a time: thousands of decoded rows would trigger garbage collections, which scan all of torch.
     for row in map(_decoder.decode, itertools.chain.from_iterable(frames)):

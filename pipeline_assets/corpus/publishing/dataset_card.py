@@ -135,7 +135,7 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
 def count_row_licences(
     splits: Iterable[CardSplit], other_rows: Counter[tuple[str, str | None]] | None = None
 ) -> Counter[str | None]:
-    """Count all rows by stated licence; the key None counts rows without one."""
+    """Count the rows of splits, and `other_rows`, by stated licence; None: not stated."""
     rows: Counter[str | None] = Counter()
     for (_, licence), count in sum((split.licences for split in splits), other_rows or Counter()).items():
         rows[licence] += count
@@ -186,7 +186,7 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
 
 
 def _dataset_info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a config's `dataset_info`, whose row counts `datasets` checks on loading."""
+    """Return a config's `dataset_info`; `datasets` checks its row counts on loading."""
     return {
         "features": arrow_features(splits[0].schema),
         "splits": [

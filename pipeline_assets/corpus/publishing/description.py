@@ -55,7 +55,7 @@ class Description:
     answers: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> list[Fact]:
-        """Return the answer to a question, else the facts of that name, else NOT_ANSWERED."""
+        """Return an answer, else the facts of that name, else NOT_ANSWERED, as facts."""
         origin = f"answers: {name}"
         stated = [Fact(self.answers[name], origin)] if name in self.answers else list(self.facts.get(name, ()))
         return stated or [Fact(NOT_ANSWERED, origin)]
@@ -84,7 +84,7 @@ def dataset_fact(name: str, revision: str | None, origin: str, detail: str = "")
 
 
 def text_steps(chain: Chain) -> Iterator[Artifact]:
-    """Yield the artifact of a chain and those whose text it contains, breadth first."""
+    """Yield a chain's artifact, then its upstream artifacts of text, breadth first."""
     by_digest = {artifact.manifest.digest: artifact for artifact in chain.artifacts}
     waiting = [*by_digest][:1]
     while waiting:
@@ -96,7 +96,7 @@ def text_steps(chain: Chain) -> Iterator[Artifact]:
 
 
 def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
-    """Collect the facts that the manifests of an artifact and of its inputs state."""
+    """Return facts by property, from the manifests of an artifact and of its inputs."""
     steps = [artifact.manifest for artifact in text_steps(chain)]
     manifest, counts = steps[0], steps[0].identity.counts
     only = manifest.identity.recipe.get("source")  # of an artifact with the rows of one source
@@ -150,7 +150,7 @@ def _build_times(manifests: Iterable[Manifest]) -> list[Fact]:
 
 
 def _source_fact(manifest: Manifest) -> Fact:
-    """Return a source with the size of its files and the selection of rows."""
+    """Return a fact on a source, with the size of its files and the selection of rows."""
     recipe, sizes = manifest.identity.recipe, [entry["bytes"] for entry in manifest.identity.inputs]
     selection = without_nulls({key: recipe[key] for key in _SELECTION if key in recipe})
     detail = f"files: {len(sizes):,}, bytes: {sum(sizes):,}, selection: {json.dumps(selection, ensure_ascii=False)}"
@@ -159,9 +159,9 @@ def _source_fact(manifest: Manifest) -> Fact:
 
 
 def _licences(manifest: Manifest, sources: Sequence[Manifest]) -> list[Fact]:
-    """Return the licences that an artifact counts, or that recipes of sources fix.
+    """Return facts on licences that an artifact counts, or else that recipes state.
 
-    The list is empty if the rows of a source state their own licences.
+    The list is empty if a recipe states no licence, or leaves it to the rows of its source.
     """
     counts, tokens = manifest.identity.counts, Counter[str]()
     for part in (counts, *counts.get("by_source", {}).values()):

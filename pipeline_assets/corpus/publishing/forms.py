@@ -33,14 +33,14 @@ _ANSWER_RULES = {
 
 
 @functools.cache
-def disclosures() -> Any:
+def load_disclosures() -> Any:
     """Return the shipped `questions` by key and `forms` by name."""
     return read_yaml(shipped_path("manifests/forms/disclosures.yaml"), "file of forms")
 
 
 def read_answers(path: Path) -> dict[str, str]:
     """Read a file of answers; raise UsageError for an unknown key or a wrong value."""
-    questions, answers = disclosures()["questions"], dict[str, str]()
+    questions, answers = load_disclosures()["questions"], dict[str, str]()
     for key, value in read_yaml(path, "questionnaire file", "`--as answers` prints all questions").items():
         if key not in questions:
             near = difflib.get_close_matches(str(key), questions, n=1)
@@ -55,7 +55,7 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 def standard_json(form: str, description: Description) -> str:
-    """Return a description as a standard's JSON; UsageError if SPDX's date is missing."""
+    """Fill the JSON template of a standard; UsageError if the date for SPDX is missing."""
     import jinja2
 
     if form == "spdx" and description.get("date_published")[0].value == NOT_ANSWERED:
@@ -68,8 +68,8 @@ def standard_json(form: str, description: Description) -> str:
 
 
 def form_lines(form: str, description: Description) -> Iterator[str]:
-    """Yield a form in Markdown; each value has the field or answer that it comes from."""
-    questions, content = disclosures()["questions"], disclosures()["forms"][form]
+    """Yield the lines of a law's form in Markdown, with the origin of each value."""
+    questions, content = load_disclosures()["questions"], load_disclosures()["forms"][form]
     yield f"# {content['title']}"
     for item in content["items"]:
         yield from ("", f"## {item['title']}", "", "| value | details | from |", "| --- | --- | --- |")

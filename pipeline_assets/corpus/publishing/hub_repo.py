@@ -58,7 +58,7 @@ class UploadFile:
         return cls(path, content, len(content), hashlib.sha256(content).hexdigest())
 
     def is_stored(self, file: HubFile | None) -> bool:
-        """Check whether a repo's file exists, with this size and this sha256 or git sha1."""
+        """Check by size and hash whether a repo's file has this content; False for None."""
         if file is None or file.size != self.size:
             return False
         kind, _, digest = file.digest.partition(":")

@@ -175,7 +175,7 @@ def preview_publication(artifact: Artifact) -> list[dict[str, str]]:
 
 
 def _manifest_at(repo: HubRepo, remote_files: Mapping[str, HubFile], commit: str) -> Manifest | None:
-    """Return a repo's manifest; None if it is missing or not of this project."""
+    """Return a repo's manifest; None if it is missing or another program's file."""
     if FILE_NAME not in remote_files:
         return None
     local = repo.hub.fetch(repo.name, commit, remote_files[FILE_NAME]).local

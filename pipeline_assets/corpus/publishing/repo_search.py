@@ -63,10 +63,10 @@ class RepoSearch:
     cache: Path  # for downloads; removed before and after a search
 
     def search(self, repo: HubRepo, commits: Mapping[str, list[str]]) -> RepoContent:
-        """Search all files of commits, except large files that are gone from storage."""
+        """Search all files of the commits of each ref; skip files deleted from storage."""
         fresh = replace(repo, hub=replace(repo.hub, cache=self.cache))
         durable.remove(self.cache)
-        content = RepoContent(commits, list_objects(fresh, commits))
+        content = RepoContent(commits, list_lfs_hashes(fresh, commits))
         stored = repo.call_library(
             lambda api: {None, *(file.file_oid for file in api.list_lfs_files(repo.name, repo_type="dataset"))}
         )
@@ -88,7 +88,10 @@ class RepoSearch:
         return content
 
     def _search_file(self, repo: HubRepo, commit: str, file: HubFile, rows: HubFile | None) -> Collection[str] | None:
-        """Return the entries that a file contains; None if it cannot be read."""
+        """Return the entries that a file contains; None if it cannot be read.
+
+        `rows` is the row index of a token file, and None for other files.
+        """
         paths = [repo.hub.fetch(repo.name, commit, part).local for part in (file, rows) if part is not None]
         values = read_values(paths[0]) if rows is None else self._decoded_rows(*paths)
         found = set[str]()
@@ -103,7 +106,7 @@ class RepoSearch:
                 path.unlink()
 
     def _decoded_rows(self, tokens: Path, rows: Path) -> Iterator[RowKeys]:
-        """Yield the text of each row; raise ValueError for tokens of another tokenizer."""
+        """Decode each row of a token file; ValueError for tokens of another tokenizer."""
         ids = map_npy(tokens)
         with open_parquet(rows) as table:
             for batch in table.iter_batches(columns=["first_token", "tokens"]):
@@ -114,7 +117,7 @@ class RepoSearch:
                     yield RowKeys("", (text,))
 
 
-def list_objects(repo: HubRepo, commits: Mapping[str, list[str]]) -> dict[str, set[str]]:
+def list_lfs_hashes(repo: HubRepo, commits: Mapping[str, list[str]]) -> dict[str, set[str]]:
     """Return the sha256 of the large files (LFS) in the trees of commits, by ref."""
     return {
         ref: {digest for commit in reached for file in repo.files(commit).values() if (digest := file.lfs_sha256)}
@@ -123,7 +126,7 @@ def list_objects(repo: HubRepo, commits: Mapping[str, list[str]]) -> dict[str, s
 
 
 def read_values(path: Path) -> Iterator[RowKeys]:
-    """Yield the values of a file; raise ValueError if it is not text."""
+    """Yield the values of a file, one by one; raise ValueError if it is not text."""
     with open(path, "rb", buffering=0) as file:
         head = file.read(1 << 10)
         if head.startswith(b"PAR1"):
@@ -167,7 +170,7 @@ def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
 
 
 def _is_deleted(repo: HubRepo, commit: str, file: HubFile) -> bool:
-    """Check whether the storage has no longer the content of a file."""
+    """Check whether the content of a file was deleted from the storage."""
     client = repo.hub.client()
     url = f"{client.address}/datasets/{repo.name}/resolve/{commit}/{quote(file.path)}"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
-from pipeline_assets.corpus.publishing.repo_search import RepoContent, RepoSearch, list_objects
+from pipeline_assets.corpus.publishing.repo_search import RepoContent, RepoSearch, list_lfs_hashes
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.metadata_file import MetadataFile
@@ -33,7 +33,7 @@ class Removal(msgspec.Struct):
 
     Attributes:
         requested: Earliest date of the removed entries on the list.
-        certificate: Name of the certificate's file; empty if nothing was to be changed.
+        certificate: Name of the certificate's file; empty if no certificate was written.
         commits: Commits that each ref reached before the removal.
         removed: Places of each removed entry, by its hash. A place is `REF@COMMIT:PATH`.
         objects: sha256 of the large files that were deleted.
@@ -91,7 +91,7 @@ def unpublish(
         _move_tags(repo, [ref.removeprefix(_OWN[1]) for ref in removal.commits if ref.startswith(_OWN[1])])
         _delete_objects(repo, removal)
         commits = reachable_commits(repo)
-        content = search.search(repo, commits | _answering_commits(repo, removal, commits))
+        content = search.search(repo, commits | _surviving_commits(repo, removal, commits))
     removal.requested = min((dates[entry] for entry in removal.removed), default="")
     removal.removed = {entry: places for entry, places in removal.removed.items() if entry not in content.found}
     removal.objects = removal.objects if is_changed else []
@@ -107,7 +107,7 @@ def unpublish(
 
 
 def _merge(removal: Removal, content: RepoContent) -> None:
-    """Add what a repo contains now to a record, whose earlier commits may be gone."""
+    """Add a repo's present commits, rows and objects to the earlier ones of a record."""
     for ref, reached in content.commits.items():
         removal.commits[ref] = list(dict.fromkeys([*reached, *removal.commits.get(ref, ())]))
     for entry, places in content.found.items():
@@ -163,9 +163,12 @@ def _move_tags(repo: HubRepo, names: list[str]) -> None:
 
 
 def _delete_objects(repo: HubRepo, removal: Removal) -> None:
-    """Delete large files that no branch or tag has, except those of other refs alone."""
+    """Delete the large files that branches and tags no longer contain, for good.
+
+    Files that only other refs ever contained are kept, and so are uploads since the removal started.
+    """
     commits, kept, deleted = reachable_commits(repo), set[str](), {*removal.objects}
-    for ref, objects in list_objects(repo, commits).items():
+    for ref, objects in list_lfs_hashes(repo, commits).items():
         kept |= objects if ref.startswith(_OWN) else objects - deleted
     started = datetime.datetime.fromisoformat(removal.started)
 
@@ -183,8 +186,11 @@ def _delete_objects(repo: HubRepo, removal: Removal) -> None:
     removal.objects = sorted(deleted - kept)
 
 
-def _answering_commits(repo: HubRepo, removal: Removal, now: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return earlier commits of branches and tags that the hub still answers, if any."""
+def _surviving_commits(repo: HubRepo, removal: Removal, now: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return earlier commits of branches and tags that the hub still finds by hash.
+
+    The dict has them under the key `_EARLIER`, or is empty.
+    """
     before = {commit for ref, reached in removal.commits.items() if ref.startswith(_OWN) for commit in reached}
     answering = []
     for commit in sorted(before.difference(*now.values())):

@@ -62,7 +62,7 @@ def take_snapshot(
         "english_filter_applied": recipe.language is not None and plan.has_language_column,
         "doc_id": f"column {recipe.columns.id}" if recipe.columns.id else "sha256(dataset, config, split, text)",
         "normalisation": NORMALISATION,
-        "dumps": plan.dumps(),
+        "dumps": plan.count_by_dump(),
     }
     named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
     converted = ConvertedSource(named, id_deriver(recipe), decisions, reject_formatter=str)
@@ -118,7 +118,7 @@ def _convert_parquet(
 ) -> Iterator[DocumentOrReject]:
     """Yield the Documents and rejects of a piece of Parquet; count dropped rows."""
     group = local.piece.group
-    path, where = group.file.path, recipe.where(group.file.path)
+    path, where = group.file.path, recipe.input_name(group.file.path)
     for batch_start, batch in _batches(local, where):
         if columns is not None:
             check_columns(batch.schema, [("license", columns.license)], where)

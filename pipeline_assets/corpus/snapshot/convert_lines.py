@@ -23,7 +23,7 @@ def convert_lines(
     """Yield the Documents and rejects of a piece of JSON lines; count dropped rows."""
     path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(local.spans)) as source:
-        lines = enumerate(itertools.islice(row_lines(source, recipe.where(path)), local.piece.rows))
+        lines = enumerate(itertools.islice(row_lines(source, recipe.input_name(path)), local.piece.rows))
         stop = None if window.stop is None else max(window.stop - first_row, 0)
         for number, line in itertools.islice(lines, max(window.start - first_row, 0), stop):
             writer.count("rows")
@@ -42,7 +42,10 @@ def convert_lines(
 
 
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
-    """Return the first failed rule, a reject's reason and detail, or None if all pass."""
+    """Return the first rule that a row fails; None if it passes all of them.
+
+    If a column has another type than a rule needs, return the reason and detail of a reject.
+    """
     for rule in rules:
         try:
             if rule.measure({rule.column: row.get(rule.column)}).is_failed:

@@ -28,9 +28,9 @@ def convert_hub_rows(
     columns: LicensedColumns,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert the rows that the pin `raw` lists; fetch uncached row groups.
+    """Fetch and convert the rows that the pin `raw` lists.
 
-    If the hub has other files or row groups than the pin, InputError is raised.
+    Raise InputError if the hub has other files or row groups than the pin.
     """
     log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
     plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
@@ -42,6 +42,6 @@ def convert_hub_rows(
     settings = limit_workers(staging, settings, [shard.text_bytes // COMPRESSION_RATIO for shard in shards])
     named = convert_shards(staging, work, shards, settings)
     has_language = recipe.language is not None and plan.has_language_column
-    decisions = {"language_filter_applied": has_language, "dumps": plan.dumps()}
+    decisions = {"language_filter_applied": has_language, "dumps": plan.count_by_dump()}
     missing = columns_without_values(columns, total_counts(named.values())) if is_json_lines(plan.listing[0]) else []
     return ConvertedSource(named, id_deriver(recipe), decisions | ({WITHOUT_VALUES: missing} if missing else {}))

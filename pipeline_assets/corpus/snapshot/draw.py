@@ -17,7 +17,7 @@ from pipeline_assets.spine.files import seeded_sort_key
 
 @dataclass(frozen=True)
 class Piece:
-    """Row group to read, or only its first rows if more would exceed the limit."""
+    """First `rows` rows of a row group, or all, which a snapshot reads."""
 
     group: RowGroup
     rows: int

@@ -118,7 +118,7 @@ def _fetch_request(
     if request.is_whole or is_json_lines(request.file):
         spans = (*starmap(fetch, request.ranges), *tail)
         if request.is_whole:
-            check_file_hash(request.file, spans, recipe.where(request.file.path))
+            check_file_hash(request.file, spans, recipe.input_name(request.file.path))
         return [FetchedPiece(piece, spans) for piece in request.pieces]
     return [
         FetchedPiece(piece, (fetch(start, stop), *tail) if start < stop else tail)
@@ -156,6 +156,6 @@ def _log_plan(plan: SnapshotPlan, source: str) -> None:
     files, groups, rows = f"{plan.files} of {len(plan.listing)} files", len(plan.pieces), plan.rows
     size = sum(piece.group.stop - piece.group.start for piece in plan.pieces) / 1e6
     logger.info("plan %s: %s, %d row groups, %d rows, %.1f MB", source, files, groups, rows, size)
-    for dump, counts in plan.dumps().items():
+    for dump, counts in plan.count_by_dump().items():
         share = 100 * counts["rows"] / max(rows, 1)
         logger.info("plan %s: %s: %d row groups, %.1f %% of the rows", source, dump, counts["row_groups"], share)

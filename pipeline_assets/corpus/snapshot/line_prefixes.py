@@ -69,7 +69,7 @@ class SpanStream:
 
 @dataclass(frozen=True)
 class Prefix:
-    """Number, size and columns of the first rows of a file of JSON lines."""
+    """First rows of a file of JSON lines: their number, size and columns."""
 
     rows: int
     line_bytes: int  # uncompressed
@@ -118,7 +118,7 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
     last one; without a limit, all rows are counted. A file that is read to its end is checked against its hash. Each
     column that the recipe names for the text or a rule must occur in the first 100 rows; otherwise raise UsageError.
     """
-    where = recipe.where(file.path)
+    where = recipe.input_name(file.path)
     rows, line_bytes, is_whole = 0, 0, True
     head: list[dict[str, Any]] = []
     with closing(_open_stream(hub, recipe.dataset, recipe.revision, file)) as source:
@@ -195,7 +195,7 @@ def read_prefixes(
     """Return the first rows of files by path, as listed in `pinned`, or else drawn."""
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
-        listed = [(file, entries.get(recipe.where(file.path))) for file in listing]
+        listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]
         return {file.path: _pinned_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
     limit = recipe.amount.limit
     progress = Progress(f"draw {recipe.source}", len(listing), "files", log_every_s)

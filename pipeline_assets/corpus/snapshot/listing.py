@@ -15,7 +15,7 @@ def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
     inputs = hub_inputs(recipe, plan)
-    return BuildResult([], counts, {"dumps": plan.dumps()}, external_inputs=inputs, provenance=fetched)
+    return BuildResult([], counts, {"dumps": plan.count_by_dump()}, external_inputs=inputs, provenance=fetched)
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:

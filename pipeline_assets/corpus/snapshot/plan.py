@@ -38,7 +38,7 @@ class Tail:
 
 def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[Tail, list[RowGroup]]:
     """Read a file's footer, check the recipe's columns, and list the row groups."""
-    where = recipe.where(file.path)
+    where = recipe.input_name(file.path)
     footer = read_footer(hub, recipe.dataset, recipe.revision, file)
     schema = footer.metadata.schema.to_arrow_schema()
     check_columns(schema, [("id", recipe.columns.id), ("created_at", recipe.columns.created_at)], where)
@@ -71,7 +71,7 @@ class SnapshotPlan:
         """Number of files from which a piece is read."""
         return len({piece.group.file.path for piece in self.pieces})
 
-    def dumps(self) -> dict[str, dict[str, int]]:
+    def count_by_dump(self) -> dict[str, dict[str, int]]:
         """Count rows and row groups by crawl dump, which is the name of a file's folder."""
         shares: dict[str, dict[str, int]] = {}
         for piece in self.pieces:

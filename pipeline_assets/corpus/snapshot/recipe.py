@@ -54,7 +54,7 @@ class Amount(RecipeSection):
 
 
 class HubRows(RecipeSection):
-    """Rows of a hub dataset's split at a commit, and rules for rows to keep.
+    """Rows of one split of a hub dataset at a commit, and rules for rows to keep.
 
     Attributes:
         files: Patterns of paths in the dataset, in fnmatch syntax.
@@ -96,10 +96,10 @@ class HubRows(RecipeSection):
         return [*rules, ColumnRule("language", "language", "==", self.language)]
 
     def rule_columns(self) -> dict[str, str]:
-        """Map each column that the rules need to the fix for an error if it is missing."""
+        """Map each column that a rule needs to the fix of the error if it is missing."""
         return {rule.column: f"correct the rule `{rule.text}` in the recipe" for rule in self.row_rules(())}
 
-    def where(self, path: str) -> str:
+    def input_name(self, path: str) -> str:
         """Return the name of the dataset's file at a path, for errors and manifests."""
         return f"{self.dataset}@{self.revision}:{path}"
 

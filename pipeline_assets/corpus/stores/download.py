@@ -27,9 +27,9 @@ _QUIET_S = 1.0
 def download_all(
     store: Store, objects: Mapping[str, StoredObject], folder: StagingView, title: str, threads: int, log_every_s: float
 ) -> Iterator[OutputFile]:
-    """Download objects by path; yield the bytes and sha256 of each, in order.
+    """Download objects by path in the folder; yield the file of each, in order.
 
-    For an object that is missing or shorter than listed in `objects`, fewer bytes are yielded.
+    The file of an object that is missing or shorter than listed has fewer `bytes`; the caller compares them.
     """
     total, lock = sum(stored.bytes for stored in objects.values()), threading.Lock()
     progress = Progress(title, total, "bytes", log_every_s, _QUIET_S)
@@ -60,7 +60,7 @@ def receipt_name(path: str) -> str:
 
 
 def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFile | None:
-    """Return the copied part of an object's version; None if it has no receipt."""
+    """Return the copied part of an object; None without a receipt of its version."""
     receipt = folder.receipt(STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]
 

@@ -42,7 +42,7 @@ class HubStore:
         if self.repo.access_settings() is None:
             self.repo.create(private=True)
 
-    def keys(self, folder: str) -> list[str]:
+    def list_keys(self, folder: str) -> list[str]:
         from huggingface_hub.errors import RemoteEntryNotFoundError
 
         client, keys = self.repo.hub.client(), list[str]()
@@ -85,14 +85,14 @@ class HubStore:
             self.repo.commit(head, f"Add {len(missing)} objects", missing)
         raise RetryableError(f"other commits moved the head {_MAX_MOVES} times", self.url, _FIX)
 
-    def pointer(self, key: str, revision: str | None = None) -> Pointer | None:
+    def read_pointer(self, key: str, revision: str | None = None) -> Pointer | None:
         data = self.read(key, 0, _MAX_POINTER_BYTES, revision)
         return Pointer(data) if data else None
 
     def replace(self, key: str, data: bytes, before: Pointer | None) -> bool:
         for _ in range(_MAX_MOVES):
             head = self.repo.hub.resolve(self.repo.name)
-            current = self.pointer(key, head)
+            current = self.read_pointer(key, head)
             if current == Pointer(data) or current != before:
                 return current == Pointer(data)
             self.repo.commit(head, f"Write {key}", [UploadFile.from_bytes(self.prefix + key, data)])

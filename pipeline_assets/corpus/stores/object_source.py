@@ -54,14 +54,14 @@ def source_url(folder: Path) -> str | None:
     return None if match is None else f"{match[1]}://{match[2]}"
 
 
-def _matching(paths: Iterable[str], source: SourceFolder, url: str) -> list[str]:
+def _matching_paths(paths: Iterable[str], source: SourceFolder, url: str) -> list[str]:
     return sorted(name for name in matching_paths(paths, source.patterns, url) if not is_excluded(name, source.exclude))
 
 
 def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
     """List a source's objects below a URL, sorted by name; UsageError if none match."""
     objects = {stored.name: stored for stored in ObjectStore.open(url).list_objects()}
-    names = _matching(objects, source, url)
+    names = _matching_paths(objects, source, url)
     if not names:
         what = f"no object matches {', '.join(source.patterns)}"
         raise UsageError(what, url, "correct `files`, or the URL in `path`")
@@ -76,16 +76,16 @@ def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[
     """
     objects, folder = list_objects(url, source), source.path
     copied = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    for name in {*_matching(copied, source, url)} - {stored.name for stored in objects}:
+    for name in {*_matching_paths(copied, source, url)} - {stored.name for stored in objects}:
         durable.remove(folder / name)
-    _copy(url, objects, folder, settings)
+    _copy_objects(url, objects, folder, settings)
     return {VERSIONS: {stored.name: stored.version for stored in objects}}
 
 
 def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
-    """Copy the pinned versions of a source again if they are missing; else do nothing.
+    """Copy those objects of a source again whose pinned version is not in `folder`.
 
-    Raise InputError if an object is missing or has another version now.
+    Do nothing for a local folder. Raise InputError if the store lacks such an object or has another version of it.
     """
     url, versions = source_url(folder), pin.provenance.get(VERSIONS)
     if url is not None and versions is not None:
@@ -93,10 +93,10 @@ def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
         objects = [
             StoredObject(entry["name"], entry["bytes"], versions[entry["name"]], modified) for entry, modified in listed
         ]
-        _copy(url, objects, folder, settings)
+        _copy_objects(url, objects, folder, settings)
 
 
-def _copy(url: str, objects: Sequence[StoredObject], folder: Path, settings: RunSettings) -> None:
+def _copy_objects(url: str, objects: Sequence[StoredObject], folder: Path, settings: RunSettings) -> None:
     for stored in objects:
         if not is_inside(stored.name) or any(part.startswith(".") for part in stored.name.split("/")):
             raise InputError(f"the name {stored.name!r} cannot be a file name below a folder", url, "rename the object")

@@ -46,7 +46,7 @@ _QUERY = re.compile(r"\?[^\s\"')]*")
 
 @dataclass(frozen=True)
 class Pointer:
-    """Content of a small object, and the version that a conditional put names."""
+    """Content of a small object, and the version that a conditional put requires."""
 
     data: bytes
     version: object = None
@@ -110,7 +110,7 @@ class ObjectStore:
         except FileNotFoundError:
             raise UsageError(*self._not_found) from None
 
-    def keys(self, folder: str) -> list[str]:
+    def list_keys(self, folder: str) -> list[str]:
         """List the keys in a folder and its subfolders, sorted."""
         return sorted(stored.name for stored in self.list_objects(folder))
 
@@ -190,7 +190,7 @@ class ObjectStore:
                 for block in _hashed_blocks(file):
                     output.write(block)
 
-    def pointer(self, key: str) -> Pointer | None:
+    def read_pointer(self, key: str) -> Pointer | None:
         """Read a pointer with its version; None if it does not exist."""
         import obstore
 
@@ -211,7 +211,7 @@ class ObjectStore:
             with self._convert_errors(key):
                 if self._put_if(key, data, before):
                     return True
-            now = self.pointer(key)
+            now = self.read_pointer(key)
             if now is not None and now.data == data:
                 return True
             if now != before:
@@ -228,7 +228,7 @@ class ObjectStore:
         if self.folder is not None:
             durable.make_folder((self.folder / key).parent)
             with lock_folder((self.folder / key).parent):
-                if self.pointer(key) != before:
+                if self.read_pointer(key) != before:
                     return False
                 durable.write_durably(self.folder / key, data)
                 return True

@@ -57,24 +57,24 @@ def test_what_is_put_is_read_whole_and_in_parts_and_is_not_sent_twice(store: Hub
     assert store.read(files[0].path, 1_000_000, 10) == large[1_000_000:1_000_010]
     assert store.read(files[1].path, 190, 100) == small[190:]
     assert store.read(files[1].path, 200, 100) == b""
-    assert store.keys("objects") == sorted(file.path for file in files)
+    assert store.list_keys("objects") == sorted(file.path for file in files)
 
 
 def test_what_is_missing_has_no_bytes_no_pointer_and_no_name(store: HubStore) -> None:
     assert store.read("objects/aa/none", 0, 10) == b""
-    assert store.pointer(KEY) is None
-    assert store.keys("refs") == []
+    assert store.read_pointer(KEY) is None
+    assert store.list_keys("refs") == []
 
 
 def test_a_pointer_is_replaced_only_where_it_is_what_was_read(store: HubStore) -> None:
     assert store.replace(KEY, b"first", None)
     assert not store.replace(KEY, b"late", None)
-    first = store.pointer(KEY)
+    first = store.read_pointer(KEY)
     assert store.replace(KEY, b"second", first)
     assert not store.replace(KEY, b"late", first)
 
-    assert store.pointer(KEY) == Pointer(b"second")
-    assert store.keys("refs") == [KEY]
+    assert store.read_pointer(KEY) == Pointer(b"second")
+    assert store.list_keys("refs") == [KEY]
 
 
 @pytest.mark.parametrize("kind", [FaultKind.BUSY, FaultKind.CUT])
@@ -84,7 +84,7 @@ def test_after_a_lost_answer_the_commit_is_found(hub: BucketHub, store: HubStore
 
     assert store.replace(KEY, b"mine", None)
 
-    assert store.pointer(KEY) == Pointer(b"mine")
+    assert store.read_pointer(KEY) == Pointer(b"mine")
 
 
 def test_commits_to_other_files_do_not_decide(
@@ -101,13 +101,13 @@ def test_commits_to_other_files_do_not_decide(
     monkeypatch.setattr(HfApi, "create_commit", overtaken)
 
     assert store.replace(KEY, b"mine", None)
-    assert store.pointer(KEY) == Pointer(b"mine")
+    assert store.read_pointer(KEY) == Pointer(b"mine")
 
 
 @pytest.mark.parametrize("races", [2, pytest.param(100, marks=pytest.mark.slow)])
 def test_of_several_writers_one_wins(store: HubStore, races: int) -> None:
     for number in range(races):
-        before, key = store.pointer(KEY), KEY
+        before, key = store.read_pointer(KEY), KEY
 
         def write(data: bytes, key: str = key, before: Pointer | None = before) -> bool:
             return store.replace(key, data, before)
@@ -116,7 +116,7 @@ def test_of_several_writers_one_wins(store: HubStore, races: int) -> None:
         with store.repo.limit_requests(), ThreadPoolExecutor(3) as pool:
             won = [data for data, has_won in zip(contents, pool.map(write, contents), strict=True) if has_won]
 
-        assert [Pointer(data) for data in won] == [store.pointer(KEY)]
+        assert [Pointer(data) for data in won] == [store.read_pointer(KEY)]
 
 
 def test_a_bucket_is_read_and_never_written(hub: BucketHub, store: HubStore, tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_a_bucket_is_read_and_never_written(hub: BucketHub, store: HubStore, tmp
     (hub.folder / "datasets" / NAME / ".private").unlink()
 
     assert bucket.read(file.path, 10, 100) == data[10:110]
-    assert bucket.pointer(KEY) == Pointer(b"pointer")
-    assert bucket.keys("refs") == [KEY]
-    assert bucket.keys("none") == []
+    assert bucket.read_pointer(KEY) == Pointer(b"pointer")
+    assert bucket.list_keys("refs") == [KEY]
+    assert bucket.list_keys("none") == []
     with pytest.raises(
         UsageError, match="hf://buckets/loopback/store/a: a hub bucket has no conditional writes, so it"
     ):

@@ -52,10 +52,10 @@ def test_what_is_put_is_read_whole_and_in_parts_and_is_not_sent_twice(
     assert store.put([file]) == size
     assert store.put([file]) == 0
 
-    stored = store.pointer(file.path)
+    stored = store.read_pointer(file.path)
     assert stored is not None
     assert stored.data == data
-    assert store.keys("objects") == [file.path]
+    assert store.list_keys("objects") == [file.path]
     assert store.read(file.path, size, 10) == b""
     if size > 1:
         assert store.read(file.path, 3, 9_000_000) == data[3:9_000_003]
@@ -64,8 +64,8 @@ def test_what_is_put_is_read_whole_and_in_parts_and_is_not_sent_twice(
 
 def test_what_is_missing_has_no_bytes_no_pointer_and_no_name(store: ObjectStore) -> None:
     assert store.read("objects/aa/none", 0, 10) == b""
-    assert store.pointer(KEY) is None
-    assert store.keys("refs") == []
+    assert store.read_pointer(KEY) is None
+    assert store.list_keys("refs") == []
 
 
 @pytest.mark.parametrize("size", [1, 20_000_000], ids=["one byte", "several parts"])
@@ -77,7 +77,7 @@ def test_a_file_that_differs_from_its_sha256_is_never_stored(store: ObjectStore,
     with pytest.raises(InputError, match=f"{file.source}: sha256 is .*, sealed with {file.sha256}; run `corpusmill"):
         store.put([file])
 
-    assert store.keys("objects") == []
+    assert store.list_keys("objects") == []
 
 
 def test_a_pointer_is_replaced_only_where_it_is_what_was_read(store: ObjectStore) -> None:
@@ -85,19 +85,19 @@ def test_a_pointer_is_replaced_only_where_it_is_what_was_read(store: ObjectStore
 
     assert store.replace(KEY, b"first", None)
     assert not store.replace(KEY, b"late", None)
-    first = store.pointer(KEY)
+    first = store.read_pointer(KEY)
     assert store.replace(KEY, b"second", first)
     assert not store.replace(KEY, b"late", first)
 
-    second = store.pointer(KEY)
+    second = store.read_pointer(KEY)
     assert second is not None
     assert second.data == b"second"
-    assert store.keys("refs") == [KEY]
+    assert store.list_keys("refs") == [KEY]
 
 
 def test_a_pointer_that_was_removed_is_not_replaced(s3: ObjectStore, server: ObjectServer) -> None:
     s3.replace(KEY, b"first", None)
-    first = s3.pointer(KEY)
+    first = s3.read_pointer(KEY)
     server.objects.clear()
 
     assert not s3.replace(KEY, b"second", first)
@@ -111,7 +111,7 @@ def test_a_put_outlasts_a_fault_and_wins_once(
     """Recognize the own object after a lost answer."""
     if is_update:
         s3.replace(KEY, b"before", None)
-    before = s3.pointer(KEY)
+    before = s3.read_pointer(KEY)
     server.faults = [Fault(kind, "PUT", KEY)]
 
     assert s3.replace(KEY, b"mine", before)
@@ -201,7 +201,7 @@ def test_a_store_that_is_down_is_one_line_without_credentials(s3: ObjectStore, s
     server.faults = [Fault("503", count=1000)]
 
     with pytest.raises(TransientError) as failure:
-        s3.pointer(KEY)
+        s3.read_pointer(KEY)
 
     line = f"s3://bucket/a/b/{KEY}: the request failed (HTTP 503); run the same command again to resume"
     assert str(failure.value) == line
@@ -218,7 +218,7 @@ def test_a_signature_in_an_address_is_in_no_message(
     server.__exit__()
 
     with pytest.raises(TransientError) as failure:
-        store.pointer(KEY)
+        store.read_pointer(KEY)
 
     assert "sig=" not in str(failure.value)
     assert SECRET not in str(failure.value)
@@ -228,7 +228,7 @@ def race(store: ObjectStore, key: str, dice: random.Random, server: ObjectServer
     """Replace one state of a pointer by several writers; return the winners."""
     if dice.random() < 0.5:
         assert store.replace(key, b"before", None)
-    before = store.pointer(key)
+    before = store.read_pointer(key)
     writers = range(dice.randint(2, 4))
     if server is not None:
         kinds: list[Kind] = ["409", "503", "lost answer", "slow"]
@@ -241,7 +241,7 @@ def race(store: ObjectStore, key: str, dice: random.Random, server: ObjectServer
 
     with ThreadPoolExecutor(len(writers)) as pool:
         won = [writer for writer, has_won in zip(writers, pool.map(write, writers), strict=True) if has_won]
-    now = store.pointer(key)
+    now = store.read_pointer(key)
     assert isinstance(now, Pointer)
     assert [b"%d" % writer for writer in won] == [now.data]
     return won
