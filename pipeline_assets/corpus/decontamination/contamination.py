@@ -36,8 +36,8 @@ class Contamination:
         items: Numbers of the contaminating items, ascending.
         best_item: Number of the item with the largest fraction of its n-grams in the document; the first of several.
         shared_ngrams: Number of distinct n-grams of the best item that the document contains.
-        first_word: Index in the document of the word at which the first of these n-grams begins.
-        is_removed: Mask of the words to remove, shape (words,): the items' n-grams and, for a cut, their margins.
+        first_word: Index in the document of the word at which the first n-gram of the best item begins.
+        is_removed: Mask of the words to remove, shape (words,): all n-grams of the items and, for a cut, their margins.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Contamination:
 
 
 def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | None) -> list[Contamination]:
-    """Find the contaminated documents of a batch, and the words to remove from them.
+    """Find the contaminated documents of a batch, in order, and the words to remove.
 
     Without `cut`, whole documents are dropped, and `is_removed` marks only the matches.
     """
@@ -126,7 +126,7 @@ def _belongs_to_items(ngrams: NDArray[np.int64], requested: NDArray[np.int64], i
 
 
 def _item_positions(ngrams: NDArray[np.int64], items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return all pairs of item and n-gram: indices into `items.items` and `ngrams`."""
+    """List the items of each n-gram, as pairs: indices in `items.items` and `ngrams`."""
     counts = items.first_items[ngrams + 1] - items.first_items[ngrams]  # items of each n-gram
     owners = np.repeat(np.arange(len(ngrams)), counts)
     # Item k of an n-gram is at the n-gram's first position plus k. The results of n-gram i begin at cumsum - count, so

@@ -105,7 +105,7 @@ def _decontaminate_block(
     index: item_index.ItemIndex,
     counts: Counter[str],
 ) -> tuple[list[bytes], list[ContaminatedLine]]:
-    """Return kept lines and evidence on contaminated documents, and update `counts`."""
+    """Return kept lines, and evidence on contaminated documents; add to `counts`."""
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
     documents = decode_lines(lines, shard, RAW_DECODER)

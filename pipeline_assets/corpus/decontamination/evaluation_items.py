@@ -41,22 +41,21 @@ def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[Evaluatio
     columns = recipe.columns or _TEXT_FILE
     names = [*columns.text, *([columns.id] if columns.id is not None else [])]
     missing, first_row = set(names), dict[str, Any]()
-    for number, (place, row) in enumerate(_rows(file, recipe)):
+    for number, (position, row) in enumerate(_read_rows(file, recipe)):
         if isinstance(row, Fault):
-            what = (
-                f"{format_row(file.name, place, file)} can't be read ({row.reason}{row.detail and f': {row.detail}'})"
-            )
+            reason = f"{row.reason}{row.detail and f': {row.detail}'}"
+            what = f"{format_row(file.name, position, file)} can't be read ({reason})"
             raise InputError(what, file.path, "correct the row, because no item may be missing")
         first_row = first_row or row
         missing -= {name for name in missing if find_column(row, name) is not None}
-        yield from _read_items(row, number, place, file, columns)
+        yield from _read_items(row, number, position, file, columns)
     for name in names if first_row else []:
         if name in missing:
             what = f"set {recipe.name} has no column `{name}`; its first row has {', '.join(first_row)}"
             raise UsageError(what, file.path, column_fix("text" if name in columns.text else "id"))
 
 
-def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+def _read_rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     columns = None
     if recipe.columns is not None:
         columns = LicensedColumns(text=recipe.columns.text[0], id=recipe.columns.id, created_at=None, license=None)
@@ -73,10 +72,10 @@ def _rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int, dic
 
 
 def _read_items(
-    row: dict[str, Any], number: int, place: int, file: SourceFile, columns: EvaluationColumns
+    row: dict[str, Any], number: int, position: int, file: SourceFile, columns: EvaluationColumns
 ) -> Iterator[EvaluationItem]:
-    texts = {name: text for name in columns.text if (text := _text(row, name, place, file)) is not None}
-    row_id = _value(row, columns.id) if columns.id is not None else None
+    texts = {name: text for name in columns.text if (text := _read_text(row, name, position, file)) is not None}
+    row_id = _read_value(row, columns.id) if columns.id is not None else None
     item_id = f"{file.name}:{number}" if row_id is None or row_id == "" else str(row_id)
     if columns.item == "row" or not texts:
         yield EvaluationItem(item_id, "\n".join(texts.values()))
@@ -84,17 +83,20 @@ def _read_items(
         yield from (EvaluationItem(f"{item_id}:{name}", text) for name, text in texts.items())
 
 
-def _text(row: dict[str, Any], name: str, place: int, file: SourceFile) -> str | None:
-    """Return the text or the joined texts of a column; None if all are null or empty."""
-    value = _value(row, name)
+def _read_text(row: dict[str, Any], name: str, position: int, file: SourceFile) -> str | None:
+    """Return a column's text, or its list joined by newlines; None if it has no text.
+
+    Raise UsageError for a value that is not text.
+    """
+    value = _read_value(row, name)
     texts: Sequence[object] = value if isinstance(value, list) else [value]
     for text in texts:
         if text is not None and not isinstance(text, str):
-            what = f"`{name}` of {format_row(file.name, place, file)} holds {type(text).__name__}, not text"
+            what = f"`{name}` of {format_row(file.name, position, file)} holds {type(text).__name__}, not text"
             raise UsageError(what, file.path, "set `columns.text` in the recipe to columns of text")
     return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
 
 
-def _value(row: dict[str, Any], name: str) -> object:
+def _read_value(row: dict[str, Any], name: str) -> object:
     column = find_column(row, name)
     return None if column is None else column.value

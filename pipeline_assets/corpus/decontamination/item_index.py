@@ -69,7 +69,7 @@ class _ItemName(NamedTuple):
 
 
 class _GatheredItems(NamedTuple):
-    """Items so far: numbers by normalized text, word hashes by number, and names."""
+    """Items that were read: numbers by normalized text, word hashes by number, names."""
 
     texts: dict[bytes, int]
     hashes: list[NDArray[np.uint64]]
@@ -156,7 +156,10 @@ def _gather_items(
 def _item_ngrams(
     item_words: NDArray[np.int64], ngram_words: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Return each n-gram's first word in all items' words, its size and its item."""
+    """Return first word, size in words and item of each n-gram, item after item.
+
+    `item_words` has the number of words of each item; first words count over the joined words of all items.
+    """
     ngrams = np.maximum(item_words - ngram_words + 1, 1)  # an item with fewer words is one n-gram
     owners = np.repeat(np.arange(len(item_words)), ngrams)
     # A running sum minus an item's own count gives the item's first word, and its first n-gram.
@@ -173,7 +176,7 @@ def _build_items(
     names: Sequence[_ItemName],
     recipe: DecontaminationRecipe,
 ) -> Items:
-    """Build the arrays of items from sorted pairs of n-gram and item."""
+    """Build the arrays of `count` items from sorted pairs of n-gram and item."""
     ngrams = np.bincount(pair_items, minlength=count)
     overlap = Fraction(recipe.min_item_overlap)
     return Items(

@@ -82,7 +82,9 @@ class NgramTable(NamedTuple):
 def number_ngrams(
     words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number the n-grams of `sizes` words at `places`; equal n-grams share a number.
+    """Number n-grams of `sizes` words, from 0; equal n-grams share a number.
+
+    `places` are the indices of their first words.
 
     Returns:
         Number of the n-gram at each place, shape (places,); for each number, the index of its first place in `places`.
@@ -104,7 +106,7 @@ def number_ngrams(
 
 
 def ngram_keys(hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Compute the keys of the n-grams of `sizes` words at `places`, shape (places,)."""
+    """Compute the keys, shape (places,), of the n-grams of `sizes` words at `places`."""
     keys = np.zeros(len(places), np.uint64)
     for word in range(int(sizes.max(initial=0))):  # Horner's rule, for the n-grams that have this word
         has_word = sizes > word
@@ -113,7 +115,7 @@ def ngram_keys(hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDA
 
 
 def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]) -> NgramTable:
-    """Build the table of one or more distinct n-grams from first words and sizes."""
+    """Build the table of distinct n-grams, at least one, from first words and sizes."""
     keys = ngram_keys(words.hashes, first_words, sizes)
     by_key = np.argsort(keys)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
@@ -126,7 +128,7 @@ def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.
 
 
 def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return, for each key, the index of its uint64 in the bitmap, and its three bits."""
+    """Return the index in the bitmap, and the three bits as a uint64, of each key."""
     # Bits 0–5, 6–11 and 12–17 of a key choose one of 64 bits each. The upper half of the key chooses the uint64:
     # `& (slots - 1)` is the remainder modulo `slots`, a power of two.
     bits = _ONE << (keys & _63) | _ONE << (keys >> _6 & _63) | _ONE << (keys >> _12 & _63)
@@ -134,14 +136,17 @@ def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64
 
 
 class NgramMatches(NamedTuple):
-    """N-grams in a text: ascending first words, and numbers, both of shape (matches,)."""
+    """N-grams in a text: ascending indices of first words, and numbers; (matches,)."""
 
     words: NDArray[np.int64]
     ngrams: NDArray[np.int64]
 
 
-def propose_ngrams(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], table: NgramTable) -> NgramMatches:
-    """Find possible n-grams in the documents of a `NormalizedBatch` by their keys."""
+def propose_ngrams(hashes: NDArray[np.uint64], bounds: NDArray[np.int64], table: NgramTable) -> NgramMatches:
+    """Find words of documents at which n-grams may begin, by keys alone.
+
+    `hashes` has the word hashes of all documents, and `bounds` the first word of each document, then their number.
+    """
     shortest = int(table.all_sizes[0])
     # Key of the `shortest` words from each word on, by Horner's rule for all of them at once.
     keys = np.zeros(max(len(hashes) - shortest + 1, 0), np.uint64)
@@ -151,7 +156,7 @@ def propose_ngrams(hashes: NDArray[np.uint64], first_words: NDArray[np.int64], t
     # Keep the words where all three bits of the key are set: no bit is in the key but not in the bitmap.
     slots, bits = _bitmap_bits(keys, len(table.beginnings))
     places = np.flatnonzero(bits & ~table.beginnings[slots] == 0)
-    document_ends = first_words[np.searchsorted(first_words, places, side="right")]
+    document_ends = bounds[np.searchsorted(bounds, places, side="right")]
     words, ngrams = [], []
     for size in table.all_sizes.tolist():
         # Sizes ascend: where this size crosses the end of the document, larger ones do too, so the place is dropped.
@@ -184,7 +189,7 @@ def _are_same(
     other_places: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Check for each pair of places whether the same `sizes` words begin at both."""
+    """Return a mask of the pairs of places at which the same `sizes` words begin."""
     starts, other_starts = words.begins[places], other_words.begins[other_places]
     lengths = words.begins[places + sizes] - starts
     # Compare the bytes only where the lengths are equal.

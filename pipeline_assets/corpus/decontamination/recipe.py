@@ -125,7 +125,7 @@ class EvaluationSource(EvaluationRecipe):
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Evaluation set, with the manifest of its files and their current folder."""
+    """Evaluation set, with its recipe, the manifest that lists its files, and folder."""
 
     recipe: EvaluationRecipe
     listing: Manifest

@@ -145,7 +145,7 @@ def materialize(
     request["splits"] = dict(zip(SPLITS, splits, strict=True))
     recipe, manifest = sample.SampleRecipe.from_mapping(request, "materialize"), folder / sample.MANIFEST
     if not replace and manifest.exists() and manifest.with_name(sample.MANIFEST_META).exists():
-        differences = sample.read_sample(manifest).differences(recipe, source, [file.name for file in files])
+        differences = sample.read_sample(manifest).describe_differences(recipe, source, [file.name for file in files])
         if differences:
             fix = "choose another folder, or pass replace=True to draw the sample again"
             raise UsageError(f"the frozen sample differs: {'; '.join(differences)}", manifest, fix)

@@ -48,10 +48,10 @@ def causal_mask(attn_mask: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Cut the lengths of both sides of pairs, in ids, to at most seq_len + 1 together.
+    """Return the number of ids to keep of each side; a pair keeps at most seq_len + 1.
 
-    A pair then has seq_len tokens, and a last id that is only a target. To make space for the other side, no side is
-    cut below half of seq_len + 1, rounded down. All arrays have the shape (pairs,).
+    Arguments and results are numbers of ids of each side, shape (pairs,). The last of seq_len + 1 ids is only a target.
+    No side is cut below half of seq_len + 1, rounded down.
     """
     limit = seq_len + 1
     # The source side keeps all ids that the target side leaves free, and at least half; the target side gets the rest.

@@ -119,7 +119,7 @@ class SampleRecipe(RecipeSection):
         return self.weight.partition(":")[2] or None if self.weight else None
 
     def weigh(self, row: TranslationRow) -> float | str:
-        """Return a row's weight (1 if all weigh the same), or the reason to drop it."""
+        """Return a row's weight, 1 without `weight`, or the reason code for dropping it."""
         if not (isinstance(row.src, str) and isinstance(row.tgt, str)):
             return "missing_language"
         src, tgt = canonical_text(row.src), canonical_text(row.tgt)
@@ -192,7 +192,7 @@ class Sample:
     meta: SampleMeta
     pairs: Sequence[SampledPair]
 
-    def differences(self, recipe: SampleRecipe, source: SampleSource, files: Sequence[str]) -> list[str]:
+    def describe_differences(self, recipe: SampleRecipe, source: SampleSource, files: Sequence[str]) -> list[str]:
         """Describe how the sample differs from a request for rows of the named files."""
         stored, requested = msgspec.to_builtins(self.meta), msgspec.to_builtins(requested_meta(recipe, source))
         lines = [f"{key} is {stored[key]}, not {value}" for key, value in requested.items() if stored[key] != value]
@@ -205,7 +205,7 @@ class Sample:
 
 
 def requested_meta(recipe: SampleRecipe, source: SampleSource) -> dict[str, Any]:
-    """Return the part of `SampleMeta` that is known before the draw."""
+    """Return the fields of `SampleMeta` that are known before the draw, by name."""
     content: dict[str, Any] = recipe.content()
     return {
         **msgspec.structs.asdict(source),

@@ -119,7 +119,7 @@ def _to_row(row: dict[str, Any] | Fault, languages: Languages, weight_column: st
 
 
 def _read_parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
-    """Return a Parquet file's rows, and columns and languages of its schema."""
+    """Return a Parquet file's rows, and the columns and languages in its schema."""
     schema = read_local_footer(source).schema.to_arrow_schema()
     sides = schema.field(TRANSLATION).type if TRANSLATION in schema.names else pa.null()
     codes = {field.name for field in sides} if pa.types.is_struct(sides) else set[str]()
@@ -128,7 +128,7 @@ def _read_parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
 
 
 def _read_json_lines(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
-    """Return a JSON lines file's rows, and columns and languages of its first rows."""
+    """Return a file's rows, and the columns and languages in its first 100 rows."""
     rows = json_rows(ByteRange(source), lines(ByteRange(source)))
     first = list(itertools.islice(rows, _HEAD_ROWS))
     objects = [row for _, row in first if isinstance(row, dict)]

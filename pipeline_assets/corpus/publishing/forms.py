@@ -55,7 +55,7 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 def standard_json(form: str, description: Description) -> str:
-    """Fill the JSON template of a standard; UsageError if the date for SPDX is missing."""
+    """Fill the JSON template of a standard; UsageError if SPDX has no date."""
     import jinja2
 
     if form == "spdx" and description.get("date_published")[0].value == NOT_ANSWERED:

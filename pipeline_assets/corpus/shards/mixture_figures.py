@@ -115,7 +115,10 @@ def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
 
 
 def mixture_statistics(recipe_folder: Path) -> Content:
-    """Read all figures of a recipe's mixture: totals, corpora, filters, tokenizer."""
+    """Read a mixture's figures: totals, `corpora`, `filtered_shards` and `tokenizer`.
+
+    Keys whose file is missing in the recipe's `mixtures/` are omitted.
+    """
     statistics: Content = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):
         path = recipe_folder / MIXTURES / f"{recipe_folder.name}_{name}.json"

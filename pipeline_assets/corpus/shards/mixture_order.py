@@ -137,7 +137,10 @@ def mixture_order(
 
 @compiled
 def _interleave(weights: NDArray[np.int64], total: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
-    """Fill `order` with a corpus number per position; return how many were filled."""
+    """Fill `order` with corpus numbers; return how many positions were filled.
+
+    A corpus's share is weight / `total`. Filling stops before corpus i would get more than `limits[i]` rows.
+    """
     # The next row of a corpus is its k-th, its share w is weight / total, and k / w = quotient + remainder / weight.
     # At first k is 1, so k / w is total / weight, and the row may occur from position 1 on.
     quotients, remainders = total // weights, total % weights

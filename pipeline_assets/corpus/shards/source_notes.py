@@ -124,7 +124,7 @@ def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: L
 
 
 def describe_redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:
-    """Return a sentence on whether text under all these licences may be passed on."""
+    """Return a sentence on whether text under all tags in `counted` may be passed on."""
     answers = {licences[tag].redistributable if tag in licences else None for tag in counted}
     if answers == {True}:
         return "All of it may be passed on."
