@@ -112,7 +112,7 @@ def unreadable_entries(folder: Path) -> list[str]:
 
 
 def links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
-    """Yield a message on links, and one on files with equal contents."""
+    """Yield up to two messages: on links, and on files with equal contents."""
     paths_by_name = {file.name: (file.path, *file.path.parents[: file.name.count("/")]) for file in files}
     if links := [name for name, paths in paths_by_name.items() if any(path.is_symlink() for path in paths)]:
         yield f"links are followed: {_summary(links)}"

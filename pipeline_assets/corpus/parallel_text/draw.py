@@ -48,9 +48,9 @@ def draw_pairs(
 ) -> DrawResult:
     """Draw k pairs, or all if there are fewer, from the rows of files, in one pass.
 
-    The result depends on the order of the files. Unless the recipe keeps duplicates, a row that duplicates a pair in
-    the reservoir is dropped as if it were not in the file; so is a selected row on the removal list. InputError is
-    raised if over 10,000 rows are unreadable.
+    The result depends on the order of the files. A selected row is dropped, as if it were not in the file, if it is on
+    the removal list or, unless the recipe keeps duplicates, equals a pair in the reservoir. InputError is raised if
+    over 10,000 rows are unreadable.
     """
     reservoir: Reservoir[Pair] = new_reservoir(recipe.algorithm, recipe.k, recipe.seed)
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()

@@ -180,7 +180,7 @@ class HubRepo:
         self.call_library(create)
 
     def call_library(self, call: Callable[["HfApi"], T]) -> T:
-        """Call the hub's library, with limits and retries; its errors become InputErrors."""
+        """Return the result of `call`, with limits and retries; convert library errors."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> T:

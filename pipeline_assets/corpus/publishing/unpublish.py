@@ -77,7 +77,8 @@ def unpublish(
 ) -> Removal:
     """Search a repo for forgotten rows; with `applies` remove them from its history.
 
-    `dates` has the date of each entry by its hash. The certificate is stored next to `record`, the path of the record.
+    With `keeps_history`, the repo is not changed, and the certificate states which rows remain. `dates` has the date at
+    which each entry was added to the list, by hash. The certificate is stored next to `record`, the path of the record.
     Raise RetryableError if another process changes the repo.
     """
     started, content = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))

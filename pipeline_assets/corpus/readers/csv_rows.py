@@ -80,9 +80,9 @@ def _read_records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int,
 
 
 def _parse_fields(content: bytes, delimiter: str) -> list[str] | Fault:
-    """Parse a row; split a TSV line at its tabs if its quotes are invalid.
+    """Return the fields of a row, or a fault if it cannot be parsed.
 
-    Many programs write TSV without quoting.
+    A TSV line with invalid quotes is split at its tabs, because many programs write TSV without quoting.
     """
     try:
         text = content.decode("utf-8")

@@ -92,7 +92,7 @@ class HubFiles:
     def list_files(self, dataset: str, commit: str) -> list[HubFile]:
         """List every file at a commit, sorted by path; the listing is cached.
 
-        A hub states no hash of a listing, so it is fetched twice, and fetched again if the two differ. Raise InputError
+        A hub states no hash of a listing, so two listings are fetched, and both again if they differ. Raise InputError
         if `commit` is not 40 hex digits.
         """
         if not _COMMIT.fullmatch(commit):
@@ -107,9 +107,10 @@ class HubFiles:
         return files
 
     def confirm(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Raise RetryableError or InputError unless the hub states a file's hash and size.
+        """Raise InputError if the hub states another hash or size of a file.
 
-        A file with bytes in the cache was confirmed before its download, so no request is sent.
+        RetryableError means that the cached listing was wrong; it is deleted. For a file with bytes in the cache, no
+        request is sent, because the file was confirmed before its download.
         """
         if not self.bytes_folder(dataset, file.digest).exists():
             self.call_with_retries(dataset, commit, lambda: self._locate(dataset, commit, file))

@@ -141,7 +141,7 @@ class HubClient:
 
 
 def with_retries(call: Callable[[], T], request: HubCall) -> T:
-    """Call `call`; retry after a RETRIED_STATUS, lost connection or bad response.
+    """Return the result of `call`; retry after temporary errors and bad responses.
 
     Raises:
         UsageError: The dataset, model or revision does not exist, or the address is invalid.

@@ -86,7 +86,7 @@ class RowGroup:
 def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Footer:
     """Fetch and parse the footer of a file, with one or two range requests.
 
-    If parsing fails, InputError is raised, and the footer is deleted from the cache, as it may be damaged in transit.
+    If parsing fails, InputError is raised, and the footer is deleted from the cache, so that a retry fetches it again.
     """
     spans: tuple[Span, ...] = (hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size),)
     tail = spans[0].local.read_bytes()

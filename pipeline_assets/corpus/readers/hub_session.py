@@ -36,8 +36,8 @@ class LimitedClient(httpx2.Client):
     """HTTP client for one hub, with limits on time, progress and size.
 
     Only this hub receives credentials. A body may be as long as the requested byte range, or MAX_JSON_BYTES without a
-    range. In `progress_s` seconds of waiting, at least MIN_BYTES must arrive or be sent. A connection without any bytes
-    times out after the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
+    range; a longer body raises RetryableError. In `progress_s` seconds of waiting, at least MIN_BYTES must arrive or be
+    sent. A connection without any bytes times out after the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
     """
 
     _decodes_refusals = False
@@ -59,7 +59,7 @@ class LimitedClient(httpx2.Client):
         request.headers["Accept-Encoding"] = "identity"
 
     def _limit_body(self, response: httpx2.Response) -> None:
-        """Limit the size of a body; reject a compressed body, which could evade the limit."""
+        """Limit the size of a body; reject compression, which could evade the limit."""
         # An error response may be compressed if its body is never decoded.
         is_compressed = response.headers.get("Content-Encoding", "identity") != "identity"
         if is_compressed and (self._decodes_refusals or not response.is_error):

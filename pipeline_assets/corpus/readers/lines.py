@@ -88,7 +88,10 @@ def _seek_line(opened: BinaryIO, start: int) -> int:
 
 
 def read_blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
-    """Yield the rest of a file in decompressed blocks; hash it if read from byte 0."""
+    """Yield the rest of an open file in decompressed blocks.
+
+    At byte 0, detect the compression and hash the file while it is read; at later positions, do neither.
+    """
     offset = opened.tell()
     codec = detect_codec(opened.read(HEAD_BYTES)) if offset == 0 else None
     opened.seek(offset)

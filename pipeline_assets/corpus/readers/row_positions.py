@@ -23,7 +23,7 @@ _NUMBERED_FORMATS = (".parquet", ".xml", ".7z", ".docx", ".pdf")
 
 
 def has_numbered_rows(name: str) -> bool:
-    """Check whether rows of a file are numbered, not named by the bytes before them."""
+    """Check whether row positions in a file are row numbers, not byte offsets."""
     return without_compression(name).lower().endswith(_NUMBERED_FORMATS)
 
 

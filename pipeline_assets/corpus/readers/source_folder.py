@@ -273,21 +273,21 @@ def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Pa
 
 
 def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
-    """Return the folder and patterns from a manifest; None if one of them is missing."""
+    """Return the input folder and patterns that a manifest records; None without both."""
     path, recipe = folder_path(manifest, root), manifest.identity.recipe
     patterns = recipe.get("files")
     return SourceFolder(path, (*patterns,), (*recipe.get("exclude", ()),)) if path is not None and patterns else None
 
 
 def folder_path(manifest: Manifest, root: Path) -> Path | None:
-    """Return the absolute path of a manifest's input folder; None if it has none."""
+    """Return the absolute path of the input folder that a manifest records, or None."""
     path = manifest.provenance.get(_FOLDER)
     return (root / path).absolute() if isinstance(path, str) else None
 
 
 @contextlib.contextmanager
 def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
-    """Yield the files that a pin lists; InputError if they change during the block."""
+    """Yield the files that a pin lists; InputError if they change inside the context."""
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
     yield listed_files(folder, pin)
     listed_files(folder, pin)  # raises if a file was changed while it was read

@@ -69,7 +69,7 @@ def read_pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
 
 
 def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes]]]:
-    """Detect a file's format, and read blocks from a range on; InputError if unknown."""
+    """Return a file's format, and its blocks of lines from the start of a range on."""
     if piece.start > 0:
         _, first = next(line_blocks(piece.file), (0, b""))
         return _detect_format(first, piece), line_blocks(piece.file, piece.start)

@@ -122,7 +122,7 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
 def _next_rows(
     section: SegmentSection, rows: int, corpora: Mapping[str, TokenShards], used: dict[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """Return a segment's row range by corpus; add the numbers of rows to `used`."""
+    """Return the next unused rows for a segment, as ranges by corpus; update `used`."""
     names = sorted(section.weights)
     for name in names:
         if name not in corpora:

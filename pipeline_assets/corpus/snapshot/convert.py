@@ -136,7 +136,7 @@ def _convert_parquet(
 
 
 def _batches(local: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield each batch, after the number of its first row in the row group."""
+    """Yield each batch, with the number of its first row in the row group before it."""
     group, rows = local.piece.group, local.piece.rows
     try:
         with open_row_groups(group.file, local.spans) as parquet:

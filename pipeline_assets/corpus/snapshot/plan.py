@@ -87,8 +87,8 @@ def plan_snapshot(
 ) -> SnapshotPlan:
     """List the files of a snapshot, and draw the row groups of its sample.
 
-    For Parquet, only footers are fetched. For JSON lines, which have no footers, the rows are fetched. If `pinned` has
-    the inputs of a raw pin of this recipe, which list the rows, at most 100 rows of each file are read. Raise
+    For Parquet, only footers are fetched. For JSON lines, which have no footers, the rows are fetched, but at most 100
+    of each file if `pinned` has the inputs of a raw pin of this recipe, because these state the numbers of rows. Raise
     UsageError if no file matches or a column is missing.
     """
     listing = list_data_files(hub, recipe)

@@ -201,7 +201,7 @@ class ObjectStore:
         return None
 
     def replace(self, key: str, data: bytes, before: Pointer | None) -> bool:
-        """Write a pointer; return False if it differs from `before` (None: missing).
+        """Replace the pointer `before` (None: missing); False if the store has another.
 
         A pointer that already has this content counts as written: the answer to a put may have been lost. A store that
         answers 409 to simultaneous puts may have written none of them, so the put is repeated, and TransientError is
@@ -245,7 +245,7 @@ class ObjectStore:
 
     @contextlib.contextmanager
     def _convert_errors(self, key: str) -> Iterator[None]:
-        """Convert errors of `obstore` to InputErrors; a missing object keeps its error."""
+        """Convert errors of `obstore` to InputErrors, but pass on FileNotFoundError."""
         from obstore import exceptions
 
         where = f"{self.url}/{key}".rstrip("/")
