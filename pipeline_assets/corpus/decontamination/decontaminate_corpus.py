@@ -63,10 +63,11 @@ def decontaminate_shard(
     """Drop or cut the contaminated documents of one shard; copy the others unchanged.
 
     Files: the kept documents, in order, as a link to the shard if none changed; a `ContaminatedLine` for each dropped
-    or cut document, in order; the rejected rows, which crash a worker. Counts: `rows` read; kept `documents` and the
-    `bytes` of their texts; `changed` documents, and the `cut/words` and `cut/bytes` removed from them; documents
-    `dropped/<reason>`; rows `rejected/<reason>`; for each evaluation set, the contaminated documents
-    `contaminated/<set>`, and among these the cut documents `cut_for/<set>`.
+    or cut document, in order; the rejected rows, which crash a worker.
+
+    Counts: `rows`, all rows; `documents` and `bytes`, kept documents and their text; `changed`, cut documents;
+    `cut/words` and `cut/bytes`, what cuts removed; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`,
+    documents with items of an evaluation set; `cut_for/<set>`, the cut documents among them.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []

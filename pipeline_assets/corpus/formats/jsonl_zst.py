@@ -83,7 +83,7 @@ def read_line(path: Path, row: int, struct: type[T]) -> T:
 
 
 def read_chosen_lines(chosen: Iterable[tuple[Path, int]], struct: type[T]) -> dict[tuple[Path, int], T]:
-    """Decode the lines at pairs of file and row, from 0; return them by pair.
+    """Decode `chosen` lines, pairs of file and row from 0; return lines by pair.
 
     Each file is read once. Raise InputError if a line is missing or invalid.
     """

@@ -144,7 +144,7 @@ class HubRepo:
         """Require readers to agree to terms; in mode `manual`, the owner approves too."""
         self.call_library(lambda api: api.update_repo_settings(self.name, repo_type="dataset", gated=mode))  # type: ignore[arg-type]
 
-    def files(self, commit: str) -> dict[str, HubFile]:
+    def list_files(self, commit: str) -> dict[str, HubFile]:
         return {file.path: file for file in self.hub.list_files(self.name, commit)}
 
     def commit(self, parent: str, title: str, items: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:

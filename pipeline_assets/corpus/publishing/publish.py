@@ -77,7 +77,7 @@ def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool 
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
     head = repo.hub.resolve(repo.name)
-    remote_files = repo.files(head)
+    remote_files = repo.list_files(head)
     changed, unchanged = list[UploadFile](), list[UploadFile]()
     for item in publication.files.values():
         (unchanged if item.is_stored(remote_files.get(item.path)) else changed).append(item)

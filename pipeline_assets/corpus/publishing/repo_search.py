@@ -72,7 +72,7 @@ class RepoSearch:
         )
         known: dict[str, Collection[str] | None] = {}
         for ref, commit in ((ref, commit) for ref, reached in commits.items() for commit in reached):
-            files = fresh.files(commit)
+            files = fresh.list_files(commit)
             for path, file in files.items():
                 rows = files.get(path.removesuffix(_TOKENS) + _ROWS) if path.endswith(_TOKENS) else None
                 key = f"{file.digest} {rows and rows.digest}"
@@ -120,7 +120,7 @@ class RepoSearch:
 def list_lfs_hashes(repo: HubRepo, commits: Mapping[str, list[str]]) -> dict[str, set[str]]:
     """Return the sha256 of the large files (LFS) in the trees of commits, by ref."""
     return {
-        ref: {digest for commit in reached for file in repo.files(commit).values() if (digest := file.lfs_sha256)}
+        ref: {digest for commit in reached for file in repo.list_files(commit).values() if (digest := file.lfs_sha256)}
         for ref, reached in commits.items()
     }
 

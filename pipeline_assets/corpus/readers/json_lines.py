@@ -92,7 +92,7 @@ def raise_if_json_value(first_line: bytes, where: object) -> None:
 
 
 def _find_lone_surrogate(line: bytes) -> Fault | None:
-    """Return a fault if a line is JSON with an escaped surrogate outside a pair."""
+    """Return a fault if a line is JSON with an escaped lone surrogate, else None."""
     try:
         json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:

@@ -48,7 +48,7 @@ def add_source_notes(
                 documents[document.license_tag] += 1
                 text_bytes[document.license_tag] += len(document.text.encode())
     counted = {tag: {"documents": documents[tag], "text_bytes": text_bytes[tag]} for tag in sorted(documents)}
-    files = [staging.write(LICENSES, _licences(source.source, counted, licences).encode())]
+    files = [staging.write(LICENSES, _licence_page(source.source, counted, licences).encode())]
     if isinstance(source, HubSource) and hub is not None:
         card = read_card(hub, source.dataset, source.revision) or _NO_CARD
         files.append(staging.write(CARD_COPY, card.encode()))
@@ -105,7 +105,7 @@ def _hub_url(source: HubSource) -> str:
     return f"{constants.ENDPOINT}/datasets/{source.dataset}/tree/{source.revision}"
 
 
-def _licences(source: str, counted: Mapping[str, Mapping[str, int]], licences: LicenceTable) -> str:
+def _licence_page(source: str, counted: Mapping[str, Mapping[str, int]], licences: LicenceTable) -> str:
     head = ["licence", "name", "documents", "bytes of text", "may be passed on", "asks for names", "share alike"]
     rows = list[list[str | int]]()
     for tag, counts in counted.items():

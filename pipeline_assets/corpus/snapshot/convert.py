@@ -94,32 +94,32 @@ def convert_shard(
     derive_id, licences = id_deriver(recipe), licence_table() if columns else None
     first_row, fields = 0, set[str]()
     with ShardWriter(folder, shard.name, zstd_level) as writer:
-        for local in shard.pieces:
-            file = local.piece.group.file
-            rows = RowMap(columns or recipe.columns, recipe, file.path, derive_id, fields_with_values=fields)
+        for fetched in shard.pieces:
+            file = fetched.piece.group.file
+            row_map = RowMap(columns or recipe.columns, recipe, file.path, derive_id, fields_with_values=fields)
             if is_json_lines(file):
-                outcomes = convert_lines(local, window, first_row, recipe, rows, writer)
+                outcomes = convert_lines(fetched, window, first_row, recipe, row_map, writer)
             else:
-                outcomes = _convert_parquet(local, window, first_row, recipe, rows, columns, writer)
+                outcomes = _convert_parquet(fetched, window, first_row, recipe, row_map, columns, writer)
             write_outcomes(outcomes, writer, derive_id, licences)
-            first_row += local.piece.rows
+            first_row += fetched.piece.rows
         count_column_values(fields, writer)
     return writer.receipt()
 
 
 def _convert_parquet(
-    local: FetchedPiece,
+    fetched: FetchedPiece,
     window: Window,
     first_row: int,
     recipe: SnapshotRecipe,
-    rows: RowMap,
+    row_map: RowMap,
     columns: LicensedColumns | None,
     writer: ShardWriter,
 ) -> Iterator[DocumentOrReject]:
     """Yield the Documents and rejects of a piece of Parquet; count dropped rows."""
-    group = local.piece.group
+    group = fetched.piece.group
     path, where = group.file.path, recipe.input_name(group.file.path)
-    for batch_start, batch in _batches(local, where):
+    for batch_start, batch in _batches(fetched, where):
         if columns is not None:
             check_columns(batch.schema, [("license", columns.license)], where)
         rules = recipe.row_rules(batch.schema.names)
@@ -132,14 +132,14 @@ def _convert_parquet(
         kept = in_window & (failed < 0)
         row_numbers = (numbers[kept] + group.first_row).tolist()
         for row_number, row in zip(row_numbers, convert_batch(batch.filter(bool_column(kept))), strict=True):
-            yield row.to_reject(path, row_number) if isinstance(row, Fault) else rows.to_document(row, row_number)
+            yield row.to_reject(path, row_number) if isinstance(row, Fault) else row_map.to_document(row, row_number)
 
 
-def _batches(local: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _batches(fetched: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield each batch, with the number of its first row in the row group before it."""
-    group, rows = local.piece.group, local.piece.rows
+    group, rows = fetched.piece.group, fetched.piece.rows
     try:
-        with open_row_groups(group.file, local.spans) as parquet:
+        with open_row_groups(group.file, fetched.spans) as parquet:
             seen = 0
             for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group.number], use_threads=False):
                 yield seen, batch.slice(0, rows - seen)
@@ -147,7 +147,7 @@ def _batches(local: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBa
                 if seen >= rows:
                     return
     except (pa.ArrowException, OSError) as error:
-        delete_spans(local.spans)
+        delete_spans(fetched.spans)
         what = f"row group {group.number} cannot be read ({one_line(error)})"
         raise InputError(what, where, "the file is damaged: pin another commit, or exclude it from `files`") from None
 

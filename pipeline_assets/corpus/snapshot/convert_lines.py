@@ -18,12 +18,12 @@ from pipeline_assets.spine.stage import KILLED_WORKER, Window
 
 
 def convert_lines(
-    local: FetchedPiece, window: Window, first_row: int, recipe: SnapshotRecipe, rows: RowMap, writer: ShardWriter
+    fetched: FetchedPiece, window: Window, first_row: int, recipe: SnapshotRecipe, row_map: RowMap, writer: ShardWriter
 ) -> Iterator[DocumentOrReject]:
     """Yield the Documents and rejects of a piece of JSON lines; count dropped rows."""
-    path, rules, with_language = local.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
-    with closing(SpanStream(local.spans)) as source:
-        lines = enumerate(itertools.islice(row_lines(source, recipe.input_name(path)), local.piece.rows))
+    path, rules, with_language = fetched.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
+    with closing(SpanStream(fetched.spans)) as source:
+        lines = enumerate(itertools.islice(row_lines(source, recipe.input_name(path)), fetched.piece.rows))
         stop = None if window.stop is None else max(window.stop - first_row, 0)
         for number, line in itertools.islice(lines, max(window.start - first_row, 0), stop):
             writer.count("rows")
@@ -38,7 +38,7 @@ def convert_lines(
             if isinstance(failure, ColumnRule):
                 writer.count(dropped_key(failure.text))
             else:
-                yield rows.to_document(row, number) if failure is None else Reject(path, number, *failure)
+                yield row_map.to_document(row, number) if failure is None else Reject(path, number, *failure)
 
 
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:

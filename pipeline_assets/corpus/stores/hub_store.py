@@ -77,7 +77,7 @@ class HubStore:
         sent, paths = 0, [replace(file, path=self.prefix + file.path) for file in files]
         for _ in range(_MAX_MOVES):
             head = self.repo.hub.resolve(self.repo.name)
-            stored = self.repo.files(head)
+            stored = self.repo.list_files(head)
             missing = [file for file in paths if not file.is_stored(stored.get(file.path))]
             if not missing:
                 return sent

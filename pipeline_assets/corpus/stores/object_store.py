@@ -201,11 +201,11 @@ class ObjectStore:
         return None
 
     def replace(self, key: str, data: bytes, before: Pointer | None) -> bool:
-        """Replace the pointer `before` (None: missing); False if the store has another.
+        """Write `data` to a pointer that still equals `before`; otherwise return False.
 
-        A pointer that already has this content counts as written: the answer to a put may have been lost. A store that
-        answers 409 to simultaneous puts may have written none of them, so the put is repeated, and TransientError is
-        raised after eight such answers.
+        `before` is None for a new pointer. A pointer that already has the content `data` counts as written: the answer
+        to a put may have been lost. A store that answers 409 to simultaneous puts may have written none of them, so the
+        put is repeated, and TransientError is raised after eight such answers.
         """
         for wait_s in _CONFLICT_WAITS_S:
             with self._convert_errors(key):
