@@ -41,7 +41,8 @@ class RankLoader(Generic[B]):
         plan_inputs: JSON object of everything that plans depend on, except the rank.
         collate: Function that combines the rows of a batch, in a worker process.
         finish: Function that builds a batch from combined rows and their row numbers, in this process.
-        epoch, step: Epoch and batch at which the first iteration starts.
+        workers: Number of processes that read ahead; 0 reads in this process.
+        epoch, step: Epoch of the first iteration, and number of its batches to skip.
     """
 
     def __init__(
@@ -77,17 +78,17 @@ class RankLoader(Generic[B]):
                 num_workers=self._workers,
                 generator=torch.Generator(),  # torch's default generator would consume the caller's random numbers
             )
-        for numbers, sent in zip(remaining, batches, strict=True):
+        for numbers, arrays in zip(remaining, batches, strict=True):
             self._step += 1
-            yield self._finish(sent, torch.from_numpy(numbers))
+            yield self._finish(arrays, torch.from_numpy(numbers))
         self._epoch, self._step = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last yielded batch; it is the same on all ranks."""
+        """Return the position after the last yielded batch, which any rank can load."""
         return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume at a saved position; raise ValueError if another plan's loader saved it."""
+        """Resume at a saved position; ValueError if its plan or its step does not match."""
         if self._plan_inputs != (other := state.get("of")):
             what = f"the state belongs to {other}, the loader to {self._plan_inputs}"
             raise ValueError(f"{what}: load a state that this loader saved")
@@ -126,9 +127,9 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
         return self._read(np.asarray(rows, np.int64))
 
 
-def _to_tensors(sent: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Build a batch from the token rows and document runs that a worker sends."""
-    tokens, *runs = sent
+def _to_tensors(arrays: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Build a batch from a worker's token rows and, for a packed set, document runs."""
+    tokens, *runs = arrays
     documents = [torch.from_numpy(np.repeat(*runs).reshape(tokens.shape))] if runs else []
     return torch.from_numpy(tokens.astype(np.int64)), *documents, rows
 
@@ -145,14 +146,16 @@ def loader(
     drop_last: bool = False,
     padding: bool = False,
 ) -> RankLoader[tuple[torch.Tensor, ...]]:
-    """Create a loader of the `TokenRows` batches of one rank, from a step on.
+    """Create a loader of one rank's batches of a packed set or of a mixture.
 
-    Seed and epoch determine the order of a packed set; a mixture has an order of its own. All ranks have equally many
-    batches, and equally many rows at each step. In an epoch, a row is in at most one batch of all ranks. The last rows
-    of the order are skipped if they cannot be dealt evenly to the ranks; rank 0 logs their numbers.
+    A batch has `batch` rows: the parts of a `TokenRows` item, stacked. Seed and epoch determine the order of a packed
+    set; a mixture has an order of its own. All ranks have equally many batches, and equally many rows at each step. In
+    an epoch, no row is in two batches. The last rows of the order are skipped if they cannot be dealt evenly to the
+    ranks; rank 0 logs their numbers.
 
-    `workers` is the number of processes that read ahead. `drop_last` also skips a last batch that is not full. With
-    `padding` instead, no row is skipped: the first rows of the order are repeated until all ranks have equally many.
+    `rank` is in 0..`ranks` - 1. In the first epoch, `step` batches are skipped. `workers` processes read ahead.
+    `drop_last` also skips a last batch that is not full. With `padding` instead, no row is skipped: the first rows of
+    the order are repeated until all ranks have equally many.
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.
@@ -190,7 +193,10 @@ def attention_mask(documents: torch.Tensor) -> torch.Tensor:
 
 
 def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-    """Return each token's next token in its document, or -100; shape (batch, seq_len)."""
+    """Return each token's next token in its document, or -100, which losses ignore.
+
+    Arguments and result have the shape (batch, seq_len); see `TokenRows`.
+    """
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED), (0, 1), value=_IGNORED)
 
@@ -209,6 +215,7 @@ class PairDataset(Dataset[EncodedPair]):
     """Encoded pairs of a token cache, in the order of the sample's manifest.jsonl.
 
     Args:
+        folder: Folder of the token cache.
         split: Split of the sample; None for all splits.
         side: Side whose ids an item has: `src`, `tgt`, or `pair` for both, src </s> tgt </s>.
         experiment_id: Expected experiment id of the cache; None for any.
@@ -264,7 +271,7 @@ class Batch(TypedDict):
 def _pad_pairs(
     pad_id: int, eos_id: int, seq_len: int | None, ignore_source: bool, mask: Mask, pairs: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any] | torch.Tensor]:
-    """Build tokens, targets and mask, padded to `seq_len`, else to the longest pair."""
+    """Return tokens, targets, mask; padded to the longest pair if `seq_len` is None."""
     batch = padding.pad_sequences(pairs, seq_len or max(map(len, pairs)) - 1, pad_id)
     targets = padding.mask_source(batch, eos_id) if ignore_source else batch.targets
     masked = padding.causal_mask(batch.attn_mask) if mask == "causal" else batch.attn_mask[:, None, :]
@@ -276,13 +283,14 @@ class PairLoader(RankLoader[Batch]):
     """Iterable over the batches of sentence pairs of one rank.
 
     Args:
+        order: Settings that determine the batches of all ranks in each epoch.
         seq_len: Tokens to which pairs are padded, enough for all pairs; None pads each batch to its longest pair.
         ignore_source: Exclude the source side from the targets.
         mask: `causal`, or `padding` for a mask that hides only padding.
         workers: Number of processes that read ahead; batches do not depend on it.
 
     Raises:
-        ValueError: `mask` or `rank` is invalid, or `ignore_source` is set for items of one side.
+        ValueError: `mask` or `rank` is invalid, or `ignore_source` is set although items have only one side.
         InputError: A pair has more tokens than `seq_len`.
     """
 
@@ -320,6 +328,6 @@ class PairLoader(RankLoader[Batch]):
         super().__init__(dataset, plan, source | asdict(order), collate, _pair_batch, workers)
 
 
-def _pair_batch(sent: list[NDArray[Any] | torch.Tensor], places: torch.Tensor) -> Batch:
-    tokens, targets, attn_mask = map(torch.as_tensor, sent)
+def _pair_batch(arrays: list[NDArray[Any] | torch.Tensor], places: torch.Tensor) -> Batch:
+    tokens, targets, attn_mask = map(torch.as_tensor, arrays)
     return {"tokens": tokens, "targets": targets, "attn_mask": attn_mask, "places": places}

@@ -82,9 +82,9 @@ def always_inline(function: F) -> F:
 
 
 def unaligned_u64_view(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """View the eight bytes from each position on as one number, shape (bytes - 7,).
+    """View the eight bytes at each position as one number, shape (bytes - 7,).
 
-    Kernels use it to compare and search eight bytes at a time; nothing is copied. `text` needs at least 7 bytes.
+    Kernels compare and search eight bytes at a time with this view; nothing is copied. `text` needs 7 bytes or more.
     """
     whole = text[: len(text) // 8 * 8].view(np.uint64)  # a view with the dtype; as_strided sets its shape and stride
     return np.lib.stride_tricks.as_strided(whole, (len(text) - 7,), (1,), writeable=False)

@@ -69,7 +69,7 @@ class ShardWriter:
         self.count(rejected_key(reject.reason))
 
     def remove_nul(self, text: str) -> str:
-        """Remove NUL characters, and count them if other characters remain."""
+        """Return a text without NUL characters; count them if other characters remain."""
         if "\0" not in text:
             return text
         plain = text.replace("\0", "")
@@ -91,14 +91,14 @@ class ShardWriter:
         self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
     def receipt(self) -> Receipt:
-        """Return the receipt, with the closed files in order: documents, ids, rejects."""
+        """Return the receipt after the `with` block; files: documents, ids, rejects."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
         return Receipt(files, self.counts, {SIZES: self._sizes.to_json()})
 
 
 def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
-    """Write the lines of staged `.jsonl.zst` files into one file of this name."""
+    """Write the lines of staged `.jsonl.zst` files to one staged file, `name`."""
     with JsonlZstWriter(staging.path(name), zstd_level) as writer:
         for part in parts:
             for block in read_line_blocks(staging.path(part.path)):
@@ -108,7 +108,10 @@ def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: st
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Converted shard: name, documents, receipt, and file of `write_repeats`, if any."""
+    """Output of a `ShardWriter`, whose repeated ids are known.
+
+    `file` has the documents; `repeats` is the file of `write_repeats`, None if the shard repeats no id.
+    """
 
     name: str
     file: Path
@@ -123,10 +126,10 @@ class ConvertedShard:
 def finalize_shards(
     staging: StagingDir, converted: Mapping[str, Receipt], derive_id: DeriveId, settings: RunSettings
 ) -> list[Receipt]:
-    """Write converted shards under their final names, with unique doc_ids.
+    """Write converted shards to `shards/NAME.jsonl.zst`, with unique doc_ids.
 
-    Only shards with a repeated doc_id are rewritten; the others get a hard link. `converted` has the receipts of
-    `ShardWriter` by shard, in manifest order; the result has a new receipt for each, in the same order.
+    Only shards with a repeated doc_id are rewritten; the others get a hard link. `converted` has the receipt of
+    `ShardWriter` for each shard's name, in manifest order; the result has the new receipts, in the same order.
     """
     receipts = list(converted.values())
     ids = [staging.path(receipt.files[1].path) for receipt in receipts]
@@ -147,7 +150,7 @@ def gather_rejects(
 ) -> OutputFile:
     """Write the rejects of all shards to one file, in shard order.
 
-    A shard's rejects of `converted` come before those of `published`.
+    In each shard, the rejects of the conversion come before the rejects of `finalize_shards`, in `published`.
     """
     receipts = itertools.chain.from_iterable(zip(converted, published, strict=True))
     return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
@@ -164,7 +167,7 @@ def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
 
 
 def _link_shard(shard: ConvertedShard, folder: StagingView) -> Receipt:
-    """Link a shard without repeated ids to its final name."""
+    """Link a shard without repeated ids as `shards/NAME.jsonl.zst`."""
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     return Receipt([shard.receipt.files[0].link_as(name, folder)], shard.receipt.counts)
 
@@ -172,11 +175,11 @@ def _link_shard(shard: ConvertedShard, folder: StagingView) -> Receipt:
 def finalize_shard(
     shard: ConvertedShard, window: Window, folder: StagingView, derive_id: DeriveId, zstd_level: int
 ) -> Receipt:
-    """Rewrite a shard that has repeated ids under its final name.
+    """Rewrite a shard that has repeated ids as `shards/NAME.jsonl.zst`.
 
-    A row with the id of an earlier row is rejected if the id is from the source; if the id was derived from the text,
-    it gets the suffix `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of the
-    conversion, corrected by the new rejects.
+    If a row has the id of an earlier row, an id from the source is a reason to reject the row; an id derived from the
+    text gets the suffix `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of the
+    conversion, less the new rejects.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = Counter(shard.receipt.counts)
@@ -209,7 +212,7 @@ def finalize_shard(
 def _finalize_line(
     line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the final line or a reject; `nth` is the number from `read_occurrences`."""
+    """Return the final line or a reject; `nth` is the row's `read_occurrences` number."""
     if row in window.poison_rows:
         return Reject(shard.receipt.files[0].path, row, KILLED_WORKER)
     if not nth:
@@ -222,7 +225,7 @@ def _finalize_line(
 
 
 def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
-    """Raise InputError if no document remains, or over 1 % contain NUL characters."""
+    """Raise InputError if no document remains, or over 1 % contained NUL characters."""
     documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
     if with_nul > _MAX_NUL_FRACTION * documents:
         what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %"

@@ -57,7 +57,7 @@ _REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, R
 
 @dataclass(frozen=True)
 class SourceSteps:
-    """Artifacts of one source: its normalized documents, and its filtered ones if any."""
+    """Artifacts of one source; `filtered` is None if the recipe filters nothing."""
 
     source: str
     normalized: Artifact
@@ -88,8 +88,8 @@ def write_corpus_report(
     """Write `report.json` and `ATTRIBUTION`.
 
     `report.html` is written later, because it quotes the manifest. `deduplicated`, `decontaminated` and `packed` are
-    artifacts of all sources together. Without a tokenizer, no tokens are counted. Raise InputError if two sources share
-    a doc_id.
+    artifacts of all sources together; None omits their sections. Without a tokenizer, no tokens are counted. Raise
+    InputError if two sources share a doc_id.
     """
     profile = _profile_sources(staging, sources, tokenizer, settings)
     ledgers = [ledger for steps in sources for ledger in _ledgers(steps)]
@@ -160,7 +160,10 @@ def _profile_sources(
 def _raise_if_ids_shared(
     staging: StagingDir, receipts: Sequence[Receipt], owners: Sequence[tuple[SourceSteps, str]]
 ) -> None:
-    """Raise InputError if sources share a doc_id; `owners` has each shard's source."""
+    """Raise InputError if sources share a doc_id.
+
+    `receipts` have the shards' files of ids; `owners` has the source and the path of each shard, in the same order.
+    """
     repeat = find_first_repeat([staging.path(receipt.files[0].path) for receipt in receipts])
     if repeat is None:
         return
@@ -205,7 +208,7 @@ def ledger_entry(source: str, step: str, ledger: Ledger, examples: Mapping[str, 
 
 
 def _summarize_scores(filtered: Artifact) -> dict[str, Any]:
-    """Count a source's documents in each bin of scores, and from each bin upwards."""
+    """Return a source's counts of documents by score bin, and at or above each bin."""
     identity = filtered.manifest.identity
     [(column, bins)], section = identity.counts["scored"].items(), identity.recipe["filters"]["score"]
     scored, dropped = sum(bins), identity.ledger.dropped.get(f"score:{column}", 0)

@@ -75,8 +75,8 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
         paths: Files of `IdsWriter`, one per shard, in manifest order.
 
     Yields:
-        Structured arrays of shape (repeats,), sorted by hash, with the fields `shard` (its number), `row` (its number
-        in the shard) and `times`: 2 for the second document with an id, 3 for the third.
+        Structured arrays of shape (repeats,), sorted by hash, with the fields `shard` (index in `paths`), `row` (its
+        number in the shard) and `times`: 2 for the second document with an id, 3 for the third.
     """
     last, last_times = None, 0
     for ids, shards in _merge_runs(paths):
@@ -99,7 +99,7 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 class FirstRepeat(NamedTuple):
-    """First document that repeats an id, as shard and row, and number of all repeats."""
+    """First document that repeats an id: shard and row numbers, and count of repeats."""
 
     shard: int
     row: int
@@ -107,7 +107,7 @@ class FirstRepeat(NamedTuple):
 
 
 def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
-    """Return the first document that repeats an id; None if all ids are unique."""
+    """Return the first document, by shard and row, that repeats an id; None if none."""
     first, repeats = None, 0
     for block in find_repeats(paths):
         earliest = block[np.lexsort((block["row"], block["shard"]))[0]]
@@ -117,7 +117,7 @@ def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """Write each shard's repeats to a work file; return each path, None if no repeats."""
+    """Write each shard's repeats to a work file; return its path, None if no repeats."""
     written: list[Path | None] = [None] * len(paths)
     for block in find_repeats(paths):
         block = block[np.argsort(block["shard"], kind="stable")]
@@ -133,10 +133,10 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
 
 
 def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
-    """Yield for each row which document with its id it is: 0 for the first, then 2, 3.
+    """Yield 0 for each row with a new id, and n for the nth row with the same id.
 
-    `path` is the shard's file of `write_repeats`. The file is sorted by hash, so it is read once per `_WINDOW_ROWS`
-    rows.
+    Rows of earlier shards count. `path` is the shard's file of `write_repeats`, None if the shard has no repeats. The
+    file is sorted by hash, so it is read once per `_WINDOW_ROWS` rows.
     """
     for first in range(0, rows, _WINDOW_ROWS):
         times = np.zeros(min(_WINDOW_ROWS, rows - first), np.uint32)
@@ -163,7 +163,7 @@ class _Run(NamedTuple):
     ids: int
 
     def read(self, start: int, stop: int) -> NDArray[np.void]:
-        """Read ids of the run by position; raise RetryableError if the file is too short."""
+        """Read the ids [start, stop) of the run; RetryableError if the file is too short."""
         ids = np.fromfile(self.path, _ID_DTYPE, stop - start, offset=(self.start + start) * _ID_DTYPE.itemsize)
         if len(ids) < stop - start:
             what = f"the file has fewer than {self.start + stop:,} ids"
@@ -178,7 +178,7 @@ _Block = tuple[NDArray[np.void], NDArray[np.int32]]  # ids sorted by hash, shard
 def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
     """Yield all ids, sorted, in blocks.
 
-    Hashes are evenly distributed, so ranges of equal width have about as many ids each, except repeats of an id.
+    Hashes are uniform, so ranges of equal width have about equally many ids, unless an id has many repeats.
     """
     runs: list[_Run] = []
     for shard, path in enumerate(paths):
@@ -196,7 +196,7 @@ def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
 
 
 def _merge_range(runs: Sequence[_Run], starts: _Positions, stops: _Positions, max_ids: int) -> Iterator[_Block]:
-    """Yield the ids of a range in order, in blocks of at most `max_ids`."""
+    """Yield the ids [start, stop) of all runs, sorted, in blocks of at most `max_ids`."""
     sizes = stops - starts
     if sizes.sum() <= max_ids:
         if sizes.any():

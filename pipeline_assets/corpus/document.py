@@ -11,11 +11,11 @@ import msgspec
 
 DeriveId = Callable[[str], str]
 """Function that derives the id of a text whose source has no id; picklable."""
-_NAMED = ("title", "url", "language")
-_ORIGIN = ("source_file", "source_row", "license_evidence")
+_FIELD_COLUMNS = ("title", "url", "language")
+_ORIGIN_FIELDS = ("source_file", "source_row", "license_evidence")
 # Stricter than Python's parser, which reads milliseconds (`1512041251000`) as a day of the year 1512, and in some
 # versions accepts hour 24.
-_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ](?!24).*)?")
+_DATE_OR_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ](?!24).*)?")
 _extra_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -43,7 +43,7 @@ class Meta(msgspec.Struct, frozen=True):
         cls, source_file: str, source_row: int, columns: dict[str, Any], license_evidence: str = "recipe"
     ) -> "Meta":
         """Build the meta of a row; columns that become fields are removed from `columns`."""
-        named = {name: columns.pop(name) for name in _NAMED if _is_plain_text(columns.get(name))}
+        named = {name: columns.pop(name) for name in _FIELD_COLUMNS if _is_plain_text(columns.get(name))}
         extra = msgspec.json.encode(columns).decode() if columns else "{}"
         return cls(source_file, source_row, license_evidence, **named, extra=extra)
 
@@ -53,12 +53,12 @@ class Meta(msgspec.Struct, frozen=True):
         return f"{self.source_file}#{self.source_row}"
 
     def columns(self) -> dict[str, Any]:
-        """Return the source's columns, `source_file`, `source_row` and `license_evidence`.
+        """Return the source's columns and `source_file`, `source_row`, `license_evidence`.
 
-        If a column of the source has one of these three names, its value is only in `extra`.
+        These three replace columns of the source with the same names, whose values are only in `extra`.
         """
-        named = {name: value for name in _NAMED if (value := getattr(self, name))}
-        return _extra_decoder.decode(self.extra) | named | {name: getattr(self, name) for name in _ORIGIN}
+        named = {name: value for name in _FIELD_COLUMNS if (value := getattr(self, name))}
+        return _extra_decoder.decode(self.extra) | named | {name: getattr(self, name) for name in _ORIGIN_FIELDS}
 
 
 def _is_plain_text(value: object) -> bool:
@@ -66,7 +66,7 @@ def _is_plain_text(value: object) -> bool:
 
     Readers that infer a column's type from its first rows would read titles such as `2013-05-18` as times.
     """
-    return isinstance(value, str) and bool(value) and not _MOMENT.fullmatch(value)
+    return isinstance(value, str) and bool(value) and not _DATE_OR_TIME.fullmatch(value)
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ def to_iso_time(value: str | float | datetime.date | None) -> str:
     A time without a zone is read as UTC, a day as its start. Numbers, and text in another form, are kept as text; None
     becomes "". With dates in several forms, readers of JSON lines could infer times in one file and text in another.
     """
-    if isinstance(value, str) and _MOMENT.fullmatch(value):
+    if isinstance(value, str) and _DATE_OR_TIME.fullmatch(value):
         with contextlib.suppress(ValueError):
             value = datetime.datetime.fromisoformat(value)
     elif isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):

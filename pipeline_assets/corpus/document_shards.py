@@ -39,16 +39,17 @@ class Line(NamedTuple):
 
 
 class LineBlock(NamedTuple):
-    """Consecutive lines without poison rows (see `Window`), and the omitted rows."""
+    """Consecutive lines without poison rows, and the numbers of these (see `Window`)."""
 
     lines: list[Line]
     poison_rows: list[int]
 
 
 def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20) -> Iterator[LineBlock]:
-    """Yield the lines in the window, in blocks of at least `block_bytes` of the file.
+    """Yield the lines in the window, in blocks of at least `block_bytes`.
 
-    If the file does not have `shard.rows` lines, InputError is raised after the last block.
+    The bytes are those of the uncompressed file; the last block may be smaller. If the file does not have `shard.rows`
+    lines, InputError is raised after the last block.
     """
     for first, _, data in _numbered_blocks(shard, block_bytes):
         yield _split_lines(data, first, window)
@@ -76,7 +77,7 @@ def _split_lines(data: bytes, first: int, window: Window) -> LineBlock:
 
 
 def decode_lines(lines: Sequence[Line], shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """Decode lines together, twice as fast as singly; InputError names an invalid row."""
+    """Decode lines together, twice as fast as singly; InputError if a row is invalid."""
     documents = _try_decode(b"\n".join([line for _, line in lines]), len(lines), decoder)
     return documents if documents is not None else [_decode_line(line, shard, decoder) for line in lines]
 
@@ -100,7 +101,7 @@ def _decode_line(line: Line, shard: DocumentShard, decoder: msgspec.json.Decoder
 def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
-    """Yield (row, document) pairs and poison rows by block; InputError if damaged."""
+    """Yield each block's (row, document) pairs and poison rows; InputError if damaged."""
     for first, rows, data in _numbered_blocks(shard, block_bytes):
         whole = _try_decode(data, rows, decoder) if window == WHOLE_SHARD else None
         if whole is not None:  # the usual case, in which no line is copied
@@ -112,6 +113,6 @@ def read_documents(
 
 
 def poison_row_error(row: int, task: str, file: Path) -> InputError:
-    """Return the error for a poison row that the stage cannot reject."""
+    """Return the error for a poison row; `task` is a participle, such as `counting`."""
     what = f"row {row} kills the worker while {task} it"
     return InputError(what, file, "use a machine with more memory, or remove the document from the corpus")

@@ -46,7 +46,7 @@ class DocumentSizes:
         return {"bins": {str(size): count for size, count in sorted(self.bins.items())}, "largest": self.largest}
 
 
-def outsized_document(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def describe_outsized_document(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Describe the largest document for provenance if it is outsized, else return {}.
 
     An outsized document is larger than `LARGE_BYTES` and at least `TIMES_MEDIAN` times the median size. `shards` has

@@ -20,10 +20,10 @@ from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.spine.artifact import Artifact
 
 SEED = 0
-_EXAMPLES, _PAIRS = 3, 5  # examples per reason and source; pairs of near duplicates
+_MAX_EXAMPLES, _MAX_PAIRS = 3, 5  # examples per reason and source; pairs of near duplicates
 _EXAMPLE_CHARACTERS = 400
 _STRIPE_ROWS = 4096  # rows in a shard's first stripe are drawn before rows of later stripes
-_COMPARED, _BEFORE = 3_000, 300  # characters compared per text, and the part before the first difference
+_COMPARED_CHARACTERS, _CHARACTERS_BEFORE = 3_000, 300  # per text; before the first difference
 _CONTEXT_WORDS = 12
 T = TypeVar("T")
 
@@ -33,9 +33,9 @@ class Example:
     """Example of a dropped document or rejected row.
 
     Attributes:
-        doc_id: Id of the document; empty for a row.
+        doc_id: Id of the document; empty if the row did not become a document.
         measured: Measurement of the filter that dropped the document, or detail of the row's reject.
-        text: Start of the document's text; empty for a row.
+        text: Start of the document's text; empty if the row did not become a document.
         place: File and position of the row in the source.
     """
 
@@ -45,8 +45,8 @@ class Example:
     place: str
 
 
-def draw(rows: Iterable[tuple[str, str, int, T]], count: int) -> dict[str, list[T]]:
-    """Draw up to `count` items of each reason from rows of (reason, file, row, item)."""
+def draw_by_reason(rows: Iterable[tuple[str, str, int, T]], count: int) -> dict[str, list[T]]:
+    """Draw up to `count` items for each reason, from tuples (reason, file, row, item)."""
     drawn: dict[str, list[tuple[tuple[bytes, int, bytes], T]]] = {}
     for reason, file, row, item in rows:
         order = _hash(file), row // _STRIPE_ROWS, _hash(f"{file}\0{row}")
@@ -64,7 +64,7 @@ def _hash(text: str) -> bytes:
 
 def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
     """Draw examples of the dropped and rejected rows of a source, by reason."""
-    drawn = draw(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _EXAMPLES)
+    drawn = draw_by_reason(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _MAX_EXAMPLES)
     is_filtered, is_hub = artifact is not normalized, normalized.manifest.identity.recipe.get("kind") == "hub"
     positions = [(normalized.path(row.file), row.row) for rows in drawn.values() for row in rows if is_filtered]
     documents = read_chosen_lines(positions, Document)
@@ -82,13 +82,14 @@ def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Ex
 
 
 def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]) -> list[dict[str, Any]]:
-    """Draw pairs of a near duplicate and its kept document, compared by passages.
+    """Draw near duplicates, and compare each with its kept document by passages.
 
-    `sources` has the deduplicated artifacts by source. Duplicates of documents in signature stores are left out: the
-    stores have no text.
+    `sources` maps sources to their corpora before deduplication. Duplicates of documents in signature stores are
+    omitted, because the stores have no text.
     """
     near = (entry for entry in find_decisions(deduplicated, decision=["near_duplicate"]) if not entry.seen_in)
-    drawn = draw((("", f"{entry.source}/{entry.shard}", entry.row, entry) for entry in near), _PAIRS).get("", [])
+    rows = (("", f"{entry.source}/{entry.shard}", entry.row, entry) for entry in near)
+    drawn = draw_by_reason(rows, _MAX_PAIRS).get("", [])
     kept_ids = {entry.duplicate_of or "" for entry in drawn}
     kept = {entry.doc_id: entry for entry in find_decisions(deduplicated, doc_id=kept_ids)}
     pairs = [(kept[entry.duplicate_of or ""], entry) for entry in drawn]
@@ -109,10 +110,10 @@ def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]
 
 
 def _compare(old: str, new: str) -> list[Passage]:
-    """Compare two texts from shortly before their first difference on."""
+    """Return passages of two texts, which begin shortly before their first difference."""
     first = next((place for place, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-    start = max(first - _BEFORE, 0)
-    stop, omitted = start + _COMPARED, Passage("…", "…", True)
+    start = max(first - _CHARACTERS_BEFORE, 0)
+    stop, omitted = start + _COMPARED_CHARACTERS, Passage("…", "…", True)
     passages = list(compare_words(old[start:stop], new[start:stop], _CONTEXT_WORDS))
     is_cut = max(len(old), len(new)) > stop
     if is_cut and not passages[-1].is_equal:  # the texts end at different words
@@ -121,9 +122,9 @@ def _compare(old: str, new: str) -> list[Passage]:
 
 
 def count_funnel(steps: Mapping[str, Sequence[Artifact | None]]) -> list[dict[str, Any]]:
-    """Count the rows after each step, and the rows lost in the step by reason.
+    """Return the rows after each step, and the rows that the step lost by reason.
 
-    `steps` has the artifacts of each step; a step without artifacts is left out.
+    `steps` maps each step's name to its artifacts. A step with no artifacts, or only None, is omitted.
     """
     funnel: list[dict[str, Any]] = []
     for step, artifacts in steps.items():

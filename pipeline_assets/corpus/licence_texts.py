@@ -59,7 +59,7 @@ _TAGS = {digest: tag for tag, digests in _TEXTS.items() for digest in digests}
 def identify_licence(text: str, evidence: str) -> LicenceTag:
     """Identify the licence of a text; `unknown` if none or several match.
 
-    The result has the given evidence, followed by an SPDX identifier that is not in the licence table, if any.
+    The result has `evidence`; if an SPDX identifier is not in the licence table, it is added to the evidence.
     """
     stated = [licence_table().find_licence(identifier, evidence) for identifier in _SPDX.findall(text)]
     prose = _HOLDER.sub("", _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))

@@ -74,14 +74,14 @@ class LicenceTable:
         return self._by_spelling.get(_normalize(value))
 
     def require_tag(self, value: str, where: object) -> str:
-        """Return the tag of a licence in a recipe or command, or raise UsageError."""
+        """Return the tag for a spelling, or raise UsageError, which names `where`."""
         tag = self.match_tag(value)
         if tag is None:
             raise UsageError(f"unknown licence {value!r}", where, self.suggest_tag(value))
         return tag
 
     def suggest_tag(self, value: str) -> str:
-        """Suggest the tag nearest to an unknown licence, or list all tags."""
+        """Return a hint with the tag nearest to an unknown licence, or with all tags."""
         nearest = difflib.get_close_matches(_normalize(value), self._by_tag, n=1, cutoff=0.5)
         if nearest:
             return f"did you mean {nearest[0]}? Add new licences to manifests/licences.json"
@@ -130,7 +130,7 @@ def read_licences(path: Path) -> LicenceTable:
 
 
 def attribution_text(table: LicenceTable, tags_by_source: Mapping[str, Iterable[str]]) -> str:
-    """Return the text of an ATTRIBUTION file, from the licence tags of each source.
+    """Return the text of an ATTRIBUTION file.
 
     It lists the sources with a licence that requires attribution, or may require it.
     """
@@ -164,7 +164,7 @@ def tag_or_unknown(licence: str | None) -> str:
 
 
 def check_tag(tag: str) -> str:
-    """Return the tag of a recipe's licence; raise ValueError for pydantic if unknown."""
+    """Return the tag of a recipe's licence; if it is unknown, raise ValueError."""
     known = licence_table().match_tag(tag)
     if known is None:
         raise ValueError(f"unknown licence {tag!r}: {licence_table().suggest_tag(tag)}")

@@ -11,7 +11,7 @@ _PIPE = re.compile(r"(\\*)\|")
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> list[str]:
-    """Format a table as lines, `(none)` without rows; the texts must be escaped."""
+    """Format a table of escaped texts as lines, or as `(none)` if it has no rows."""
     if not rows:
         return ["(none)"]
     cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
@@ -19,7 +19,7 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> 
 
 
 def code(text: str) -> str:
-    """Format a text as code for a table cell, without its line breaks and backticks."""
+    """Format a text as code on one line, for a table cell; backticks become quotes."""
     return f"`{cell(text)}`"
 
 

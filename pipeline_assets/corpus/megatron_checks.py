@@ -134,11 +134,11 @@ def _document_tokens(split: Artifact) -> list[memoryview]:
 def _count_valid_in_train(
     dataset: Artifact, read_values: Callable[[Artifact], Sequence[bytes | memoryview]]
 ) -> tuple[int, int]:
-    """Count valid documents whose value is also in train, and all valid documents."""
+    """Count valid documents with a value of a train document, and all valid documents."""
     train, valid = (_hash_values(read_values(_open_split(dataset, split))) for split in SPLITS)
     return int(np.isin(valid, train).sum()), len(valid)
 
 
 def _hash_values(values: Sequence[bytes | memoryview]) -> NDArray[np.bytes_]:
-    """Return the first 128 bits of each value's sha256 in hex, shape (values,)."""
+    """Return 32 hex digits (128 bits) of each value's sha256, shape (values,)."""
     return np.frombuffer(b"".join(hashlib.sha256(value).hexdigest()[:32].encode() for value in values), "S32")

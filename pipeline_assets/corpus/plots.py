@@ -9,7 +9,7 @@ _SEPARATE_SHARE = 0.99  # of rows in bars of their own: an outlier would squeeze
 
 
 class Bar(NamedTuple):
-    """Bar of a histogram: count, label, and range in words (`of 4 to 7 tokens`)."""
+    """Bar of a histogram: count, label, and range as text, such as `of 4 to 7 tokens`."""
 
     amount: int
     label: str
@@ -17,9 +17,9 @@ class Bar(NamedTuple):
 
 
 def length_bars(lengths: Sequence[int] | Mapping[str, int], unit: str = " tokens") -> list[Bar]:
-    """Return a bar for each power of two between shortest and longest length.
+    """Return a bar for each power of two from the shortest to the longest length.
 
-    `lengths` lists the count of each bin k, 2**k <= length < 2**(k + 1), or maps the text of 2**k to this count.
+    Bin k counts the lengths from 2**k to 2**(k + 1) - 1. `lengths` lists the counts by k, or maps str(2**k) to them.
     """
     counted = lengths.items() if isinstance(lengths, Mapping) else ((1 << k, count) for k, count in enumerate(lengths))
     counts = {int(power): count for power, count in counted if count}

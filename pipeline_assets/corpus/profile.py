@@ -126,7 +126,7 @@ def profile_shard(
 
 
 def estimate_tokens(profile: Profile) -> dict[Group, Counts]:
-    """Estimate tokens and lengths by each group's sample, or else the source's sample."""
+    """Estimate tokens and lengths by each group's sample, or its source's if empty."""
     sources, estimated = sum_by(profile, "source"), dict[Group, Counts]()
     for group, counts in profile.items():
         sampled = counts if counts.sample.weighted_bytes else sources[group.source]
@@ -141,7 +141,7 @@ def estimate_tokens(profile: Profile) -> dict[Group, Counts]:
 
 
 def merge(profiles: Iterable[Profile]) -> dict[Group, Counts]:
-    """Add up profiles; groups are sorted by falling tokens and bytes, then by name."""
+    """Add up profiles; sort groups by tokens and bytes, descending, then by name."""
     return _sum_by_key(item for profile in profiles for item in profile.items())
 
 

@@ -70,7 +70,10 @@ def entry_dates(root: Path) -> dict[str, str]:
 
 
 def _read_secret(path: Path, keys: set[str]) -> tuple[bytes, str]:
-    """Return the secret of a list and its hash, given the hashes in the entries."""
+    """Return the secret of a list and its hash, the `key` of new entries.
+
+    Raise InputError if the secret is missing or damaged, or if `keys`, those of existing entries, have another hash.
+    """
     file = path.with_name("secret.json")
     try:
         secret = bytes.fromhex(_SECRET.read(file))
@@ -85,8 +88,8 @@ def _read_secret(path: Path, keys: set[str]) -> tuple[bytes, str]:
 def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str, date: str) -> int:
     """Add entries for ids, texts, URLs and hosts; return how many are new.
 
-    The file is replaced in one step, so a crash adds all entries or none. BuilderBusy is raised while another process
-    adds entries.
+    The file is replaced in one step, so a crash adds all entries or none. Raise BuilderBusy while another process adds
+    entries, and InputError if the list or its secret is damaged.
     """
     path = list_path(root)
     with locked(path):

@@ -23,7 +23,7 @@ Selector = Literal["id", "text", "url", "host"]
 
 
 class RowKeys(NamedTuple):
-    """Values of a row that entries can match; `texts` are its text or its sides."""
+    """Values of a row that entries can match; `texts` has two sides for a pair."""
 
     id: str
     texts: Iterable[str]
@@ -57,11 +57,11 @@ class Removals:
         return {keyed_hash(self.secret, *value) for value in _values(row, self._selectors)} & self.entries.keys()
 
     def count_at(self, position: str | None) -> int:
-        """Return the number of entries up to a position; 0 if the list never had it."""
+        """Return the number of entries before a position; 0 if it is not in `positions`."""
         return self.positions.index(position) if position in self.positions else 0
 
     def part(self, start: int, stop: int | None = None) -> Self:
-        """Return the entries from number `start` to before `stop` of a whole list."""
+        """Return the entries from number `start` to before `stop`, or to the last."""
         stop = len(self.entries) if stop is None else stop
         chosen = dict([*self.entries.items()][start:stop])
         return replace(self, entries=chosen, positions=self.positions[start : stop + 1])

@@ -21,7 +21,10 @@ _SCALED = "Token counts after decontamination are scaled from those of the sourc
 
 
 def profile_size(counts: Counts, has_lengths: bool = False) -> dict[str, Any]:
-    """Return the size of the documents of a profile, optionally with their lengths."""
+    """Return counts as an entry of a report, optionally with the bins of lengths.
+
+    Keys of estimates begin with `estimated_`. If no tokens were counted, tokens and lengths are omitted.
+    """
     size = {name: getattr(counts, name) for name in ("documents", "characters", "utf8_bytes")}
     measured = () if counts.tokens is None else ("tokens", "lengths") if has_lengths else ("tokens",)
     return size | {f"{'' if counts.is_exact else 'estimated_'}{name}": getattr(counts, name) for name in measured}
@@ -32,7 +35,7 @@ def read_packed_tokens(
 ) -> dict[str, int]:
     """Return the tokens of each source in a packed set, without ends of text.
 
-    Empty unless the set encoded all documents of `corpora` with this tokenizer.
+    The result is empty unless the set encoded all documents of `corpora` with this tokenizer.
     """
     if packed is None or tokenizer is None:
         return {}
@@ -64,9 +67,9 @@ def kept_sizes(decontaminated: Artifact, profile: Profile, packed_tokens: Mappin
 
 
 def describe_estimates(profile: Profile, has_scaled: bool) -> dict[str, Any]:
-    """Describe the estimates in a report; empty if all tokens are exact.
+    """Describe the estimates in a report; return {} if all tokens are exact.
 
-    `has_scaled` means that tokens after decontamination are estimated.
+    `has_scaled` is true if tokens after decontamination are estimates.
     """
     sources = {
         name: {

@@ -55,7 +55,10 @@ class Reservoir(Generic[T]):
         self._rows = self._place = 0
 
     def is_selected(self, weight: float = 1.0) -> bool:
-        """Check whether the next row is drawn; then the caller must insert or skip it."""
+        """Advance to the next row, and check whether it is drawn.
+
+        The caller must insert or skip a drawn row. Only a `WeightedReservoir` uses `weight`, which must be above 0.
+        """
         self._rows += 1
         self._place = self._rows - 1 if self._rows <= self.k else self.generator.draw_below(self._rows)
         return self._place < self.k
@@ -65,7 +68,7 @@ class Reservoir(Generic[T]):
         self._rows -= 1
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
-        """Insert the selected row, and return the row that it replaced, if any."""
+        """Insert the drawn row; return the row that it replaced, None if there was room."""
         replaced = self.items[self._place : self._place + 1]
         self.items[self._place : self._place + 1] = [item]
         return replaced[0] if replaced else None

@@ -41,7 +41,7 @@ class TextRecipe(SelectionRecipe):
 
 
 def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
-    """List the selected shards and invariants; UsageError if a pattern matches none."""
+    """Build a text manifest of selected shards; UsageError if a pattern matches none."""
     available = [file for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")]
     for pattern in recipe.shards:
         if not any(fnmatch.fnmatchcase(file.path, pattern) for file in available):
@@ -116,7 +116,7 @@ def split_budget(token_budget: int, valid_fraction: str, split: Split) -> int:
 
 
 def count_fitting(lengths: NDArray[np.int32], budget: int) -> int:
-    """Count the documents of the longest prefix with at most `budget` tokens.
+    """Count the first documents that together have at most `budget` tokens.
 
     `lengths` has the tokens per document, shape (documents,), and may be empty.
     """

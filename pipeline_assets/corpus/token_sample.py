@@ -36,7 +36,7 @@ class Sampling(NamedTuple):
         return cls(max(ONE * part // max(part, total) for part, total in rates), text_bytes // max(documents, 1))
 
     def weigh(self, doc_id: str, utf8_bytes: int) -> int:
-        """Return the weight of a document; 0 if it is not sampled."""
+        """Return the weight of a document in units of 1 / ONE; 0 if it is not sampled."""
         if self.rate == ONE:
             return ONE
         weight = min(max(ONE * self.mean_bytes // max(utf8_bytes, 1), self.rate), ONE)
@@ -46,7 +46,11 @@ class Sampling(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Sums over sampled documents: squares weighted by w * (w - f), the others by w."""
+    """Sums over sampled documents of weight w, which can be added to other samples.
+
+    `documents` and `utf8_bytes` are not weighted. The squares, and the products of bytes and tokens, are weighted by
+    w * (w - f), with the rate f; the other sums by w.
+    """
 
     documents: int = 0
     utf8_bytes: int = 0

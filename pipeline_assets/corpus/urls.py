@@ -9,10 +9,10 @@ _URL = re.compile(
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Return host and rest of a URL, both normalised; the host may be empty.
+    """Return the host of a URL, and its port, path and query, as normalised texts.
 
-    Scheme, user, fragment, port 80 or 443, and slashes at the end of the path are left out. Hosts are in lower case and
-    in IDNA.
+    Scheme, user, fragment, port 80 or 443, and slashes at the end of the path are omitted. Hosts are in lower case and
+    in IDNA; a URL without a host has the host "".
     """
     match = _URL.match(url.strip())
     host, port, path, query = (part or "" for part in match.groups()) if match else ("", "", "", "")
@@ -23,6 +23,6 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def list_domains(url: str) -> list[str]:
-    """Return the host of a URL and the domains that it belongs to."""
+    """Return the host of a URL, then its parent domains up to the top-level domain."""
     labels = split_url(url)[0].split(".")
     return [".".join(labels[first:]) for first in range(len(labels))]

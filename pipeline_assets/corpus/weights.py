@@ -16,9 +16,9 @@ _WEIGHT = re.compile(r"[0-9]{1,99}(\.[0-9]{1,99})?|[0-9]{1,999}/[1-9][0-9]{0,999
 
 
 def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
-    """Divide a total by weights into integers, by the largest remainder method.
+    """Divide a total by weights, which sum to 1, with the largest remainder method.
 
-    Each share is rounded down; the shares with the largest remainders get one more, the first shares on ties.
+    Each share is rounded down. Then the shares with the largest remainders get one more; on ties, the first of them.
     """
     shares = [int(weight * total) for weight in weights]
     remainders = [weight * total - share for weight, share in zip(weights, shares, strict=True)]
@@ -61,8 +61,8 @@ def _to_text(value: Fraction) -> str:
 def add_missing_weight(recipe: Any, keys: tuple[str, ...], sources: Collection[str]) -> Any:
     """Set the weight of the only source without one, so that all weights sum to 1.
 
-    `recipe` is the content of a recipe file, which need not be valid. It is returned unchanged if the weights sum to 1
-    or more, or if several sources have no weight.
+    `recipe` is the content of a recipe file, which need not be valid; the weights are at the path `keys`. The recipe is
+    returned unchanged if the weights sum to 1 or more, or if no source or several sources lack a weight.
     """
     weights, missing = section_at(recipe, *keys), _missing_sources(recipe, keys, sources)
     if len(missing) != 1 or not (remaining := _remaining_weight(weights)):
@@ -88,10 +88,10 @@ def _remaining_weight(weights: Mapping[str, Any]) -> str | None:
 def check_recipe_weights(
     recipe: Mapping[str, Any], keys: tuple[str, ...], sources: Collection[str], *, require_all: bool
 ) -> Iterator[RecipeError]:
-    """Yield the errors of the source names in the weights at a key path of a recipe.
+    """Yield an error for each unknown or missing source in a recipe's weights.
 
-    Weights must name sources. With `require_all`, every source needs a weight if any has one, unless the only other
-    source gets the remaining weight.
+    The weights are at the path `keys`. With `require_all`, every source needs a weight if any has one; a single source
+    may lack it if the other weights sum to less than 1.
     """
     weights, missing = section_at(recipe, *keys), _missing_sources(recipe, keys, sources)
     for name in weights:

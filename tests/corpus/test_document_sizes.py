@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of
 
-from pipeline_assets.corpus.document_sizes import DocumentSizes, no_document_is_outsized, outsized_document
+from pipeline_assets.corpus.document_sizes import DocumentSizes, describe_outsized_document, no_document_is_outsized
 from pipeline_assets.spine.artifact import Artifact
 
 Built = Callable[..., dict[str, Artifact]]
@@ -44,11 +44,11 @@ def test_a_document_above_1_mb_that_is_100_times_the_median_fails_the_check(
 
 
 def test_shards_of_an_earlier_version_have_no_sizes() -> None:
-    assert outsized_document([{}, DocumentSizes().to_json()]) == {}
+    assert describe_outsized_document([{}, DocumentSizes().to_json()]) == {}
 
 
 @pytest.mark.parametrize(("bins", "median"), [({"10": 2, "90": 2}, 90), ({"10": 3, "90": 2}, 10), ({"10": 1}, 10)])
 def test_of_two_sizes_in_the_middle_the_larger_one_is_the_median(bins: dict[str, int], median: int) -> None:
     shard = {"bins": bins, "largest": [2_000_000, "a", "rows.jsonl", 3]}
 
-    assert outsized_document([shard])["outsized_document"]["median_bytes"] == median
+    assert describe_outsized_document([shard])["outsized_document"]["median_bytes"] == median

@@ -14,7 +14,7 @@ from stage_a_build import INLINE, NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_dedup, with_pack
 
 from pipeline_assets.corpus.dedup.decision import compare_words
-from pipeline_assets.corpus.evidence import draw
+from pipeline_assets.corpus.evidence import draw_by_reason
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -115,9 +115,9 @@ def test_a_draw_is_the_same_in_any_order(places: list[tuple[str, int]], count: i
     rows = [(f"reason-{row % 3}", file, row, (file, row)) for file, row in places]
     shuffled = mixed.sample(rows, len(rows))
 
-    drawn = draw(rows, count)
+    drawn = draw_by_reason(rows, count)
 
-    assert drawn == draw(shuffled, count)
+    assert drawn == draw_by_reason(shuffled, count)
     for reason in {reason for reason, *_ in rows}:
         candidates = [item for name, _, _, item in rows if name == reason]
         assert len(drawn[reason]) == min(count, len(candidates)) and {*drawn[reason]} <= {*candidates}
@@ -127,7 +127,7 @@ def test_all_reasons_are_drawn_from_one_shard_if_it_has_them() -> None:
     rows = [(f"reason-{row % 9}", f"shards/{shard}", row, shard) for shard in range(50) for row in range(90)]
     rows.append(("rare", "shards/49", 3, 49))
 
-    drawn = draw(rows, 3)
+    drawn = draw_by_reason(rows, 3)
 
     assert len({shard for reason, shards in drawn.items() if reason != "rare" for shard in shards}) == 1
     assert drawn["rare"] == [49]

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.converted_shards import (
     read_rejects,
 )
 from pipeline_assets.corpus.document import DeriveId, Document
-from pipeline_assets.corpus.document_sizes import SIZES, outsized_document
+from pipeline_assets.corpus.document_sizes import SIZES, describe_outsized_document
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.forgotten import forget_documents
 from pipeline_assets.corpus.normalize.row_map import NO_SUCH_COLUMN, DocumentOrReject
@@ -196,5 +196,5 @@ def finish_source(
         files=[*(receipt.files[0] for receipt in published), rejects],
         counts=document_counts(counts) | pages,
         decisions=converted.decisions,
-        provenance=outsized_document(receipt.notes.get(SIZES, {}) for receipt in remaining.values()),
+        provenance=describe_outsized_document(receipt.notes.get(SIZES, {}) for receipt in remaining.values()),
     )
