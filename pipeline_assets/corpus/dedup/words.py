@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, compiled_inner, unaligned_u64_view
-from pipeline_assets.corpus.filters.characters import decode_longer, to_int64
+from pipeline_assets.corpus.filters.characters import decode_multibyte, to_int64
 
 BLANK = 0x20
 POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # base of the polynomial that hashes several words, modulo 2**64
@@ -127,7 +127,7 @@ def _normalize(
                 was_word = is_word
                 position += 1
                 continue
-            code_point, width = decode_longer(text, position)
+            code_point, width = decode_multibyte(text, position)
             position += width
             low = to_int64(code_point_table[code_point]) if code_point < _CODE_POINTS else BLANK
             is_word = to_int64(low != BLANK)

@@ -26,7 +26,7 @@ def _url_keys(url: str) -> list[str]:
 
 
 def _read_list(path: Path, normalise: Callable[[str], str]) -> tuple[list[int], list[bytes]]:
-    """Return the line numbers and normalised texts of a list's entries."""
+    """Return line numbers and normalised entries of a list; InputError if unusable."""
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -70,18 +70,18 @@ class BlocklistFilter(Filter):
         self._words = [(f"blocklist_word:{name}", _build_words(Path(file.path))) for name, file in words]
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Drop documents that contain an entry; the first list with one is the reason."""
+        """Drop documents with a listed entry; the first list with such an entry counts."""
         for reason, entries in self._find(candidates):
             for candidate, entry in zip(candidates, entries, strict=True):
                 if entry is not None:
                     candidate.fail(Measurement(reason, entry, None, is_failed=True))
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Yield, for each list, its first entry that a document contains."""
+        """Yield for each list its first entry in the document as value, or None."""
         return (Measurement(reason, entry, None, entry is not None) for reason, [entry] in self._find([candidate]))
 
     def _find(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
-        """Yield for each list its reason, and its first entry in each document or None."""
+        """Yield for each list its reason, and its first entry (or None) in each document."""
         urls = [candidate.meta.get(self._column) for candidate in candidates]
         for candidate, url in zip(candidates, urls, strict=True):
             candidate.count(WITHOUT_URL, bool(self._by_url) and not isinstance(url, str))
@@ -94,5 +94,5 @@ class BlocklistFilter(Filter):
             yield reason, [next(iter([key for key in several if next(hits)]), None) for several in keys]
         batch = text_batch([candidate.text.decode().casefold().encode() for candidate in candidates if self._words])
         for reason, table in self._words:
-            spans = hashed_words.find_phrases(*batch, hashed_words.word_classes(), table).tolist()
+            spans = hashed_words.find_first_phrases(*batch, hashed_words.word_classes(), table).tolist()
             yield reason, [batch.text[start:stop].tobytes().decode() if stop > 0 else None for start, stop in spans]

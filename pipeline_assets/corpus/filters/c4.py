@@ -74,12 +74,13 @@ _NO_MARK, _MARK, _ENDED = range(3)
 
 
 class _Line(NamedTuple):
-    """Line of a document, measured.
+    """Bounds and counts of one line of a document.
 
     Attributes:
         start: First byte that is not whitespace.
         end: Byte after the last one that is not whitespace.
         feed: Position of the line feed, or the end of the document.
+        is_terminal: Whether the last character before `end` is terminal punctuation.
     """
 
     start: int
@@ -92,7 +93,7 @@ class _Line(NamedTuple):
 
 @compiled_inner
 def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.uint16]) -> _Line:
-    """Measure the line that begins at `at`.
+    """Measure the line that begins at byte `at` of a document that ends at `stop`.
 
     In a run of terminal marks, closing quotes or brackets, and whitespace, a sentence ends at most once: at whitespace
     or the line's end after a mark, or at a mark that is not ASCII.
@@ -143,9 +144,9 @@ def _removal_reason(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rule
 def _keep_lines(
     text: NDArray[np.uint8], offsets: NDArray[np.int64], phrase_positions: NDArray[np.int64], rules: LineRules
 ) -> KeptLines:
-    """Copy the kept lines of each document.
+    """Copy the kept lines of each document, and count all lines with words.
 
-    `phrase_positions` has, ascending, one byte position in each line that has a phrase of `remove_lines_with`.
+    `phrase_positions` ascends, and has the position of one byte in each line with a phrase of `remove_lines_with`.
     """
     documents = len(offsets) - 1
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)
@@ -203,7 +204,7 @@ class C4Filter(Filter):
         ]
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Drop documents, and remove lines and citation markers even from dropped ones."""
+        """Remove lines and citation markers, and drop documents that fail a rule."""
         for result in self._apply_rules(candidates):
             for document in np.flatnonzero(result.is_failed).tolist():
                 candidates[document].fail(result.measurement(document))
@@ -240,7 +241,7 @@ class C4Filter(Filter):
 
 
 class _RuleResult(NamedTuple):
-    """Result of a rule on a batch; `values` are numbers, or indices into `phrases`."""
+    """Result of a rule for each document; `values` are counts or indices in `phrases`."""
 
     reason: str
     values: NDArray[np.integer]
@@ -255,7 +256,7 @@ class _RuleResult(NamedTuple):
 
 
 def _remove_citations(candidates: Sequence[Candidate]) -> int:
-    """Remove the citation markers from the texts and return their number."""
+    """Remove the citation markers from all texts, and return how many were removed."""
     total = 0
     for candidate in candidates:
         if b"[" not in candidate.text:  # much faster than the regular expression

@@ -38,10 +38,10 @@ def character_classes(terminal: str = "") -> NDArray[np.uint16]:
 
 @functools.cache
 def _unicode_bits() -> NDArray[np.uint16]:
-    return np.fromiter(map(_bits, range(_CODE_POINTS)), np.uint16, _CODE_POINTS)
+    return np.fromiter(map(_class_bits, range(_CODE_POINTS)), np.uint16, _CODE_POINTS)
 
 
-def _bits(code_point: int) -> int:
+def _class_bits(code_point: int) -> int:
     character = chr(code_point)
     category = unicodedata.category(character)
     bits = LETTER if category[0] == "L" else 0
@@ -64,13 +64,13 @@ def to_int64(number: np.integer | bool) -> int:
 
 @compiled_inner
 def to_index(number: int | np.integer) -> int:
-    """Convert a number to uint64, because a signed index costs a test of its sign."""
+    """Convert an index to uint64, which saves compiled code a test of its sign."""
     return np.uint64(number)  # type: ignore[return-value]
 
 
 @always_inline
-def decode_longer(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
-    """Return code point and width of the two- to four-byte character at `at`."""
+def decode_multibyte(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
+    """Return code point and width in bytes of the two- to four-byte character at `at`."""
     # The first byte has the width in its leading ones: 110xxxxx, 1110xxxx or 11110xxx. Every other byte is 10xxxxxx.
     # The x bits, joined from left to right, are the code point: each later byte has six of them (mask 0x3F).
     first, second = to_int64(text[at]), to_int64(text[at + 1] & 0x3F)
@@ -89,13 +89,13 @@ def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]
     first = text[to_index(at)]
     if first < 0x80:
         return to_int64(classes[to_index(first)]), 1
-    code_point, width = decode_longer(text, at)
+    code_point, width = decode_multibyte(text, at)
     return to_int64(classes[code_point]) if code_point < _CODE_POINTS else 0, width
 
 
 @compiled_inner
-def character_before(text: NDArray[np.uint8], at: int) -> int:
-    """Return the start of the character that ends before `at`; `at` must not be 0."""
+def previous_character(text: NDArray[np.uint8], at: int) -> int:
+    """Return the first byte of the character that ends before byte `at`, not 0."""
     at -= 1
     while text[at] & 0xC0 == 0x80:  # continuation bytes are 10xxxxxx
         at -= 1

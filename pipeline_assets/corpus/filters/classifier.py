@@ -31,12 +31,12 @@ class Classifier(NamedTuple):
     """Dictionary, vectors and settings of a classifier.
 
     Attributes:
-        words: Row of each word in `inputs`.
+        words: Table from the hash of each word to its row in `inputs`.
         inputs: Vectors of words, then of n-grams by bucket; shape (rows, dimension).
         outputs: Vectors of labels, shape (labels, dimension).
         word_count: Number of words.
         max_words: Maximum words in an n-gram of words.
-        characters: Minimum and maximum characters in an n-gram inside words; a maximum of 0 uses none.
+        characters: Minimum and maximum characters in an n-gram inside words; if the maximum is 0, none are used.
     """
 
     words: hashed_words.HashedWords
@@ -48,7 +48,7 @@ class Classifier(NamedTuple):
 
 
 def load_classifier(path: Path) -> tuple[list[str], Classifier]:
-    """Map a classifier into memory; return its labels and the classifier.
+    """Map a classifier into memory; return its labels, in order, and the classifier.
 
     Raises:
         InputError: The file is not a classifier of the supported form.
@@ -71,8 +71,8 @@ def _parse(data: mmap.mmap) -> tuple[list[str], Classifier]:
     while len(words) < size and (end := data.find(b"\0", at)) >= 0:
         words.append(data[at:end])
         at = end + 10  # after the NUL: eight bytes of the word's count, and one of its type
-    inputs, at = _matrix(data, at)
-    outputs, at = _matrix(data, at)
+    inputs, at = _read_matrix(data, at)
+    outputs, at = _read_matrix(data, at)
     shapes = (number + buckets, dimension), (labels, dimension)
     lacks_ngrams = buckets == 0 and (max_words > 1 or characters[1] > 0)
     if (inputs.shape, outputs.shape) != shapes or lacks_ngrams or not 0 < max_words <= _MAX_WORDS:
@@ -83,7 +83,7 @@ def _parse(data: mmap.mmap) -> tuple[list[str], Classifier]:
     return [word.decode() for word in words[number:]], classifier
 
 
-def _matrix(data: mmap.mmap, at: int) -> tuple[NDArray[np.float32], int]:
+def _read_matrix(data: mmap.mmap, at: int) -> tuple[NDArray[np.float32], int]:
     is_quantised, rows, columns = struct.unpack_from("<?2q", data, at)
     if is_quantised:
         raise ValueError("it is quantised")
@@ -92,8 +92,8 @@ def _matrix(data: mmap.mmap, at: int) -> tuple[NDArray[np.float32], int]:
 
 
 @always_inline
-def _extend(state: np.uint64, byte: int) -> np.uint64:
-    """Extend fastText's hash of a string, 32-bit FNV-1a of signed bytes, by a byte."""
+def _extend_fasttext_hash(state: np.uint64, byte: int) -> np.uint64:
+    """Append a byte to a string's hash by fastText: 32-bit FNV-1a of signed bytes."""
     return ((state ^ (np.uint64(byte) | (_SIGNED_BYTE if byte >= 0x80 else np.uint64(0)))) * _FNV_PRIME) & _LOW
 
 
@@ -112,14 +112,14 @@ def _add_ngram(state: np.uint64, model: Classifier, hidden: NDArray[np.float64])
 
 @compiled_inner
 def _add_characters(word: NDArray[np.uint8], model: Classifier, hidden: NDArray[np.float64]) -> int:
-    """Add the character n-grams of `<word>`, except single brackets; return the count."""
+    """Add the character n-grams of `<word>`, not `<` or `>`, to `hidden`; count them."""
     added, size = 0, len(word) + 2
     for start in range(size if model.characters[1] else 0):
         if 0 < start < size - 1 and word[start - 1] & 0xC0 == 0x80:  # not the first byte of a character
             continue
         state, at, characters = _FNV_START, start, 0
         while at < size and characters < model.characters[1]:
-            state = _extend(state, 0x3C if at == 0 else 0x3E if at == size - 1 else word[at - 1])
+            state = _extend_fasttext_hash(state, 0x3C if at == 0 else 0x3E if at == size - 1 else word[at - 1])
             at += 1
             if at >= size - 1 or word[at - 1] & 0xC0 != 0x80:  # the character ends here
                 characters += 1
@@ -132,7 +132,7 @@ def _add_characters(word: NDArray[np.uint8], model: Classifier, hidden: NDArray[
 def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], model: Classifier) -> NDArray[np.float64]:
     """Return the probability of each label for each text, shape (texts, labels).
 
-    For a text without a known word or n-gram, all are 0.
+    All probabilities of a text without a known word or n-gram are 0.
     """
     probabilities = np.zeros((len(offsets) - 1, len(model.outputs)))
     hidden, ngrams = np.empty(model.inputs.shape[1]), np.zeros(_MAX_WORDS, np.uint64)
@@ -143,7 +143,7 @@ def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], mod
             # Read a word up to the next blank: `key` is its hash in `model.words`, `state` its fastText hash.
             start, key, state, is_label = at, hashed_words.NEW_HASH, _FNV_START, False
             while at < end and text[at] != 0 and text[at] != 0x20 and not 0x09 <= text[at] <= 0x0D:
-                key, state = hashed_words.extend_hash(key, text[at]), _extend(state, text[at])
+                key, state = hashed_words.extend_hash(key, text[at]), _extend_fasttext_hash(state, text[at])
                 is_label |= key == _LABEL
                 at += 1
             is_end = start >= end or key == _END

@@ -126,5 +126,5 @@ class ColumnFilter(Filter):
         self._rules = [ColumnRule.parse(rule) for rule in rules]
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Apply each rule to a document's meta."""
+        """Yield a measurement of each rule on a document's meta."""
         return (rule.measure(candidate.meta) for rule in self._rules)

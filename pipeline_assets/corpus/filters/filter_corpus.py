@@ -49,15 +49,15 @@ def filter_shard(
 ) -> Receipt:
     """Filter the documents of a shard in order; an unchanged document keeps its bytes.
 
-    Before any filter, documents with a license tag in `refused_licences` are dropped, and so are the rows in
-    `repeating`, a dict from rows to the share of their windows that earlier documents have (see `WindowRecipe`). If no
-    document is dropped or changed, the kept documents are a link to the shard.
+    Before any filter, documents with a license tag in `refused_licences` are dropped. So are the rows in `repeating`,
+    a dict from rows to the share of their windows that earlier documents have (see `WindowRecipe`). If no document is
+    dropped or changed, the kept documents are a link to the shard.
 
-    Files: kept documents, a `DroppedLine` per dropped document, and the rejected rows, which crash a worker. Counts:
-    `rows` read; kept `documents` and the `bytes` of their texts; `changed` documents; documents `dropped/<reason>`;
-    rows `rejected/<reason>`; documents `scored/<column>/<bin>`, kept or not; and the changes in kept documents:
-    `masked/email`, `masked/ip`, `removed_lines/<reason>`, `removed/<kind>` and `python/<field>`. The note
-    `STEP_SECONDS` has the time of the recipe's own step.
+    Files: kept documents; a `DroppedLine` per dropped document; rejects, which are poison rows and documents that the
+    recipe's own step rejects. Counts: `rows` read; kept `documents` and the `bytes` of their texts; `changed`
+    documents; documents `dropped/<reason>`; rows `rejected/<reason>`; documents `scored/<column>/<bin>`, kept or not;
+    kept documents without a URL as `WITHOUT_URL`; and the changes in kept documents: `masked/email`, `masked/ip`,
+    `removed_lines/<reason>`, `removed/<kind>` and `python/<field>`. The note `STEP_SECONDS` has the time of the step.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -104,7 +104,7 @@ def _filter_lines(
     counts: Counter[str],
     step: StepProcess | None,
 ) -> list[Reject]:
-    """Filter and write lines; return the rows that the recipe's own step rejects."""
+    """Filter, write and count lines; return the rows that the own step rejects."""
     documents = document_shards.decode_lines(lines, shard, RAW_DECODER)
     candidates = [
         Candidate(document.text.encode(), decode_columns(document.meta, shard.file) if recipe.reads_meta else {})
@@ -166,8 +166,8 @@ def filter_corpus(
     Raises:
         UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant;
             the language detector is not installed; or no document has a URL that a list could contain.
-        InputError: No document is kept (the message has the most frequent reasons), a document is too long, or a line
-            is not a Document.
+        InputError: No document is kept (the message has the most frequent reasons), a document is too long, a line is
+            not a Document, or the recipe's own step is invalid or rejects too many documents.
     """
     decisions = {} if recipe.language is None else {"language": recipe.language.detection_settings()}
     shards = sealed_shards.document_shards(corpus)
@@ -192,7 +192,7 @@ def filter_corpus(
     if step is not None:
         step_time = {STEP_SECONDS: round(sum(receipt.notes[STEP_SECONDS] for receipt in receipts), 3)}
         rejected, rejects = sum(receipt.files[2].rows for receipt in receipts), _read_rejects(staging, receipts)
-        limit, describe = step.max_reject_fraction, functools.partial(_describe, corpus)
+        limit, describe = step.max_reject_fraction, functools.partial(_describe_reject, corpus)
         check_rejects(rejected, counts["rows"], limit, rejects, step.file, describe, lambda first: "correct the step")
     if not counts.get("documents"):
         first = None if is_linked else next(_read_rejects(staging, receipts), None)
@@ -235,7 +235,7 @@ def _read_rejects(staging: StagingDir, receipts: Sequence[Receipt]) -> Iterator[
     return (row for receipt in receipts for row in read_structs(staging.path(receipt.files[2].path), Reject))
 
 
-def _describe(corpus: Artifact, reject: Reject) -> str:
+def _describe_reject(corpus: Artifact, reject: Reject) -> str:
     """Format a reject with the source row and the id of its document."""
     document = read_line(corpus.path(reject.file), reject.row, Document)
     return replace(reject, file=document.meta.address).describe(f"({document.doc_id})")
@@ -246,7 +246,7 @@ def _no_documents_error(counts: Mapping[str, int], corpus: Artifact, first: Reje
     reasons = sorted(((count, reason) for _, reason, count in outcomes), reverse=True)
     summary = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5]) or "the corpus is empty"
     example, correct = (
-        ("", "") if first is None else (f" (the first reject: {_describe(corpus, first)})", ", correct the step")
+        ("", "") if first is None else (f" (the first reject: {_describe_reject(corpus, first)})", ", correct the step")
     )
     what = f"none of the {counts.get('rows', 0):,} documents is kept ({summary}){example}"
     return InputError(what, corpus.manifest.name, f"loosen the filters{correct} or remove the source")
@@ -255,6 +255,6 @@ def _no_documents_error(counts: Mapping[str, int], corpus: Artifact, first: Reje
 def _filter_repeating(
     shard: document_shards.DocumentShard, repeats: "ShardRepeats", window: Window, folder: StagingView, **arguments: Any
 ) -> Receipt:
-    """Filter a shard, drop its repeating documents, and reject its known poison rows."""
+    """Run `filter_shard` with the results of the search for repeated windows."""
     window = replace(window, poison_rows=window.poison_rows | repeats.poison_rows)
     return filter_shard(shard, window, folder, **arguments, repeating=repeats.shares_by_row())

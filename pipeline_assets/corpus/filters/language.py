@@ -56,14 +56,14 @@ class LanguageRecipe(RecipeSection):
         return language.code in self.keep and language.score >= float(self.min_score)
 
     def detection_settings(self) -> dict[str, str]:
-        """Return detector, version and minimum score, on which verdicts depend."""
+        """Return detector, version and minimum score, which determine the verdicts."""
         version = load_detector(self.detector).version
         return {"detector": self.detector, "version": version, "threshold": self.min_score}
 
 
 @dataclass(frozen=True)
 class Detector:
-    """Language detector: the installed version of a package, and its function."""
+    """Language detector: version of a package, and its function from text to language."""
 
     version: str
     identify: Identify

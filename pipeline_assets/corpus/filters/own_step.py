@@ -24,13 +24,15 @@ from pipeline_assets.spine.section import FOLDER, RecipeSection, Share, text_rul
 
 _FILE: MetadataFile[object] = MetadataFile("step", 1 << 16, "write the step into a plain file", object)
 _FILE_RULE = "must be the name of a file in the recipe's folder, such as my_filter.py"
-_INSTALLED = {"site-packages", "dist-packages"}  # folders of packages that have a version
+_PACKAGE_FOLDERS = {"site-packages", "dist-packages"}  # folders of packages that have a version
 _NAME = re.compile(r"[\w.-]+")
 _packages_by_module = functools.cache(metadata.packages_distributions)
 
 
 class PythonStep(RecipeSection):
-    """Function of a Document that returns a Document, None or a reason to drop it.
+    """User's function of a Document, which returns a Document, None or a reason code.
+
+    None and a reason code drop the document.
 
     Attributes:
         seconds: Maximum CPU seconds for one document.
@@ -83,7 +85,7 @@ class PythonStep(RecipeSection):
 
 
 def step_files(recipe: object) -> Iterator[str]:
-    """Yield the file names of the own steps in a recipe's values."""
+    """Yield the file name of each own step in a recipe, at any depth."""
     if isinstance(recipe, Mapping):
         if isinstance(step := recipe.get("python"), Mapping) and "file" in step:
             yield Path(str(step["file"])).name
@@ -101,9 +103,10 @@ def _parse(code: str, file: str) -> ast.Module:
 
 
 def _pins(code: str, file: str) -> dict[str, str]:
-    """Return a file's sha256, and the versions of Python and the needed packages.
+    """Return the pins of a file: its sha256, and the versions of Python and packages.
 
-    Raise UsageError if the file imports a module that is in no installed package, such as another file of the user.
+    The packages are those that the file imports, and their requirements. Raise UsageError if a module is in no
+    installed package, such as another file of the user.
     """
     python, needed = "{}.{}".format(*sys.version_info), list[str]()
     pins = {file: hashlib.sha256(code.encode()).hexdigest(), "python": python}
@@ -132,7 +135,7 @@ def _packages_with(module: str, location: str) -> list[str]:
         spec = None
     locations = [] if spec is None else [*(spec.submodule_search_locations or ()), str(spec.origin)]
     packages = [module] if _find_distribution(module) is not None else _packages_by_module().get(module, [])
-    if not packages or not any(_INSTALLED & {*Path(origin).parts} for origin in locations):
+    if not packages or not any(_PACKAGE_FOLDERS & {*Path(origin).parts} for origin in locations):
         what = f"{module or 'a relative import'} is not an installed package"
         raise UsageError(what, location, "install it, or put its code into this file")
     return packages

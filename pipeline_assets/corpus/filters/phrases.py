@@ -47,7 +47,7 @@ class Automaton(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """Position of a byte in a phrase; after its end, `character` is its length."""
+    """Position of a byte in a phrase; at the end, `character` counts all characters."""
 
     phrase: int
     character: int
@@ -69,7 +69,7 @@ class _PhraseGraph:
         return node.character == len(self._spellings[node.phrase])
 
     def add_steps(self, nodes: Iterable[_Node], targets: dict[int, set[_Node]]) -> None:
-        """Add to each `targets[byte]` the nodes that this byte leads to from `nodes`."""
+        """Add to `targets[byte]`, for each next byte, the nodes that it leads to."""
         for node in nodes:
             if self.is_end(node):
                 continue
@@ -115,7 +115,7 @@ def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
 
 
 def _spellings(character: str) -> list[bytes]:
-    """Return the UTF-8 of a character and its cases, if these are single characters."""
+    """Return the UTF-8 of a character, and of its cases that are one character."""
     cases = {case for case in (character, character.lower(), character.upper()) if len(case) == 1}
     return sorted(case.encode() for case in cases)
 
@@ -147,7 +147,7 @@ def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]
 
 @always_inline
 def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Read to the next end of a phrase; return position and state (0 if none follows)."""
+    """Read until a phrase ends; return next position and state, 0 if none ends."""
     next_state, first_match = automaton.next_state, automaton.first_match
     while True:
         if state == 0:  # no phrase is in progress: skip bytes at which none can begin
@@ -171,18 +171,19 @@ def _is_in_scope(
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
-    """Check the scope of the phrase that ends at `after` in `text[start:end]`."""
+    """Check that the phrase before byte `after` fits its scope in `text[start:end]`."""
     scope = automaton.scopes[phrase]
     if scope == Scope.ANYWHERE:
         return True
     # Go back by characters, not bytes, because the cases of a character can differ in width.
     first = after
     for _ in range(automaton.characters[phrase]):
-        first = characters.character_before(text, first)
+        first = characters.previous_character(text, first)
     if scope == Scope.WORDS:
         joins_before = (
             first > start
-            and characters.read_character(text, characters.character_before(text, first), classes)[0] & characters.WORD
+            and characters.read_character(text, characters.previous_character(text, first), classes)[0]
+            & characters.WORD
         )
         joins_after = after < end and characters.read_character(text, after, classes)[0] & characters.WORD
         return not joins_before and not joins_after
@@ -193,7 +194,7 @@ def _is_in_scope(
             return False
         after += width
     while first > start and text[first - 1] != characters.LINE_FEED:
-        first = characters.character_before(text, first)
+        first = characters.previous_character(text, first)
         if not characters.read_character(text, first, classes)[0] & characters.SPACE:
             return False
     return True

@@ -39,22 +39,22 @@ class FilterFiles:
 
     @classmethod
     def from_files(cls, files: Iterable[PinnedFile]) -> "FilterFiles | None":
-        """Return the files of a recipe's filters; None if it has none."""
+        """Return the hashes of a recipe's pinned files; None if it has no such files."""
         hashes = {file.path: file.sha256 for file in files}
         return cls(hashes) if hashes else None
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, root: Path) -> "FilterFiles | None":
-        """Return filter files of a filtered corpus by absolute path; None if it has none."""
+        """Return the hashes in a filtered corpus by absolute path; None if it has none."""
         files = manifest.provenance.get(_FILTER_FILES)
         return cls({str(root / path): sha256 for path, (sha256, *_) in files.items()}) if files else None
 
     def provenance(self, root: Path) -> dict[str, Any]:
-        """Return hashes, sizes and times of the files for a manifest."""
+        """Return hashes, sizes and modification times of the files, for provenance."""
         return {_FILTER_FILES: {path: _status(root / path, sha256) for path, sha256 in self.hashes.items()}}
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe the first file whose content is not the pinned one; None if none is.
+        """Describe the first file whose hash is not the pinned one; None if all are equal.
 
         Missing files are skipped. A file is hashed only if its size or time differs from the manifest.
         """
@@ -67,7 +67,9 @@ class FilterFiles:
         return None
 
     def resolve(self, content: Mapping[str, Any], root: Path) -> dict[str, Any]:
-        """Return the content of filters with absolute paths, after comparing all hashes.
+        """Return the recipe content of filters with a `path` next to each `sha256`.
+
+        The paths are absolute. First, all files are compared with their hashes.
 
         Raises:
             InputError: A file cannot be read, or its hash is not the pinned one.
@@ -87,7 +89,7 @@ class FilterFiles:
 
 
 def unpinned_files(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeError]:
-    """Yield an error, with the hash to add, for each unpinned file in a section."""
+    """Yield an error, with the hash to add, for each unpinned file of section `keys`."""
     if not isinstance(section, Mapping):
         return
     path = section.get("path")

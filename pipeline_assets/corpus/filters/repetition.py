@@ -132,7 +132,7 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 @compiled_inner
 def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, number: int) -> None:
-    """Store each word's first equal word in `grams`, and the copies of it in `counts`.
+    """Store each word's first equal word in `grams`, and count that word in `counts`.
 
     `repeated` becomes the list of all `number` words.
     """
@@ -235,7 +235,7 @@ def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDA
 
 @compiled_inner
 def _key_grams(remaining: int, scratch: Scratch) -> int:
-    """Compute keys of n-grams that may repeat; keep and count their first words."""
+    """Compute keys of n-grams that may repeat; return how many words `repeated` keeps."""
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
     for index in range(to_index(remaining)):

@@ -23,15 +23,15 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.spine.errors import one_line
 
 DROPPED, FAILED, TOO_SLOW = "own_step", "step_failed", "step_too_slow"  # reason codes
-_FIXED = ("source", "domain", "doc_id", "license_tag", "created_at")
-_FIXED_META = ("source_file", "source_row", "license_evidence")  # by which `trace` finds the source row
+_FIXED_FIELDS = ("source", "domain", "doc_id", "license_tag", "created_at")
+_FIXED_META_FIELDS = ("source_file", "source_row", "license_evidence")  # by which `trace` finds the source row
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")  # differs between processes
 _MESSAGE_CHARACTERS = 200  # maximum length of a message
 _CLONE_NEWUSER, _CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x10000000, 0x40000000, 1
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_SYSTEM = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/")
-_REFUSED = re.compile(
+_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_SYSTEM_FOLDERS = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/")
+_REFUSED_EVENTS = re.compile(
     r"(socket|subprocess|shutil|pty|sqlite3)\.|os\.(system|exec|fork|forkpty|posix_spawn|spawn|kill|killpg|remove"
     r"|rename|rmdir|mkdir|link|symlink|truncate|chmod|chown|utime)$"
 )
@@ -69,7 +69,7 @@ class _Step:
         self._function: Callable[[Document], object] = vars(module)[function]
 
     def answer(self, line: bytes, is_repeated: bool) -> Answer:
-        """Run the function on an encoded document, twice if `is_repeated`."""
+        """Run the function on an encoded document, or twice to compare the results."""
         first = self._run(line)
         if is_repeated and (second := self._run(line)) != first:
             results = " then ".join(f"{answer.outcome} {answer.reason}".strip() for answer in (first, second))
@@ -93,14 +93,16 @@ class _Step:
 
 
 def _check_result(document: Document, result: object) -> Answer:
-    """Return the answer to send for a step's result; raise if its document is invalid."""
+    """Return the answer for a function's result; raise if its document is invalid."""
     if result is None or (isinstance(result, str) and _REASON.fullmatch(result)):
         return Answer("dropped", result or DROPPED)
     if not isinstance(result, Document) or not isinstance(result.meta, Meta):
         fix = "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
         return Answer("refused", f"returned {one_line(ValueError(repr(result)), _MESSAGE_CHARACTERS)}", fix)
-    changed = [name for name in _FIXED if getattr(result, name) != getattr(document, name)]
-    changed += [f"meta.{name}" for name in _FIXED_META if getattr(result.meta, name) != getattr(document.meta, name)]
+    changed = [name for name in _FIXED_FIELDS if getattr(result, name) != getattr(document, name)]
+    changed += [
+        f"meta.{name}" for name in _FIXED_META_FIELDS if getattr(result.meta, name) != getattr(document.meta, name)
+    ]
     if changed:
         return Answer("refused", f"changed {', '.join(changed)}", "change only text, and other fields of meta")
     line = _encoder.encode(result)
@@ -132,28 +134,28 @@ def _isolate(parent: int, memory_mib: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20,) * 2)
     python = tuple(os.path.join(folder, "") for folder in {sys.prefix, sys.base_prefix})
     sys.path[:] = [folder for folder in sys.path if folder.startswith(python) or "-packages" in folder]
-    readable = (*_SYSTEM, *python, *sys.path)
+    readable = (*_SYSTEM_FOLDERS, *python, *sys.path)
     sys.dont_write_bytecode = True
 
     def guard(event: str, arguments: tuple[Any, ...]) -> None:
-        if _REFUSED.match(event):
+        if _REFUSED_EVENTS.match(event):
             raise PermissionError(f"a step must not use the network, processes or files, got {event}")
         if event == "open" and not isinstance(arguments[0], int):
             path, flags = os.path.abspath(os.fsdecode(arguments[0])), arguments[2]
-            if path != os.devnull and (flags & _WRITES or not path.startswith(readable)):
+            if path != os.devnull and (flags & _WRITE_FLAGS or not path.startswith(readable)):
                 raise PermissionError(f"a step must not open files outside the folders of Python, got {path}")
 
     sys.addaudithook(guard)
 
 
-def _stop(number: int, frame: object) -> None:
+def _raise_too_slow(number: int, frame: object) -> None:
     raise _TooSlow
 
 
 def main() -> None:
     """Answer the parent's messages until its pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGPROF, _stop)
+    signal.signal(signal.SIGPROF, _raise_too_slow)
     descriptor, parent, seconds, memory_mib = map(int, sys.argv[1:5])
     connection, file, function = Connection(descriptor), *sys.argv[5:]
     code, step, loaded = connection.recv_bytes().decode(), None, Answer("kept")

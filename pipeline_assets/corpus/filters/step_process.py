@@ -22,7 +22,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER
 
-_REPEATED, _FIRST = 1000, 100  # one document in a thousand runs twice, and so do the first of each shard
+_INTERVAL, _FIRST = 1000, 100  # one document in a thousand runs twice, and so do the first of each shard
 _LOAD_S, _WALL_SECONDS = 120, 20  # time to load a step; wall time per CPU second that a document may take
 _MAX_KILLS = 16  # more in one shard suggest that the step is broken
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -44,14 +44,17 @@ class StepProcess:
         self._connection: Connection | None = None
 
     def apply(self, candidate: Candidate, line: bytes, shard: str, row: int) -> bytes | Reject:
-        """Run the step on a document, encoded in `line`; return the line of the result.
+        """Run the step on the document in `line`; return its line after the step.
 
-        `candidate` fails if the step drops it. It is rejected if it raises an exception, kills the process twice, or
-        takes too long. InputError is raised if the step cannot be loaded, is not deterministic, or returns an invalid
-        result.
+        The step's changes are applied to `candidate`, which fails if the step drops the document. A document is
+        rejected if the step raises an exception, kills the process twice, or takes too long.
+
+        Raises:
+            InputError: The step cannot be loaded, is not deterministic, or returns an invalid result.
+            RetryableError: Too many documents of the shard killed or stopped the process.
         """
         started = time.perf_counter()
-        message = bytes([self._documents < _FIRST or self._documents % _REPEATED == 0]) + line
+        message = bytes([self._documents < _FIRST or self._documents % _INTERVAL == 0]) + line
         self._documents += 1
         answer = self._request(message) or self._request(message) or Answer("rejected", KILLED_WORKER)
         self.seconds += time.perf_counter() - started
@@ -81,7 +84,7 @@ class StepProcess:
         self._process = self._connection = None
 
     def _request(self, message: bytes) -> Answer | None:
-        """Return the answer to a message; None if the process died."""
+        """Return the answer to a message, or `TOO_SLOW`; None if the process died."""
         limit = self._step.seconds * _WALL_SECONDS
         try:
             connection = self._connection or self._start()

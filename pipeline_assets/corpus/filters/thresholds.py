@@ -128,7 +128,7 @@ def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
 
 @compiled_inner
 def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
-    """Return the index of the first limit that counts by `TextCount` violate, or -1."""
+    """Return the index of the first limit that a document's counts violate, or -1."""
     for number in range(len(limits.numerator)):
         value = float(counts[limits.numerator[number]])
         if limits.denominator[number] >= 0:
@@ -198,7 +198,7 @@ class ThresholdFilter(Filter):
         if not self._thresholds:
             return
         batch = text_batch([candidate.text for candidate in candidates])
-        counts = self._counts(batch, self._before_repetition)
+        counts = self._count_batch(batch, self._before_repetition)
         self._count_boilerplate(batch, counts, first_violations(counts, self._limits) < 0)
         failed = first_violations(counts, self._limits)
         for document in np.flatnonzero(failed >= 0).tolist():
@@ -207,11 +207,11 @@ class ThresholdFilter(Filter):
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Measure a document for each threshold of the recipe."""
         batch = text_batch([candidate.text])
-        counts = self._counts(batch, threshold_limits([]))
+        counts = self._count_batch(batch, threshold_limits([]))
         self._count_boilerplate(batch, counts, np.ones(1, np.bool_))
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
 
-    def _counts(self, batch: Batch, before_repetition: Limits) -> NDArray[np.int64]:
+    def _count_batch(self, batch: Batch, before_repetition: Limits) -> NDArray[np.int64]:
         counts = np.zeros((len(batch.offsets) - 1, len(TextCount)), np.int64)
         if self._stop_words is not None:
             max_counts = np.full(len(counts), self._max_stop_words)

@@ -24,7 +24,7 @@ _MAX_CHARACTER_BYTES = 4
 
 @dataclass(frozen=True)
 class FilterVerdict:
-    """Verdict of all filters on a document.
+    """Verdict of all filters, except `windows` and `python`, on a document.
 
     Attributes:
         reason: Reason code of the first filter that drops the document; None if it is kept.
@@ -52,7 +52,7 @@ class LanguageFilter(Filter):
         self._limit = f"{', '.join(recipe.keep)} from {recipe.min_score}"
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Measure language and score, such as `de 0.998`."""
+        """Return a measurement of language and score, such as `de 0.998`."""
         # The cut may split a character, whose bytes are then ignored.
         beginning = candidate.text[: _MAX_CHARACTER_BYTES * DETECTED_CHARACTERS].decode("utf-8", "ignore")
         language = self._detector.detect(beginning)
@@ -93,13 +93,13 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
 
 
 def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> None:
-    """Apply all filters except `windows`; a dropped document skips later filters."""
+    """Apply all filters of `build_filters`; dropped documents skip later filters."""
     for document_filter in build_filters(recipe):
         document_filter.apply([candidate for candidate in candidates if candidate.failure is None])
 
 
 def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> FilterVerdict:
-    """Evaluate all filters on a document, except `windows`, which needs the corpus.
+    """Evaluate all filters of `build_filters` on a document.
 
     Raises:
         UsageError: The language detector is not installed, or the document lacks the column of a rule, or the column

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.filters.filter import Candidate
-from pipeline_assets.corpus.filters.hashed_words import build_table, find_phrases, hash_phrases, word_classes
+from pipeline_assets.corpus.filters.hashed_words import build_table, find_first_phrases, hash_phrases, word_classes
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.text_batch import text_batch
 from pipeline_assets.corpus.filters.verdict import apply_filters, evaluate
@@ -238,7 +238,7 @@ def test_phrases_are_found_where_a_slow_search_finds_them(text: str, phrases: li
     table = build_table(*hash_phrases(*batch, word_classes())[:2])
     folded = text.encode("utf-8", "ignore").decode().casefold()
 
-    [[start, stop]] = find_phrases(*text_batch([folded.encode()]), word_classes(), table).tolist()
+    [[start, stop]] = find_first_phrases(*text_batch([folded.encode()]), word_classes(), table).tolist()
 
     assert (stop > 0) == any(plain_contains(folded, phrase) for phrase in listed)
     if stop > 0:
@@ -255,4 +255,4 @@ def test_three_hundred_thousand_words_take_four_megabytes() -> None:
     assert sum(array.nbytes for array in table) < 5 << 20
     assert len(np.unique(table.hashes)) == len(words)
     text = text_batch([b"word299999", b"word300000", b"xword7", b"see word7."])
-    assert (find_phrases(*text, word_classes(), table)[:, 1] > 0).tolist() == [True, False, False, True]
+    assert (find_first_phrases(*text, word_classes(), table)[:, 1] > 0).tolist() == [True, False, False, True]
