@@ -25,7 +25,7 @@ _BAND_BYTES = 120  # memory per row, with its sorted and its written copy
 def propose_corpus_pairs(
     dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
 ) -> list[Receipt]:
-    """Propose pairs of the whole corpus, by bands or by binary sketches."""
+    """Propose pairs by bands or binary sketches; return receipts with runs of pairs."""
     if recipe.faiss is not None:
         tasks = neighbour_tasks(dedup, files_in(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
     else:
@@ -83,7 +83,7 @@ def propose_pairs(
 def _propose_in_bucket(
     bands: KeyRange, seen: Sequence[SeenRuns], copies: Path | None, max_compared: int, folder: StagingView
 ) -> Receipt:
-    """Pair the documents of one bucket, with the documents of one run in memory."""
+    """Pair documents as `propose_pairs` does for one key, one run in memory at a time."""
 
     def blocks() -> Iterator[NDArray[np.uint64]]:
         seen_tables = (table for runs in seen for table in runs.tables(bands.low, bands.high))

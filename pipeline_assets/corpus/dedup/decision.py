@@ -85,7 +85,10 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 
 
 def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
-    """Yield the decisions in which a key has one of its `values`; decode no others."""
+    """Yield the decisions with one of the `values` of a key, such as `doc_id=[...]`.
+
+    A decision that matches several keys is yielded several times; decisions that match none are not decoded.
+    """
     pairs = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
     pattern = re.compile(b"|".join(re.escape(b'"%s":%s,' % (key.encode(), value)) for key, value in pairs))
     for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)) if pairs else ():
@@ -95,7 +98,7 @@ def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterato
 
 
 def input_digests(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the digests of the sources, and of the signature stores, by their names."""
+    """Return dicts from name to digest, one of the sources and one of the stores."""
     sources, stores = dict[str, str](), dict[str, str]()
     for entry in deduplicated.manifest.identity.upstream:
         _, kind, name = entry["name"].split("/", 2)
@@ -131,7 +134,7 @@ class DocumentGroup:
 
 
 def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
-    """Yield the group of a document in each deduplicated corpus of a data root."""
+    """Yield the group of a document in each deduplicated corpus that has the document."""
     for folder, manifest in lineage.sealed.items():
         if manifest.identity.stage.name == DEDUP_STAGE.name:
             corpus = open_artifact(folder)

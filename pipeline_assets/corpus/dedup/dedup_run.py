@@ -61,7 +61,7 @@ class DedupRun:
         return sum(store.documents for store in self.seen) + sum(shard.rows for shard in self.shards)
 
     def run_tasks(self, stage: str, tasks: Iterable[Task]) -> list[Receipt]:
-        """Run tasks and return their receipts."""
+        """Run the tasks of a stage, and return their receipts in the order of the tasks."""
         return list(self.run_stage(stage, list(tasks), self.staging))
 
     def read_run(self, run: OutputFile) -> pa.Table:

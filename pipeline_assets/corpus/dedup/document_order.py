@@ -21,8 +21,8 @@ def priorities(
 ) -> NDArray[np.uint64]:
     """Compute priorities of documents; of duplicates, the one with the lowest is kept.
 
-    All arrays have the shape (documents,). `text_bytes` are lengths in UTF-8; `quality` is NaN for a document without a
-    quality. The upper halves are above 0, unlike those of documents in signature stores.
+    All arrays have the shape (documents,). `text_bytes` has UTF-8 lengths; `quality` is NaN for a document without a
+    quality. The upper halves of the priorities are above 0, unlike those of documents in signature stores.
     """
     match selection:
         case "first":
@@ -43,7 +43,7 @@ def priorities(
 
 
 def is_from_seen_corpus(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return a mask of the documents in signature stores, shape (documents,)."""
+    """Return a mask of the priorities of documents in stores, shape (documents,)."""
     return orders <= _NUMBER
 
 

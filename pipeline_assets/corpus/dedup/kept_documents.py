@@ -45,7 +45,8 @@ def write_kept_shard(
     """Write the kept documents of a shard, in order; link the shard if all are kept.
 
     `dropped` is the file of dropped rows that `decide_shard` wrote. `poison_rows` are omitted too.
-    Counts: `documents`; `dropped_bytes` of text. Notes: `samples` has id and beginning of each `sampled` row.
+    Counts: kept `documents`; `dropped_bytes`, the UTF-8 bytes of dropped texts. Notes: `samples` maps each `sampled`
+    row, as text, to the id and the beginning of its document.
     """
     dropped_rows = frozenset(np.frombuffer(dropped.read(), np.int64).tolist())
     dropped_bytes = 0

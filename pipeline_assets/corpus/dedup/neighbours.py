@@ -54,7 +54,7 @@ class _Sketches(NamedTuple):
 def neighbour_tasks(
     dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
 ) -> list[Task]:
-    """Return a task per block, which pairs the block with itself and earlier blocks."""
+    """Return a task of `propose_neighbours` for each block of documents in `runs`."""
     seen = tuple(store.sketches for store in dedup.seen)
     rows = sum(run.rows for run in runs)
     blocks = divide_keys(dedup.staging, runs, max(min(BLOCK_DOCUMENTS, rows // min_tasks(dedup.settings)), 1))
@@ -95,7 +95,7 @@ def propose_neighbours(
     blocks = itertools.chain(seen_blocks, earlier_blocks)
     earlier = (_read_sketches(table, copies, sources, recipe) for table in blocks)
     bases = itertools.chain(earlier, [queries])
-    near_pairs = (near for base in bases for near in _near_pairs(queries, base, recipe, max_compared, device))
+    near_pairs = (near for base in bases for near in _find_near_pairs(queries, base, recipe, max_compared, device))
     files: list[OutputFile] = []
     proposed = 0
     no_pairs = np.empty((2, 0), np.uint64)  # so that at least one run is written
@@ -128,17 +128,17 @@ def _document_sources(documents: NDArray[np.uint64], spans: Sequence[tuple[int, 
     return sources
 
 
-def _near_pairs(
+def _find_near_pairs(
     queries: _Sketches, base: _Sketches, recipe: BinarySketchRecipe, max_compared: int, device: int | None
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield near pairs, shape (2, pairs): priorities of later and earlier documents."""
+    """Yield arrays of near pairs, shape (2, pairs): later and earlier priorities."""
     for source in np.intersect1d(queries.sources, base.sources).tolist():
         orders, earlier = (part.orders[part.sources == source] for part in (queries, base))
         bits = queries.bits[queries.sources == source]
         index = _SketchIndex(base.bits[base.sources == source], recipe, device)
         for start in range(0, len(orders), _QUERIES):
             later = orders[start : start + _QUERIES]
-            query, neighbour = index.near(bits[start : start + _QUERIES])
+            query, neighbour = index.find_near(bits[start : start + _QUERIES])
             is_before = earlier[neighbour] < later[query]
             query, neighbour = query[is_before], neighbour[is_before]
             # Rank of each result among its query's results: `query` ascends, so the search finds where they begin.
@@ -161,10 +161,13 @@ class _SketchIndex:
             config.device = device
             self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
 
-    def near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the indices of queries and of their near sketches, sorted by both."""
+    def find_near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return matches as indices of queries and of near sketches, sorted by both.
+
+        `queries` has the shape (queries, bytes); both results have the shape (matches,).
+        """
         if self._gpu is None:
-            query, neighbour = self._within(queries)
+            query, neighbour = self._search_exhaustively(queries)
         else:
             nearest = min(_NEAREST, self._all.ntotal)
             distances, neighbours = self._gpu.search(queries, nearest)
@@ -172,13 +175,13 @@ class _SketchIndex:
             # If even the farthest returned sketch is near, near ones may be missing: search this query on the CPU.
             is_cut = is_near[:, -1] & (nearest < self._all.ntotal)
             query, column = np.nonzero(is_near & ~is_cut[:, None])
-            cut_query, cut_neighbour = self._within(queries[is_cut])
+            cut_query, cut_neighbour = self._search_exhaustively(queries[is_cut])
             neighbour = np.concatenate([neighbours[query, column], cut_neighbour])
             query = np.concatenate([query, np.flatnonzero(is_cut)[cut_query]])
         order = np.lexsort((neighbour, query))
         return query[order], neighbour[order]
 
-    def _within(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _search_exhaustively(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         # faiss excludes the radius itself, so it is one more. `limits` are the offsets of each query's results.
         limits, _, neighbours = self._all.range_search(np.ascontiguousarray(queries), self._max_distance + 1)
         return np.repeat(np.arange(len(queries)), np.diff(limits.astype(np.int64))), neighbours

@@ -27,8 +27,8 @@ class Banding:
 def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
     """Return the banding with the most rows that reaches `recall` at `threshold`.
 
-    It proposes at least the fraction `recall` of the pairs of similarity `threshold`, and a larger fraction of more
-    similar pairs. More rows mean fewer needless comparisons. Bands times rows equals `permutations`. If no banding
+    The banding proposes at least the fraction `recall` of the pairs of similarity `threshold`, and a larger fraction of
+    more similar pairs. More rows mean fewer needless comparisons. Bands times rows equals `permutations`. If no banding
     reaches `recall`, bands have one row.
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
@@ -64,8 +64,8 @@ class DistanceLimit:
 def recommend_distance(bits: int, threshold: float, recall: float) -> DistanceLimit:
     """Return the smallest distance that reaches `recall` at `threshold`.
 
-    It proposes at least the fraction `recall` of the pairs of similarity `threshold`. If no distance below half
-    of the bits reaches `recall`, the largest such distance is returned.
+    The distance proposes at least the fraction `recall` of the pairs of similarity `threshold`. If no distance below
+    half of the bits reaches `recall`, return the largest such distance.
     """
     largest = max(bits // 2 - 1, 0)
     distances = (DistanceLimit(bits, max_distance) for max_distance in range(largest))

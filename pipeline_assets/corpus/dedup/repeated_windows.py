@@ -62,11 +62,11 @@ def select_shard(
     document has. Notes: `fatal`, the rows that crash a worker.
     """
     files: list[OutputFile] = []
-    fatal: list[int] = []
+    crashing_rows: list[int] = []
 
     def blocks() -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
         for documents, poison_rows in read_documents(shard, window, _decoder):
-            fatal.extend(poison_rows)
+            crashing_rows.extend(poison_rows)
             texts = [(row, entry.text) for row, entry in documents if entry.license_tag not in refused_licences]
             selected = select_windows([text.encode() for _, text in texts], recipe.window_bytes, recipe.every)
             rows = np.fromiter((row for row, _ in texts), np.int64, len(texts))
@@ -76,7 +76,7 @@ def select_shard(
         hashes, rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
         name = f"{_WINDOWS}/{shard.name}.{len(files):05d}.run"
         files.append(_write_run(folder, name, hashes, rows, first_number))
-    return Receipt(files, {}, {_POISON_ROWS: fatal})
+    return Receipt(files, {}, {_POISON_ROWS: crashing_rows})
 
 
 def _write_run(
@@ -97,13 +97,13 @@ _LOWER = np.uint64(2**32 - 1)  # mask of the lower 32 bits
 
 @dataclass(frozen=True)
 class ShardRepeats:
-    """Repetition in a shard: `dropped` documents, if any, and poison rows."""
+    """Documents to drop from a shard (see `_decide_all`), if any, and its poison rows."""
 
     dropped: KeyRange | None
     poison_rows: frozenset[int]
 
     def shares_by_row(self) -> dict[int, float]:
-        """Return the share of seen windows of each dropped document, by row."""
+        """Map the row of each dropped document to the share of its windows that is seen."""
         if self.dropped is None:
             return {}
         table = self.dropped.table()
@@ -119,9 +119,10 @@ def find_repeating_documents(
     refused_licences: frozenset[str],
     settings: RunSettings,
 ) -> list[ShardRepeats]:
-    """Find, in each shard of a source, the documents that repeat earlier documents.
+    """Find the documents that repeat earlier documents of a source, for each shard.
 
-    Documents with a license tag in `refused_licences` are skipped, because the filters drop them anyway.
+    Documents with a license tag in `refused_licences` are skipped, because the filters drop them anyway. The results
+    are in the order of `shards`.
 
     Raises:
         InputError: A line is not a Document, or the source has more than 2**32 documents.
@@ -233,9 +234,10 @@ def _drop_repeating(
 ) -> int:
     """Fill `dropped` and `shares`, and return the number of dropped documents.
 
-    The rows of `documents`, `windows` and `totals` ascend by document. `totals` has the number of windows of each row's
-    document, including windows that no other document has. `numerator` / `denominator` is the maximum share. `seen` has
-    a bit for each repeated window, which is set if a kept document has the window.
+    `dropped` gets the numbers of these documents, and `shares` the share of seen windows of each. The rows of
+    `documents`, `windows` and `totals` ascend by document. `totals` has the number of windows of each row's document,
+    including windows that no other document has. `numerator` / `denominator` is the maximum share. `seen` has a bit
+    for each repeated window, which is set if a kept document has the window.
     """
     count = start = 0
     while start < len(documents):

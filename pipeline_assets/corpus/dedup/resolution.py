@@ -53,7 +53,10 @@ class NearDuplicates:
 
 
 def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
-    """Find the documents to drop because of edges, and write them as runs."""
+    """Find the documents to drop because of edges, and write them as runs.
+
+    `edges` are runs of `verify_pairs`, in the order of the later documents; `counts` become the result's counts.
+    """
     dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
     runs, with_copies = [], []
     for number, table in enumerate(near_duplicates(map(dedup.read_run, edges), dropped)):

@@ -46,7 +46,10 @@ class SeenRuns(NamedTuple):
         return sum(read_footer(path).num_rows for path in self.paths)
 
     def tables(self, low: int = 0, high: int = ALL_KEYS) -> Iterator[pa.Table]:
-        """Yield rows with `low <= key < high`, by row groups, with numbers in the corpus."""
+        """Yield the rows with `low <= key < high`, a table per row group.
+
+        The column `order` gets the numbers that the store's documents have in the corpus.
+        """
         for path in self.paths:
             with StoredParquet(path) as file:
                 for number in range(file.num_row_groups):
@@ -98,7 +101,7 @@ class SeenStore:
 
 
 def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
-    """Read a range of a corpus, and the rows of stores whose keys occur in it.
+    """Read a key range of a corpus, and the rows of stores that share one of its keys.
 
     Corpus and stores have the same columns: first the uint64 key, and among the others the priority `order`.
     """
@@ -117,7 +120,7 @@ def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
 
 
 def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
-    """Return the name of each document's store; null for documents of the new corpus."""
+    """Return the name of each document's store; null if it is in the new corpus."""
     bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
     positions = np.searchsorted(bounds, document_numbers(priorities), side="right")  # first store that ends beyond it
     # The mask of documents in stores is the validity bitmap of the index array: documents of the corpus become null.

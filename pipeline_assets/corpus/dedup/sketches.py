@@ -32,9 +32,9 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
 @dataclass(frozen=True)
 class FirstNumber:
-    """Number of a shard's first document.
+    """Number of a shard's first document, which is not part of a task's digest.
 
-    If a shard moved within its corpus, its kept sketches are renumbered instead of computed again.
+    So if a shard moved within its corpus, its kept sketches are renumbered instead of computed again.
     """
 
     value: int = field(metadata=NOT_DIGESTED)
@@ -55,19 +55,19 @@ def sketch_shard(
     """
     shard = replace(shard, first_number=first.value)
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
-    fatal: list[int] = []
+    crashing_rows: list[int] = []
     files: list[OutputFile] = []
     pending = empty = [_sketch([], shard, recipe, counts)]
     written = 0
     for documents, poison_rows in read_documents(shard, window, RAW_DECODER):
-        fatal += poison_rows
+        crashing_rows += poison_rows
         pending = [*pending, _sketch(documents, shard, recipe, counts)]
         if counts["documents"] - written >= _RUN_DOCUMENTS:
             files += _write(pending, shard, folder, len(files))
             pending, written = empty, counts["documents"]
     if counts["documents"] > written or not files:
         files += _write(pending, shard, folder, len(files))
-    return Receipt(files, dict(counts), {POISON_ROWS: fatal, _FIRST: first.value})
+    return Receipt(files, dict(counts), {POISON_ROWS: crashing_rows, _FIRST: first.value})
 
 
 def _sketch(
@@ -127,7 +127,7 @@ def _qualities(
 def _write(
     blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, number: int
 ) -> Iterator[OutputFile]:
-    """Write the tables of `_sketch` for several blocks as one run in each folder."""
+    """Write the tables of several blocks as one run in each folder, named by `number`."""
     for area in blocks[0]:
         table = pa.concat_tables([block[area] for block in blocks]).combine_chunks()
         if area == IDS:
@@ -139,7 +139,7 @@ def _write(
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
-    """Sketch all shards with `sketch_shard`.
+    """Return the receipts of `sketch_shards`, after checks of ids and qualities.
 
     Raises:
         UsageError: No document has the quality column.
@@ -155,7 +155,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
 
 
 def sketch_shards(dedup: DedupRun) -> list[Receipt]:
-    """Sketch all shards, or renumber the sketches that an earlier version kept."""
+    """Run `sketch_shard` on all shards, and renumber kept sketches of moved shards."""
     firsts = [FirstNumber(shard.first_number) for shard in dedup.shards]
     pairs = zip(dedup.shards, firsts, strict=True)
     tasks = [Task.bind(sketch_shard, shard.unnumbered, first, dedup.recipe) for shard, first in pairs]

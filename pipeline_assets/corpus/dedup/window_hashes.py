@@ -56,7 +56,7 @@ def _select(
     hashes: NDArray[np.uint64],
     window_counts: NDArray[np.int64],
 ) -> int:
-    """Fill `hashes`, and `window_counts` for each document; return the total count."""
+    """Fill `hashes` and `window_counts`; return the number of selected windows."""
     # Horner's rule: each new byte multiplies the sum by the base once more. So after `window_bytes` further bytes, a
     # byte contributes (byte + 1) * base ** window_bytes. The rolling hash subtracts this when the byte leaves.
     power = _ONE_64
