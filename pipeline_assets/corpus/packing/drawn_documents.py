@@ -29,7 +29,9 @@ _CHUNK_DRAWS = 1 << 16
 
 @dataclass
 class DrawnDocuments:
-    """Rows of documents.parquet, one per draw; reading all `tables` fills the counts.
+    """Rows of documents.parquet, one per draw (see `mixture`).
+
+    The counts are complete after all `tables` were read.
 
     Attributes:
         counts: By source: all its `documents` and their `text_tokens`; `drawn`, the number of draws; `packed_tokens`;
@@ -158,13 +160,13 @@ class DrawnLine:
 
     @property
     def epoch_summary(self) -> str:
-        """Text on the epoch of the draw and its packed tokens."""
+        """Epoch and packed tokens of the draw, such as `in epoch 0: 312 tokens`."""
         cut = "" if self.packed_tokens == self.tokens else f" of {self.tokens:,}"
         return f"in epoch {self.epoch}: {self.packed_tokens:,}{cut} tokens"
 
     @property
     def summary(self) -> str:
-        """Text on the draw: epoch, packed tokens and first row."""
+        """Epoch, packed tokens and first row of the draw, as text."""
         where = f"in row {self.first_row:,}" if self.is_whole else f"that begin in row {self.first_row:,}"
         return f"drawn {self.epoch_summary} {where}"
 

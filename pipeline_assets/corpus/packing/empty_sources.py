@@ -14,7 +14,7 @@ DEDUPLICATED = "stage_a/deduplicated"
 
 
 def upstream_deduplicated(corpus: Artifact, root: Path) -> Artifact | None:
-    """Return the deduplicated corpus that a corpus was built from; None if missing."""
+    """Return the deduplicated corpus from which a corpus was built; None if missing."""
     digests = [entry["digest"] for entry in corpus.manifest.identity.upstream if entry["name"] == DEDUPLICATED]
     try:
         return Lineage(root).locate(digests[0]) if digests else None
@@ -32,8 +32,8 @@ def raise_if_source_empty(
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    `weighted` names the sources with a weight. The message counts the documents of the source that were dropped, first
-    by the corpus `deduplicated`, if given, and then by the source's corpus in `corpora`.
+    `weighted` names the sources with a weight. The message counts the dropped documents of the source: those that the
+    corpus `deduplicated` dropped, unless it is None, then those that the source's corpus in `corpora` dropped.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts

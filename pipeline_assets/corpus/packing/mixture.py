@@ -64,7 +64,7 @@ class SourceDraws:
 
 @dataclass(frozen=True)
 class CutDocument:
-    """Cut draw: the first `tokens` tokens of the next document of source `source`."""
+    """Cut draw: the first `tokens` tokens of the next document of a source, by number."""
 
     source: int
     tokens: int
@@ -149,7 +149,10 @@ def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> N
 
 
 def bisect_largest_budget(budget: int, is_valid: Callable[[int], bool]) -> int:
-    """Find a valid budget of at most `budget` by bisection; 0 is always valid."""
+    """Find the largest valid budget up to `budget` by bisection; 0 counts as valid.
+
+    If a larger budget can be valid although a smaller one is not, the result is valid, but maybe not the largest.
+    """
     valid, invalid = 0, budget + 1
     middle = budget  # try the whole budget first
     while invalid - valid > 1:

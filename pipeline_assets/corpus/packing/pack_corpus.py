@@ -43,7 +43,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, Stagi
 def manifest_counts(
     recipe: ResolvedPack, encoded: Mapping[str, int], documents: DrawnDocuments, plan: Receipt
 ) -> dict[str, Any]:
-    """Return the counts of the manifest; `encoded` has the summed encoding counts."""
+    """Return the counts of the manifest; `encoded` has the sums of encoding counts."""
     read, tokens, capacity = Ledger.from_counts(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts["unused_documents"] for counts in documents.counts.values())
     not_drawn = {"not_drawn": unused} if unused else {}
@@ -53,7 +53,7 @@ def manifest_counts(
         "tokens": tokens,
         "rows": recipe.num_seqs,
         "padding_tokens": capacity - tokens,
-        "packing_efficiency": _quotient(tokens, capacity),
+        "packing_efficiency": _format_quotient(tokens, capacity),
         "by_source": {
             source: {
                 **counts,
@@ -61,8 +61,8 @@ def manifest_counts(
                 "asked_tokens": int(Fraction(weight) * tokens),
                 # A weight of the recipe is a decimal; a computed weight may be a fraction, such as 1/3.
                 "asked_share": f"{float(Fraction(weight)):.6f}" if "/" in weight else weight,
-                "share": _quotient(counts["packed_tokens"], tokens),
-                "epochs": _quotient(counts["packed_tokens"], counts["text_tokens"]),
+                "share": _format_quotient(counts["packed_tokens"], tokens),
+                "epochs": _format_quotient(counts["packed_tokens"], counts["text_tokens"]),
             }
             for source, counts in documents.counts.items()
             for weight in [recipe.weights[source]]
@@ -70,14 +70,15 @@ def manifest_counts(
     }
 
 
-def _quotient(part: int, total: int) -> str:
+def _format_quotient(part: int, total: int) -> str:
     return f"{part / total:.6f}"
 
 
 def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
-    """Sort shards by source; omit sources without documents that have no weight.
+    """Sort shards by source; omit empty sources without a weight.
 
-    Raise UsageError if a weight names a missing source, a source with documents has no weight, or there are none.
+    Raise UsageError if a weight names a missing source, if a source with documents has no weight, or if no source has
+    documents.
     """
     sources = {shard.source for shard in shards}
     weighted = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
@@ -197,7 +198,7 @@ def _pack(
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
-    """Raise RetryableError if free space is too small, UsageError if the disk is."""
+    """Raise RetryableError if rows exceed the free space, UsageError if the disk."""
     path, size = staging.path(INPUT_IDS), num_seqs * seq_len * DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:

@@ -80,7 +80,7 @@ class PackRecipe(RecipeSection):
 
 
 class ResolvedPack(PackRecipe):
-    """Recipe with number of rows and all weights, which may be fractions like `1/3`."""
+    """Recipe in a plan: its number of rows and weights (such as `1/3`) are never None."""
 
     num_seqs: int
     weights: Mapping[str, str]
@@ -93,7 +93,7 @@ class TokenizerPath:
     path: Path
 
     def describe_changes(self, root: Path, manifest: Manifest) -> None:
-        """Do nothing: a changed file at this path does not change the set."""
+        """Return None, no change: another file at this path does not change the set."""
 
 
 class PackSection(PackRecipe):
@@ -116,7 +116,7 @@ class PackSection(PackRecipe):
         return self
 
     def check_tokenizer(self, root: Path) -> None:
-        """Load the tokenizer to check its file; `root` is the data root."""
+        """Check the tokenizer's file by loading the tokenizer; `root` is the data root."""
         path = None if self.tokenizer_path is None else root / self.tokenizer_path
         load_tokenizer(TokenizerFile(self.tokenizer, path))
 

@@ -79,10 +79,10 @@ def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
 def assign_rows(
     order: NDArray[np.uint32], lengths: NDArray[np.int32], seq_len: int, max_rows: int
 ) -> tuple[NDArray[np.uint32], int]:
-    """Assign each document's remainder modulo `seq_len` to a row, by best fit.
+    """Assign the remainder of each document to a row, by best fit.
 
-    `order` is from `order_by_remainder`. `max_rows` must not be below the number of rows that are needed. Rows are
-    numbered from 0 in the order in which they are opened.
+    A remainder has the document's length modulo `seq_len`. `order` is from `order_by_remainder`. `max_rows` must not be
+    below the number of rows that are needed. Rows are numbered from 0 in the order in which they are opened.
 
     Returns:
         Row of each document, shape (documents,), undefined for one without remainder; then the number of rows opened.
@@ -214,7 +214,7 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
 
 
 def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Return the draws that fill whole rows, ascending, once for each such row."""
+    """Return the draw that fills each whole row, ascending, shape (whole rows,)."""
     draws = np.flatnonzero(lengths >= seq_len)
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)
 
@@ -222,8 +222,8 @@ def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.
 def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
     """Move a piece into each empty row from a row with several pieces.
 
-    Arrays are as of `assign_rows`; `opened` is the number of the first empty row. Change `document_rows` in place, and
-    return the number of rows that stay empty.
+    The arrays are those of `assign_rows`; the empty rows have the numbers from `opened` on. `document_rows` is changed
+    in place. Return the number of rows that remain empty.
     """
     row_sizes = np.bincount(document_rows[order], minlength=opened)
     for draw in order[row_sizes[document_rows[order]] > 1]:
@@ -268,8 +268,9 @@ def _build_segments(
 ) -> Segments:
     """Build the segments of consecutive rows of the packed set, from row `first` on.
 
-    `rows` has the number that each of these rows had before the seeded order: numbers below `len(whole)` are indices of
-    `whole`, and all others, minus `len(whole)`, are indices of `starts`.
+    `rows` has the number that each of these rows had before the seeded order: a number below `len(whole)` is an index
+    in `whole`, the result of `draws_of_whole_rows`; any other, minus `len(whole)`, is an index in `starts`. `starts`
+    and `draws` are the results of `group_by_row`.
     """
     is_whole = rows < len(whole)
     shared = rows[~is_whole] - len(whole)

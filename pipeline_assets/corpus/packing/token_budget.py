@@ -50,7 +50,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 
 
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible: int) -> UsageError:
-    """Return an error that names the source with too few tokens, and possible changes."""
+    """Return an error with the source that has too few tokens, and possible changes."""
     source = min(mixture.sources, key=lambda source: source.max_tokens / source.weight)
     needed = math.ceil(source.weight * requested_tokens)
     epochs = _format_decimal(Fraction(needed, source.tokens), 3, up=True)
