@@ -53,7 +53,7 @@ class HfTokenizer(Tokenizer):
     ) -> None:
         """Wrap a loaded tokenizer; switch off truncation, padding and special tokens.
 
-        `special` are all ids that must not come from text. Without `losses`, the tokenizer cannot lose text.
+        `special` has all ids that text must not give; `losses` is None if the tokenizer cannot lose text.
         """
         self.recipe, self.sha256, self.path = recipe, recipe.sha256, path
         self.added = [token.content for token in library.get_added_tokens_decoder().values()]
@@ -75,7 +75,7 @@ class HfTokenizer(Tokenizer):
         return load_hf_tokenizer, (self.recipe, self.path)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Encode texts one by one, as a batch would start threads; InputError if it fails."""
+        """Encode texts one by one, without threads; InputError if a text has no id."""
         try:
             runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
         except Exception as error:  # the library raises no narrower one
@@ -84,9 +84,10 @@ class HfTokenizer(Tokenizer):
         return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
 
     def encode_marked(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Encode a text with its special tokens; return ids, and start and stop of each.
+        """Encode a text whose special tokens count as such; return ids and positions.
 
-        The positions, shape (tokens, 2), are in characters. Tokens that share a character have it in common.
+        The positions, shape (tokens, 2), are start and stop of each token in characters. If several tokens share a
+        character, the positions of each include it.
         """
         self._library.encode_special_tokens = False
         try:
@@ -105,7 +106,7 @@ class HfTokenizer(Tokenizer):
 def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
     """Load a `tokenizer.json`; UsageError if it lacks the end-of-document token.
 
-    InputError if the file is not the pinned one or invalid, ids exceed int32 or have a gap, or encoding is random.
+    Raise InputError if the file is invalid or not the pinned one, ids exceed int32 or have gaps, or encoding is random.
     """
     data = read_pinned(path, recipe.sha256, _FIX)
     try:
@@ -140,7 +141,8 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
 def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
     """Load the `tokenizer.json` of a model, which must have special tokens.
 
-    `is_harmony` requires those of Harmony. If the file is missing or invalid, or lacks them, raise InputError.
+    With `is_harmony`, they must include all tokens of Harmony's structure. Raise InputError if the file is missing or
+    invalid, or lacks required tokens.
     """
     path = folder / TOKENIZER_FILE
     if not path.is_file():
@@ -166,7 +168,7 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
 
 
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
-    """Return the padding id that the file sets, if any; it may be an ordinary token's."""
+    """Return the file's padding id, maybe an ordinary token's; None if it sets none."""
     if library.padding is None:
         return None
     padding, largest = int(library.padding["pad_id"]), max(vocabulary.values())

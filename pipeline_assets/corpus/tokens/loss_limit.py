@@ -29,7 +29,7 @@ class LossLimit:
     check: str = "unknown_tokens_within_limit"
 
     def evaluate(self, manifest: Manifest) -> Verdict:
-        """Compare the losses by source in a manifest with the limit; warn above 0.1 %."""
+        """Compare a manifest's losses by source with the limit; warn above 0.1 %."""
         by_source = read_losses(manifest)
         if by_source is None:
             return Verdict(True, "built by a version that did not count lost text", applies=False)

@@ -149,7 +149,7 @@ class HarmonyEncoder(Tokenizer):
         return not panics(lambda: self.oracle.encode_ordinary(text))
 
     def _encode_each(self, texts: Sequence[str | bytes], *controls: str) -> list[NDArray[np.uint32]]:
-        """Encode ASCII or UTF-8 texts with gigatoken, which knows these control tokens."""
+        """Encode UTF-8 texts (`str` if ASCII) by gigatoken, with these control tokens."""
         if self._grown_bytes > _CACHE_BYTES:
             self._fast, self._grown_bytes = {}, 0
         if controls not in self._fast:
@@ -172,7 +172,8 @@ class HarmonyEncoder(Tokenizer):
 def load_encoder(sha256: str, vocabulary: Path | None = None, driver: Driver = "gigatoken") -> HarmonyEncoder:
     """Load the encoder of a vocabulary file; a process caches the last four.
 
-    If gigatoken is not installed, tiktoken encodes to the same ids, more slowly.
+    If gigatoken is not installed, tiktoken encodes to the same ids, more slowly. Raise InputError if the file does not
+    have this sha256.
     """
     return _load_once(sha256, vocabulary or VOCABULARY, driver)
 

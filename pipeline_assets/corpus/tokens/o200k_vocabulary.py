@@ -46,7 +46,7 @@ SPLIT_PATTERN = "|".join(
 
 @functools.lru_cache(maxsize=1)
 def load_oracle(vocabulary: Path, sha256: str) -> "tiktoken.Encoding":
-    """Load tiktoken's tokenizer of a vocabulary file; a process caches the last one."""
+    """Load tiktoken's tokenizer of a file whose hash was checked; cache the last one."""
     import tiktoken
 
     ranks = read_ranks(vocabulary)

@@ -41,7 +41,7 @@ class TokenRuns:
             yield self.ids[start:end]
 
     def closed_by(self, end: int) -> "TokenRuns":
-        """Return a copy with the id `end` after each text, counted in its length."""
+        """Return a copy with the id `end` after each text; lengths include it."""
         closed = [np.array([end], np.int32)] * (2 * len(self.lengths))
         closed[::2] = self.each()  # joining slices takes half as long as `np.insert`
         return TokenRuns(

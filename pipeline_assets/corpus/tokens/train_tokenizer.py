@@ -54,7 +54,7 @@ class RankLimits:
     held_out: int
 
 
-def _rates(corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe) -> dict[str, RankLimits]:
+def _rank_limits(corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe) -> dict[str, RankLimits]:
     rates = {}
     for name, share in recipe.sources.items():
         available = max(corpora[name].manifest.identity.counts["text_bytes"], 1)
@@ -111,13 +111,13 @@ def train_tokenizer(
     shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # as in a manifest
     to_draw = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]
     work = functools.partial(
-        draw_shard, rates=_rates(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
+        draw_shard, rates=_rank_limits(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
     )
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in to_draw])
     receipts = list(run_stage("draw", work, to_draw, staging, settings))
     counts = total_counts(receipts)
     _check_memory(counts["bytes"], staging.target)
-    lines = [line for text in _drawn(staging, receipts, 0) for line in text.split("\n")]
+    lines = [line for text in _drawn_texts(staging, receipts, 0) for line in text.split("\n")]
     seed = int.from_bytes(seeded_sort_key(recipe.seed)[:4], "big")
     in_order = (lines[place] for place in hashed_order(len(lines), seed, "lines"))
     trained = train_unigram(in_order, recipe)
@@ -129,7 +129,7 @@ def train_tokenizer(
     by_corpus = {
         corpus: {"share": recipe.sources[corpus], "sample_bytes": total_counts(drawn)["bytes"]}
         | measure_tokenizer(tokenizer, _measured_texts(staging, drawn), settings.vocabulary)
-        for corpus, drawn in _by_source(shards, receipts)
+        for corpus, drawn in _group_by_source(shards, receipts)
     }
     figures: dict[str, Any] = {
         "model": name,
@@ -152,13 +152,13 @@ def train_tokenizer(
     return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), **manifest_counts}, decisions)
 
 
-def _by_source(shards: Sequence[CorpusShard], receipts: Sequence[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
+def _group_by_source(shards: Sequence[CorpusShard], receipts: Sequence[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
     pairs = zip(shards, receipts, strict=True)
     for source, group in itertools.groupby(pairs, key=lambda pair: pair[0].source):
         yield source, [receipt for _, receipt in group]
 
 
-def _drawn(staging: StagingDir, receipts: Sequence[Receipt], part: int) -> Iterator[str]:
+def _drawn_texts(staging: StagingDir, receipts: Sequence[Receipt], part: int) -> Iterator[str]:
     for receipt in receipts:
         yield from read_structs(staging.path(receipt.files[part].path), str)
 
@@ -167,7 +167,7 @@ def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[st
     """Return about 2 MB of held-out texts, or of sampled texts if none is held out."""
     part = 1 if any(receipt.files[1].rows for receipt in receipts) else 0
     texts, size = list[str](), 0
-    for text in _drawn(staging, receipts, part):
+    for text in _drawn_texts(staging, receipts, part):
         texts.append(text)
         size += len(text.encode())
         if size >= _MEASURED_BYTES:
@@ -179,7 +179,8 @@ def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Pa
     """Measure a tokenizer on texts and compare it with o200k.
 
     The figures are bytes per token; tokens per word, where a word is a run without blanks (fertility, Rust et al. 2021,
-    arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly.
+    arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly. `vocabulary`
+    is the vocabulary file of o200k, None for the shipped one.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)
@@ -188,16 +189,16 @@ def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Pa
     other = load_encoder(VOCABULARY_SHA256, vocabulary).encode(texts)
     return {
         "measured_bytes": size,
-        "round_trip": _quotient(same, len(texts)),
-        "bytes_per_token": _quotient(size, len(own.ids)),
-        "tokens_per_word": _quotient(len(own.ids), words),
+        "round_trip": _format_quotient(same, len(texts)),
+        "bytes_per_token": _format_quotient(size, len(own.ids)),
+        "tokens_per_word": _format_quotient(len(own.ids), words),
         "unknown_rate": f"{unknown / max(len(own.ids), 1):.6f}",
-        "o200k_bytes_per_token": _quotient(size, len(other.ids)),
-        "o200k_tokens_per_word": _quotient(len(other.ids), words),
+        "o200k_bytes_per_token": _format_quotient(size, len(other.ids)),
+        "o200k_tokens_per_word": _format_quotient(len(other.ids), words),
     }
 
 
-def _quotient(part: int, whole: int) -> str:
+def _format_quotient(part: int, whole: int) -> str:
     return f"{part / max(whole, 1):.4f}"
 
 

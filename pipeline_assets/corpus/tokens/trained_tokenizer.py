@@ -72,7 +72,7 @@ def model_name(vocab_size: int) -> str:
 
 
 def trained_file(tokenizer: Artifact) -> TokenizerFile:
-    """Return path and pinned hash of a trained model, for `load_tokenizer`."""
+    """Return a trained model's file with a recipe that pins it, for `load_tokenizer`."""
     decisions = tokenizer.manifest.identity.decisions
     recipe = FileTokenizerRecipe(
         family="sentencepiece", sha256=decisions["sha256"], end_of_document=decisions["end_of_document"]

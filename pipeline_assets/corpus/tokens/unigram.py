@@ -51,8 +51,8 @@ class UnigramRecipe(RecipeSection):
 
 
 @dataclass(frozen=True)
-class Trained:
-    """Trained model.
+class TrainedModel:
+    """Unigram model, with counts of the text from which it was trained.
 
     Attributes:
         model: Content of the model file.
@@ -68,7 +68,7 @@ class Trained:
 
 
 class VocabularyTooLargeError(UsageError):
-    """Error of a vocabulary size above `max_pieces`, the largest that the text allows."""
+    """Error if a vocabulary size exceeds `max_pieces`, the largest for the text."""
 
     max_pieces = 0
 
@@ -81,7 +81,7 @@ def check_trainer() -> None:
         raise not_installed_error(error, "tokenizers") from None
 
 
-def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
+def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
     """Train a model on lines without line feeds; blank lines are skipped.
 
     Raises:
@@ -126,14 +126,15 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> Trained:
         )
     except RuntimeError as error:
         raise _training_error(str(error), recipe.vocab_size) from None
-    return Trained(model.getvalue(), counts["lines"], counts["lines"] - counts["uncut"], counts["bytes"])
+    return TrainedModel(model.getvalue(), counts["lines"], counts["lines"] - counts["uncut"], counts["bytes"])
 
 
 def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
     """Split a line into lines of at most `LINE_BYTES` without NUL and U+2585.
 
-    A long line is cut at the last blank within the limit, or else between two characters. Blank lines are dropped.
-    Blanks at the ends of a line are stripped; with `keeps_blanks`, those at the beginning of the input line are kept.
+    A long line is cut at the last blank within the limit, or between two characters if it has no such blank. Blank
+    lines are dropped. Blanks at the ends of a line are stripped, but with `keeps_blanks`, not those before the first
+    word of `line`.
     """
     for part in _UNREADABLE.split(line.replace("\n", " ")):
         data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")
