@@ -177,8 +177,8 @@ def finalize_shard(
 ) -> Receipt:
     """Rewrite a shard that has repeated ids as `shards/NAME.jsonl.zst`.
 
-    If a row has the id of an earlier row, an id from the source is a reason to reject the row; an id derived from the
-    text gets the suffix `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of the
+    A row that repeats the id of an earlier row is rejected if the id is from the source. An id that was derived from
+    the text gets the suffix `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of the
     conversion, less the new rejects.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"

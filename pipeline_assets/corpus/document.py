@@ -55,7 +55,7 @@ class Meta(msgspec.Struct, frozen=True):
     def columns(self) -> dict[str, Any]:
         """Return the source's columns and `source_file`, `source_row`, `license_evidence`.
 
-        These three replace columns of the source with the same names, whose values are only in `extra`.
+        A source column with one of these three names is replaced; its value is only in `extra`.
         """
         named = {name: value for name in _FIELD_COLUMNS if (value := getattr(self, name))}
         return _extra_decoder.decode(self.extra) | named | {name: getattr(self, name) for name in _ORIGIN_FIELDS}

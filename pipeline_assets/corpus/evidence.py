@@ -110,7 +110,7 @@ def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]
 
 
 def _compare(old: str, new: str) -> list[Passage]:
-    """Return passages of two texts, which begin shortly before their first difference."""
+    """Compare two texts by passages, starting shortly before the first difference."""
     first = next((place for place, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     start = max(first - _CHARACTERS_BEFORE, 0)
     stop, omitted = start + _COMPARED_CHARACTERS, Passage("…", "…", True)

@@ -24,7 +24,7 @@ _HOLDER = re.compile(
 )
 _TITLE = re.compile(r"\A\W*[^\n]{0,60}\blicen[cs]e\b[^\n]{0,20}\n", re.IGNORECASE)
 # sha256 of the words without holders and title, for the SPDX text and other forms that packages ship.
-_TEXTS = {
+_TEXT_HASHES = {
     "mit": ["0cf21bdfd1964a97a8615e128534845826afbc887edc95aa5c925cbf64386b5c"],
     "bsd-2-clause": [
         "a56fee4b2f66331ed54da4950ef9c9391453fd1490b4d8ea202bc29683bcbd30",
@@ -53,7 +53,7 @@ _TEXTS = {
     ],  # with the licences of Python's earlier owners; up to 3.12, and of 3.13
     "cc0-1.0": ["96bdc7f63190fb4bd1ae584b890300ed7517d858b34c945642a3b9b2f1612a5f"],
 }
-_TAGS = {digest: tag for tag, digests in _TEXTS.items() for digest in digests}
+_TAGS = {digest: tag for tag, digests in _TEXT_HASHES.items() for digest in digests}
 
 
 def identify_licence(text: str, evidence: str) -> LicenceTag:
@@ -84,4 +84,4 @@ def _words_sha256(text: str) -> str:
 def licence_texts_fingerprint() -> str:
     """Hash everything that determines the result of `identify_licence`."""
     how = [LICENCE_TEXT_BYTES, *(pattern.pattern for pattern in (_SPDX, _HOLDER, _TITLE))]
-    return canonical_sha256([licence_table().fingerprint, how, _TEXTS])
+    return canonical_sha256([licence_table().fingerprint, how, _TEXT_HASHES])

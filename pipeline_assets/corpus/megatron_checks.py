@@ -18,7 +18,7 @@ from pipeline_assets.corpus.sampling import SPLITS, Split
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, RANKS
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 
-_SIGMAS = 4.5  # one false alarm in about 150,000 honest splits
+_MAX_SIGMAS = 4.5  # one false alarm in about 150,000 honest splits
 _BLOCK_IDS = 1 << 22
 
 
@@ -84,7 +84,7 @@ def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
     fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))
     documents = ledger.rows_in - ledger.total_rejected
     valid = documents - ledger.dropped.get("other_split", 0)
-    margin = _SIGMAS * math.sqrt(documents * fraction * (1 - fraction))
+    margin = _MAX_SIGMAS * math.sqrt(documents * fraction * (1 - fraction))
     low, high = documents * fraction - margin, documents * fraction + margin
     summary = f"{valid:,} of {documents:,} documents, expected {max(low, 0):,.0f} to {high:,.0f}"
     return Verdict(low <= valid <= high, summary, {"valid_documents": valid, "documents": documents})

@@ -62,7 +62,7 @@ class Sample(NamedTuple):
     tokens_squares: int = 0
 
     def relative_error(self) -> float:
-        """Return half of the 95 % interval of estimated tokens, relative to them.
+        """Return half the width of the 95 % interval of the tokens, as a share of them.
 
         Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
         """

@@ -159,18 +159,18 @@ def mix_bits(key: np.uint64) -> np.uint64:
 
 
 @compiled
-def _hash_words(eights: NDArray[np.uint64], word_starts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
+def _hash_words(eight_bytes: NDArray[np.uint64], word_starts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
     """Hash each word, from its start in `word_starts` to the blank before the next.
 
-    `eights[i]` has the eight bytes of the text that start at byte i.
+    `eight_bytes[i]` has the eight bytes of the text that start at byte i.
     """
     for word in range(len(word_starts) - 1):
         position = word_starts[word]
         size = word_starts[word + 1] - position - 1  # without the blank
         key = np.uint64(size)
         while size > 8:
-            key = mix_bits(key ^ eights[position])
+            key = mix_bits(key ^ eight_bytes[position])
             position += 8
             size -= 8
         # One to eight bytes remain, the lowest of the next eight. A mask of their 8 * size bits clears the others.
-        hashes[word] = mix_bits(key ^ (eights[position] & (_ALL >> (_64 - np.uint64(8 * size)))))
+        hashes[word] = mix_bits(key ^ (eight_bytes[position] & (_ALL >> (_64 - np.uint64(8 * size)))))

@@ -93,7 +93,7 @@ def _read_matrix(data: mmap.mmap, at: int) -> tuple[NDArray[np.float32], int]:
 
 @always_inline
 def _extend_fasttext_hash(state: np.uint64, byte: int) -> np.uint64:
-    """Append a byte to a string's hash by fastText: 32-bit FNV-1a of signed bytes."""
+    """Extend a string's hash by a byte, as fastText: 32-bit FNV-1a of signed bytes."""
     return ((state ^ (np.uint64(byte) | (_SIGNED_BYTE if byte >= 0x80 else np.uint64(0)))) * _FNV_PRIME) & _LOW
 
 

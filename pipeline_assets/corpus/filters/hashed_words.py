@@ -98,8 +98,8 @@ def hash_phrases(
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
     """Hash the beginnings of each phrase: its first word, its first two, and so on.
 
-    Phrase i is `text[offsets[i] : offsets[i + 1]]`. Return the hashes of all beginnings, phrase after phrase; for each
-    hash 1 if it is of a whole phrase, else 0; and the number of words of each phrase.
+    Phrase i is `text[offsets[i] : offsets[i + 1]]`. Return the hashes of all beginnings, phrase after phrase; 1 for
+    each beginning that is the whole phrase, 0 for each other; and the number of words of each phrase.
     """
     hashes, is_whole = np.empty(len(text), np.uint64), np.zeros(len(text), np.int32)
     words, size = np.zeros(len(offsets) - 1, np.int64), 0
@@ -124,7 +124,7 @@ def find_first_phrases(
 ) -> NDArray[np.int64]:
     """Return start and end of the first listed phrase in each text, shape (texts, 2).
 
-    Both are -1 for a text without a listed phrase. `listed` is the table of the results of `hash_phrases`.
+    Both are -1 for a text without a listed phrase. `listed` is a table of results of `hash_phrases`.
     """
     spans = np.full((len(offsets) - 1, 2), -1, np.int64)
     for number in range(len(spans)):

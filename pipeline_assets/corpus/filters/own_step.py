@@ -74,11 +74,11 @@ class PythonStep(RecipeSection):
         if function not in names:
             what = f"function {function} not found; the functions are {', '.join(names) or 'none'}"
             raise UsageError(what, folder / file, "correct `function`")
-        return {**content, "code": code, "pins": _pins(code, file)}
+        return {**content, "code": code, "pins": _find_pins(code, file)}
 
     def check_pins(self) -> None:
         """Raise UsageError if the installed version of a package is not the pinned one."""
-        changes = changed_keys(self.pins, _pins(self.code, self.file))
+        changes = changed_keys(self.pins, _find_pins(self.code, self.file))
         if changes:
             what = f"packages changed ({', '.join(f'{name}: {change}' for name, change in changes.items())})"
             raise UsageError(what, self.file, "install the pinned versions, or run its recipe again with --replace")
@@ -102,7 +102,7 @@ def _parse(code: str, file: str) -> ast.Module:
         raise UsageError(f"not valid Python ({getattr(error, 'msg', error)})", location, "correct that line") from None
 
 
-def _pins(code: str, file: str) -> dict[str, str]:
+def _find_pins(code: str, file: str) -> dict[str, str]:
     """Return the pins of a file: its sha256, and the versions of Python and packages.
 
     The packages are those that the file imports, and their requirements. Raise UsageError if a module is in no

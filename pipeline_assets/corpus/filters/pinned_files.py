@@ -45,7 +45,10 @@ class FilterFiles:
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, root: Path) -> "FilterFiles | None":
-        """Return the hashes in a filtered corpus by absolute path; None if it has none."""
+        """Return the files in the manifest of a filtered corpus; None if it lists none.
+
+        The result has absolute paths; `root` is the data root.
+        """
         files = manifest.provenance.get(_FILTER_FILES)
         return cls({str(root / path): sha256 for path, (sha256, *_) in files.items()}) if files else None
 
@@ -89,7 +92,7 @@ class FilterFiles:
 
 
 def unpinned_files(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeError]:
-    """Yield an error, with the hash to add, for each unpinned file of section `keys`."""
+    """Yield errors for unpinned files in the section at `keys`, with hashes to add."""
     if not isinstance(section, Mapping):
         return
     path = section.get("path")

@@ -94,7 +94,7 @@ def count_repetition(
 
 
 @compiled_inner
-def _mix(key: np.uint64) -> np.uint64:
+def _mix_bits(key: np.uint64) -> np.uint64:
     """Spread the bits of a key; different keys give different results."""
     # Each step can be undone: the XOR with a right shift leaves the top bits, which restore the others from the top
     # down; an odd factor has an inverse modulo 2**64.
@@ -132,7 +132,7 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 @compiled_inner
 def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, number: int) -> None:
-    """Store each word's first equal word in `grams`, and count that word in `counts`.
+    """Store each word's first equal word in `grams`, and its occurrences in `counts`.
 
     `repeated` becomes the list of all `number` words.
     """
@@ -146,10 +146,10 @@ def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Sc
         # shift the mask of all 64 bits right by 8 bits for each foreign byte.
         own_bytes = _ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
         # Without the factor, equal first and last bytes would cancel out; the size counts zero bytes at the end.
-        key = _mix(eight_bytes[start] & own_bytes ^ (eight_bytes[start + last] & own_bytes) * _GOLDEN + size)
+        key = _mix_bits(eight_bytes[start] & own_bytes ^ (eight_bytes[start + last] & own_bytes) * _GOLDEN + size)
         at = _EIGHT
         while at < last:  # then mix in the bytes between, eight at a time
-            key = _mix(key ^ eight_bytes[start + at])
+            key = _mix_bits(key ^ eight_bytes[start + at])
             at += _EIGHT
         keys[word], slot = key, key
         first = _find_or_insert(word, slot, key, mask, scratch)
@@ -198,7 +198,7 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
         for word in range(start, stop):  # hash the numbers of the words, in order
             key = (key ^ np.uint64(grams[word])) * _GOLDEN
         keys[item] = key
-        slot = _mix(key) & mask
+        slot = _mix_bits(key) & mask
         # Probe until an empty slot or an item with the same hash, the same number of words and the same words.
         while slots[slot] >= 0:
             other = firsts[slots[slot]]
@@ -245,7 +245,7 @@ def _key_grams(remaining: int, scratch: Scratch) -> int:
         first, second = grams[word], grams[word + _ONE]
         # The two numbers, below 2**31, fill the halves of the key, so different n-grams have different keys. (If second
         # is -1, the key is wrong, but this entry is not kept.)
-        scratch.keys[word] = _mix(to_index(first) << _HALF | to_index(second))
+        scratch.keys[word] = _mix_bits(to_index(first) << _HALF | to_index(second))
         # Write without a branch; the next word overwrites this entry unless the second (n-1)-gram repeats.
         repeated[to_index(kept)] = word
         kept += second >= 0

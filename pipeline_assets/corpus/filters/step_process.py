@@ -1,7 +1,7 @@
 """Processes of own steps: a fresh interpreter for each shard.
 
-A process per shard makes the results independent of the number of workers. Its hash seed is fixed, since the order of
-sets depends on it.
+A process per shard makes the results independent of the number of workers. The hash seed of processes is fixed, because
+the order of sets depends on it.
 """
 
 import os

@@ -65,7 +65,7 @@ def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -
 
 
 def _describe_drops(corpus: Artifact, source: str) -> Iterator[str]:
-    """Yield a phrase for each reason for which `corpus` dropped documents of `source`."""
+    """Yield a phrase for each reason why `corpus` dropped documents of `source`."""
     counts = corpus.manifest.identity.counts.get("by_source", {}).get(source, {})
     dropped = {
         _DUPLICATES: counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0),

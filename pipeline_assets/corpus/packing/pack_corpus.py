@@ -43,7 +43,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, Stagi
 def manifest_counts(
     recipe: ResolvedPack, encoded: Mapping[str, int], documents: DrawnDocuments, plan: Receipt
 ) -> dict[str, Any]:
-    """Return the counts of the manifest; `encoded` has the sums of encoding counts."""
+    """Return the counts of the manifest; `encoded` sums the counts of `encode_shard`."""
     read, tokens, capacity = Ledger.from_counts(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts["unused_documents"] for counts in documents.counts.values())
     not_drawn = {"not_drawn": unused} if unused else {}

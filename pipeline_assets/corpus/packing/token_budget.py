@@ -53,7 +53,7 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     """Return an error with the source that has too few tokens, and possible changes."""
     source = min(mixture.sources, key=lambda source: source.max_tokens / source.weight)
     needed = math.ceil(source.weight * requested_tokens)
-    epochs = _format_decimal(Fraction(needed, source.tokens), 3, up=True)
+    epochs = _format_decimal(Fraction(needed, source.tokens), 3, rounds_up=True)
     cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
     rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
     what = (
@@ -86,8 +86,8 @@ def _round_down(value: Fraction) -> str:
     return short
 
 
-def _format_decimal(value: Fraction, places: int, up: bool = False) -> str:
-    """Format a value with at most `places` decimals, rounded down, or up if `up`."""
+def _format_decimal(value: Fraction, places: int, rounds_up: bool = False) -> str:
+    """Format a value, rounded to at most `places` decimals, down unless `rounds_up`."""
     scaled = value * 10**places
-    whole, part = divmod(-int(-scaled // 1) if up else int(scaled), 10**places)
+    whole, part = divmod(-int(-scaled // 1) if rounds_up else int(scaled), 10**places)
     return f"{whole:,}.{part:0{places}}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""Recipe limit to the share of text that a tokenizer loses."""
+"""Limit of a recipe on the share of text that a tokenizer loses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

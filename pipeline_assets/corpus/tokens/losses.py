@@ -66,7 +66,7 @@ NO_LOSSES = Losses()
 def losses_to_provenance(by_source: Mapping[str, Losses]) -> dict[str, Any]:
     """Return the provenance key `lost_text`, with the losses by source.
 
-    No digest covers the provenance. Sources without counts, as of a lossless tokenizer, are omitted.
+    No digest covers the provenance. Sources without counts, as with a lossless tokenizer, are omitted.
     """
     return {LOST_TEXT: {source: losses.to_json() for source, losses in by_source.items() if losses != NO_LOSSES}}
 

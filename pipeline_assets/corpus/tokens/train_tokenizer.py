@@ -105,8 +105,8 @@ def train_tokenizer(
 ) -> BuildResult:
     """Train a tokenizer and write the files that `trained_tokenizer` lists.
 
-    `corpora` are by source, as in `recipe.sources`. Training takes about `MEMORY_PER_BYTE` bytes of memory per byte of
-    the sample; a machine with less memory raises RetryableError.
+    `corpora` maps each source of `recipe.sources` to its corpus. Training takes about `MEMORY_PER_BYTE` bytes of memory
+    per byte of the sample; raise RetryableError if the machine has less.
     """
     shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # as in a manifest
     to_draw = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]
