@@ -20,10 +20,10 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> 
 
 def code(text: str) -> str:
     """Format a text as code on one line, for a table cell; backticks become quotes."""
-    return f"`{cell(text)}`"
+    return f"`{escape_cell(text)}`"
 
 
-def cell(text: str) -> str:
+def escape_cell(text: str) -> str:
     """Escape pipes, backticks and tags of a text for a table cell, on one line."""
     return " ".join(text.split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
 

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
-from pipeline_assets.corpus.markdown import cell, code, markdown_table
+from pipeline_assets.corpus.markdown import code, escape_cell, markdown_table
 from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.parquet_values import as_json_lines, object_columns
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add_tally
@@ -35,7 +35,7 @@ _ROLE_PARTS = ("keys", "calls", "arguments", "types")  # parts of the tally of a
 
 def coverage_markdown(inventory: Mapping[str, Any]) -> str:
     """Render coverage, sizes, tags, and notes on unread files and rows, as Markdown."""
-    split = cell(f"{inventory['dataset'].rpartition('/')[2]} {inventory['split']}")
+    split = escape_cell(f"{inventory['dataset'].rpartition('/')[2]} {inventory['split']}")
     coverage, scan = inventory["coverage"], inventory["scan"]
     names = [name for name in COVERAGE if name in _ALWAYS or coverage[name]["rows"]]
     headings = [_SHORT.get(name, name.replace("_", " ")) for name in names]
