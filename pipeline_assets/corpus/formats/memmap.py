@@ -244,7 +244,7 @@ _segments_decoder = msgspec.json.Decoder(list[Segment])
 
 
 def _read_frame(index: bytes | mmap.mmap | None, where: Path, frames: Sequence[Frame], number: int) -> list[bytes]:
-    """Return the lines of one frame of the index; `where` is its path for errors."""
+    """Return the lines of frame `number` of an index, whose path is `where`."""
     if index is None:
         raise InputError("file not found", where, _FIX)
     stop = frames[number + 1].offset if number + 1 < len(frames) else None

@@ -131,7 +131,7 @@ class ConvertedSource:
     Attributes:
         shards: Receipts by shard, in manifest order.
         derive_id: Derives the id of a row without an id from its text.
-        decisions: Facts for the manifest that reading found, such as empty columns.
+        decisions: Manifest entries that result from reading the source, such as empty columns.
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.

@@ -20,9 +20,9 @@ from pipeline_assets.corpus.normalize.left_out import (
     describe,
     leave_out,
     links_and_copies,
+    scan_hidden_entries,
     unreadable_entries,
     unreadable_reason,
-    visible_and_hidden,
 )
 from pipeline_assets.corpus.readers.json_values import is_json_value_file
 from pipeline_assets.corpus.readers.lines import lines
@@ -78,7 +78,7 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
         left_out[PurePosixPath(entry).suffix.lower(), reason].append(utf8_pattern(entry))
     folder = replace(folder, exclude=(*folder.exclude, *(utf8_pattern(glob.escape(entry)) for entry in odd)))
     is_whole = folder.patterns == (_ANY,)
-    has_files, hidden = visible_and_hidden(folder.path)
+    has_files, hidden = scan_hidden_entries(folder.path)
     if is_whole and hidden:
         left_out["hidden", "files and folders whose names begin with a dot are not read"] = hidden
     for file in folder.files() if has_files or not is_whole else ():

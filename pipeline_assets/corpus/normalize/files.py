@@ -227,10 +227,10 @@ def _readable_rows(
     recipe: LocalRecipe,
     licences: Mapping[PurePosixPath, LicenceTag],
     fields_with_values: set[str],
-    found: dict[str, str],
+    unreadable: dict[str, str],
 ) -> Iterator[DocumentOrReject]:
-    """Yield the rows of a piece; if the file is unreadable, add the reason to `found`."""
-    with note_unreadable(piece.file, found):
+    """Yield a piece's rows; if the file is unreadable, add the reason to `unreadable`."""
+    with note_unreadable(piece.file, unreadable):
         yield from read_piece(piece, recipe, licences, fields_with_values)
 
 

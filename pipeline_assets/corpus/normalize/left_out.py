@@ -87,7 +87,7 @@ def _encoding_fault(head: bytes, suffix: str) -> str | None:
     return f"NUL characters; remove them: tr -d '\\000' < FILE > FILE.text{suffix}" if nul_characters else None
 
 
-def visible_and_hidden(folder: Path) -> tuple[bool, list[str]]:
+def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
     """Check for visible files; list hidden files, and hidden folders with a slash."""
     has_files, hidden = False, list[str]()
     for parent, folders, names in os.walk(folder):

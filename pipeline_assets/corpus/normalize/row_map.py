@@ -96,7 +96,7 @@ class RowMap:
         return next((column for column in columns if column is not None and isinstance(column.value, types)), None)
 
     def _row_licence(self, column: Column | None) -> tuple[str, str]:
-        """Return the licence tag of a row and the evidence for it."""
+        """Return a row's licence tag, and the evidence for it, such as `row: license`."""
         if column is None or column.value is None or column.value == "":
             return self._default_licence.tag, self._default_licence.evidence
         tag = column.value.strip().lower() if isinstance(column.value, str) else "unknown"

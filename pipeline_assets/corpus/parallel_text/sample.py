@@ -119,7 +119,7 @@ class SampleRecipe(RecipeSection):
         return self.weight.partition(":")[2] or None if self.weight else None
 
     def weigh(self, row: TranslationRow) -> float | str:
-        """Return a row's weight, 1 without `weight`, or the reason code for dropping it."""
+        """Return a row's weight (1 without `weight`), or a reason code to drop the row."""
         if not (isinstance(row.src, str) and isinstance(row.tgt, str)):
             return "missing_language"
         src, tgt = canonical_text(row.src), canonical_text(row.tgt)

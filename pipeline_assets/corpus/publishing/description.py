@@ -159,7 +159,7 @@ def _source_fact(manifest: Manifest) -> Fact:
 
 
 def _licences(manifest: Manifest, sources: Sequence[Manifest]) -> list[Fact]:
-    """Return facts on licences that an artifact counts, or else that recipes state.
+    """Return facts on an artifact's licences: as counted, or else as recipes state.
 
     The list is empty if a recipe states no licence, or leaves it to the rows of its source.
     """

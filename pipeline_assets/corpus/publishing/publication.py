@@ -149,7 +149,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
 
 
 def _croissant(card: CardContent, manifest: Manifest, files: Sequence[UploadFile]) -> str:
-    """Return the repo's Croissant metadata as JSON; they contain no time or folder."""
+    """Return the repo's Croissant metadata as JSON; equal content gives equal text."""
     licences, owner = count_row_licences(card.splits).items(), card.repository.partition("/")[0]
     facts = chain_facts(Chain(None, [Artifact(Path(), manifest)])) | {
         "url": [Fact(f"{HUB}/{card.repository}", "name of the repository")],

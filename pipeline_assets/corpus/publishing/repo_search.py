@@ -44,7 +44,7 @@ class RepoContent:
     Attributes:
         commits: Commits that each ref reaches, the newest first.
         objects: sha256 of the large files (LFS) in the trees of these commits, by ref.
-        found: Places of each entry of the list, by the entry's hash.
+        found: Places of each entry of the removal list, by the entry's hash.
         unread: Places of files that are not text, or are damaged.
     """
 
@@ -156,7 +156,7 @@ def _json_keys(data: bytes, *, is_row: bool) -> Iterator[RowKeys]:
 
 
 def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
-    """Yield all strings of nested lists and mappings, keys included."""
+    """Yield the strings of nested lists and mappings, keys included; URLs if `is_row`."""
     waiting = [("", value)]
     while waiting:
         match waiting.pop():

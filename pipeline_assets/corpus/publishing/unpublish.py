@@ -3,7 +3,7 @@
 First publish the rebuilt artifact, so that no head of a branch contains a forgotten row. Then each branch is squashed
 to one commit, each tag is moved to the new head of `main`, and large files that only earlier commits contain are
 deleted for good. Refs of pull requests and conversions are searched and listed, never changed. The record is written
-before the first change, so that the same command continues after a crash. At the end, a certificate replaces it.
+before the first change, so that the same command continues after a crash. Finally, a certificate replaces the record.
 """
 
 import datetime
@@ -188,9 +188,9 @@ def _delete_objects(repo: HubRepo, removal: Removal) -> None:
 
 
 def _surviving_commits(repo: HubRepo, removal: Removal, now: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return earlier commits of branches and tags that the hub still finds by hash.
+    """Return commits that branches and tags once had and the hub still serves.
 
-    The dict has them under the key `_EARLIER`, or is empty.
+    Their key is `_EARLIER`; without such commits, the dict is empty.
     """
     before = {commit for ref, reached in removal.commits.items() if ref.startswith(_OWN) for commit in reached}
     answering = []

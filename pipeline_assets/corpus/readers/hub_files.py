@@ -169,7 +169,7 @@ class HubFiles:
         return files
 
     def _fetch_listing(self, dataset: str, commit: str) -> list[HubFile]:
-        """Fetch all pages of the hub's file tree; raise if a path is listed twice."""
+        """Fetch all pages of the hub's file tree; MalformedResponse for a repeated path."""
         client = self.client()
         files: list[HubFile] = []
         paths: set[str] = set()

@@ -44,9 +44,9 @@ class LibraryClient(LimitedClient):
         super().__init__(address, progress_s)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; raise for a temporary failure that the library does not retry.
+        """Send a request, and raise temporary failures that the library does not retry.
 
-        A streamed response is returned whatever its status.
+        They are UnansweredError and HfHubHTTPError. A streamed response is returned whatever its status.
         """
         request.extensions = {**request.extensions, "is_streamed": stream}
         try:

@@ -26,7 +26,7 @@ def is_json_value(head: bytes) -> bool:
 
 
 def is_json_value_file(file: SourceFile) -> bool:
-    """Check whether a file, compressed or not, is not JSON lines; see `is_json_value`."""
+    """Check whether a file, compressed or not, passes `is_json_value`."""
     with open_source(file) as opened:
         return is_json_value(next(read_blocks(opened, file), b""))
 

@@ -32,8 +32,8 @@ class RowGroupRun:
 def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes: int) -> list[RowGroupRun]:
     """Divide the row groups of a file into runs.
 
-    A run ends with the row group that reaches `run_bytes` uncompressed bytes. Columns that `columns` sets as single
-    names must exist.
+    A run ends with the row group that reaches `run_bytes` uncompressed bytes. Raise UsageError if a column that
+    `columns` sets as a single name is missing.
     """
     metadata = read_local_footer(file)
     if columns is not None:

@@ -273,7 +273,7 @@ def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Pa
 
 
 def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
-    """Return the input folder and patterns that a manifest records; None without both."""
+    """Return a manifest's input folder and patterns; None unless it records both."""
     path, recipe = folder_path(manifest, root), manifest.identity.recipe
     patterns = recipe.get("files")
     return SourceFolder(path, (*patterns,), (*recipe.get("exclude", ()),)) if path is not None and patterns else None

@@ -19,7 +19,7 @@ _MAX_NAMED_FILES = 5
 
 @contextlib.contextmanager
 def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) -> Iterator[None]:
-    """Catch an InputError about a file's content; store its text by file name.
+    """Catch an InputError about a file's content; add its text to `reasons` by name.
 
     Other errors are raised, and without `reasons` all errors.
     """

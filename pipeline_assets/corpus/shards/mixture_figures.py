@@ -22,7 +22,7 @@ _PREVIEW_LICENCES = 5
 
 
 def preview_token_shards(shards: Artifact) -> list[dict[str, str]]:
-    """Return a preview line for each of the five licences with the most tokens."""
+    """Return preview rows, texts by column, of the five licences with most tokens."""
     counts = shards.manifest.identity.counts
     by_licence = sorted(counts["license_tokens"].items(), key=lambda item: (-item[1], item[0]))
     return [
@@ -32,7 +32,7 @@ def preview_token_shards(shards: Artifact) -> list[dict[str, str]]:
 
 
 def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
-    """Return a preview line per corpus."""
+    """Return a preview row, texts by column, for each corpus."""
     return [
         {"corpus": name}
         | {key: f"{value:,}" for key, value in figures.items() if isinstance(value, int)}
@@ -42,7 +42,7 @@ def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
 
 
 def preview_segments(segments: Artifact) -> list[dict[str, str]]:
-    """Return a preview line per segment."""
+    """Return a preview row, texts by column, for each segment."""
     lines = []
     for segment in JSON_FILE.read(segments.path(SEGMENTS_JSON))["segments"]:
         ranges = {name: "{:,} to {:,}".format(*corpus["rows"]) for name, corpus in segment["corpora"].items()}

@@ -122,7 +122,10 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
 def _next_rows(
     section: SegmentSection, rows: int, corpora: Mapping[str, TokenShards], used: dict[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """Return the next unused rows for a segment, as ranges by corpus; update `used`."""
+    """Return the next unused rows for a segment, as ranges by corpus.
+
+    `used` has the number of used rows by corpus, and is updated.
+    """
     names = sorted(section.weights)
     for name in names:
         if name not in corpora:

@@ -88,7 +88,7 @@ def _readme(
 
 
 def _format_value(value: Any) -> str:
-    """Format a recipe value as text; a dict's keys whose values are empty are omitted."""
+    """Format a recipe value as text, without a dict's keys that have no value."""
     match value:
         case dict():
             return ", ".join(f"{name}: {text}" for name, item in value.items() if (text := _format_value(item)))

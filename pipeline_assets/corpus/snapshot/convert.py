@@ -136,7 +136,7 @@ def _convert_parquet(
 
 
 def _batches(fetched: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield each batch, with the number of its first row in the row group before it."""
+    """Yield the number of each batch's first row in the row group, and the batch."""
     group, rows = fetched.piece.group, fetched.piece.rows
     try:
         with open_row_groups(group.file, fetched.spans) as parquet:

@@ -17,7 +17,7 @@ from pipeline_assets.spine.files import seeded_sort_key
 
 @dataclass(frozen=True)
 class Piece:
-    """First `rows` rows of a row group, or all, which a snapshot reads."""
+    """First rows of a row group, possibly all, that a snapshot reads."""
 
     group: RowGroup
     rows: int

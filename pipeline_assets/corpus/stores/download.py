@@ -55,7 +55,7 @@ def missing_objects(objects: Iterable[StoredObject], folder: StagingView) -> lis
 
 
 def receipt_name(path: str) -> str:
-    """Return the name of a file's receipt, which is not a path and never too long."""
+    """Return the name of a file's receipt: a hash, because a path may be too long."""
     return hashlib.sha256(path.encode()).hexdigest()
 
 

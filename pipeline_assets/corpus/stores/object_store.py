@@ -79,7 +79,7 @@ class ObjectStore:
 
     @classmethod
     def open(cls, url: str) -> "ObjectStore":
-        """Open a store; UsageError without obstore, a valid URL or a local URL's folder."""
+        """Open a store; UsageError for a bad URL, a missing folder, or without obstore."""
         try:
             from obstore.exceptions import BaseError
             from obstore.store import from_url
@@ -277,7 +277,7 @@ def _credential_variables(url: str) -> str:
 
 
 def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
-    """Yield a file's bytes; raise InputError after the last if its sha256 differs."""
+    """Yield a file's bytes; at the end, raise InputError if the sha256 differs."""
     digest = hashlib.sha256()
     with io.BytesIO(file.source) if isinstance(file.source, bytes) else open(file.source, "rb", buffering=0) as opened:
         for block in map(bytes, read_blocks(opened)):
@@ -289,6 +289,6 @@ def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
 
 
 def _describe(error: Exception) -> str:
-    """Return an error's HTTP status, or else its first line without queries."""
+    """Return an error's HTTP status, or else its first line without query strings."""
     status = _STATUS.search(str(error))
     return f"HTTP {status[1]}" if status else one_line(Exception(_QUERY.sub("", f"{error}\n".splitlines()[0])), 200)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline_assets.corpus.normalize.left_out import visible_and_hidden
+from pipeline_assets.corpus.normalize.left_out import scan_hidden_entries
 
 
 def test_hidden_files_and_folders_are_named_in_order_and_not_entered(tmp_path: Path) -> None:
@@ -10,6 +10,6 @@ def test_hidden_files_and_folders_are_named_in_order_and_not_entered(tmp_path: P
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
 
-    assert visible_and_hidden(tmp_path) == (False, [".a", ".z/", "deep/.b", "deep/.c/"])
+    assert scan_hidden_entries(tmp_path) == (False, [".a", ".z/", "deep/.b", "deep/.c/"])
     (tmp_path / "deep" / "seen.md").touch()
-    assert visible_and_hidden(tmp_path)[0]
+    assert scan_hidden_entries(tmp_path)[0]

@@ -41,7 +41,7 @@ class SiteRecipe(RecipeSection):
 
     Attributes:
         host: Host name of the site, such as `beer.stackexchange.com`.
-        min_answers: Minimum number of answers of a thread that have text and the minimum score.
+        min_answers: Minimum number of answers in a thread, counting only answers with text and the minimum score.
     """
 
     source: str
