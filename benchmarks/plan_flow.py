@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow
+from pipeline_assets.corpus.formats.checked_file import write_checked_table
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA
@@ -36,10 +37,10 @@ def write_lengths(folder: Path, documents: int) -> list[EncodedShard]:
         tokens = np.maximum(dice.lognormal(np.log(500), 1, count), 1).astype(np.int32)
         starts = np.cumsum(tokens, dtype=np.int64) - tokens
         texts = [repeat_text("d", count), repeat_text("l", count)]
-        columns = [*texts, to_arrow(np.arange(count)), to_arrow(starts), to_arrow(tokens)]
+        numbers = [np.arange(count), starts, tokens, np.zeros(count, np.uint32)]
         path = folder / f"{number:05d}.arrow"
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, TABLE_SCHEMA) as writer:
-            writer.write_table(pa.Table.from_arrays(columns, schema=TABLE_SCHEMA))
+        table = pa.Table.from_arrays([*texts, *map(to_arrow, numbers)], schema=TABLE_SCHEMA)
+        write_checked_table(StagingView(folder), path.name, table)
         shards.append(EncodedShard("ab"[start >= documents // 2], f"{number:05d}", path, path, count))
     return shards
 

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import sqlite3
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,15 @@ from pipeline_assets.corpus.dedup.decision import Decision
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, ShingleSetFiles
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, divide_keys, read_run, write_run
 from pipeline_assets.corpus.dedup.verify import ShingleSets, index_sets
+from pipeline_assets.corpus.doc_ids import find_repeats, write_ids
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_table
+from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values, write_checked_table
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.formats.parquet import StoredParquet, content_sha256, read_columns, read_footer, write_table
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.nemotron.seed_prompts import open_seed_prompts
-from pipeline_assets.corpus.packing.plan_format import map_array
 from pipeline_assets.corpus.shards.mixture_report import JSON_FILE
 from pipeline_assets.corpus.tokens.describe import expected_hash
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA, DocumentTable
@@ -56,9 +57,13 @@ def _write_run(path: Path) -> None:
 
 def _write_arrow(path: Path) -> None:
     columns: dict[str, Any] = {"doc_id": ["a", "b"], "license_tag": ["mit", "mit"], "row": [0, 1]}
-    table = pa.table(columns | {"start": [0, 3], "tokens": [3, 4]}, TABLE_SCHEMA)
-    with pa.OSFile(str(path), "w") as file, pa.ipc.new_file(file, TABLE_SCHEMA) as writer:
-        writer.write_table(table)
+    table = pa.table(columns | {"start": [0, 3], "tokens": [3, 4], "crc32": [7, 8]}, TABLE_SCHEMA)
+    write_checked_table(StagingView(path.parent), path.name, table)
+
+
+def _write_values(path: Path) -> None:
+    with CheckedFile(path) as file:
+        file.write(np.arange(3, dtype="<u4").data)
 
 
 def _write_decisions(path: Path) -> None:
@@ -124,7 +129,7 @@ def _read_set_index(path: Path) -> object:
 
 def _read_table(path: Path) -> object:
     table = DocumentTable(path)
-    return table.rows.tolist(), table.starts.tolist(), table.tokens.tolist()
+    return [column.tolist() for column in (table.rows, table.starts, table.tokens, table.checksums)]
 
 
 def _read_staged(path: Path) -> object:
@@ -142,7 +147,6 @@ class Reader:
 
     Attributes:
         is_checked: Whether checksums show each flipped bit that changes a value.
-        valid_sizes: Sizes, of those that are tested, that a file of the format can have.
         has_flips: False if pyarrow aborts the process at flipped statistics, so that only the hash of a file, which a
             build verifies before it reads the file, shows the flip.
     """
@@ -152,7 +156,6 @@ class Reader:
     write: Callable[[Path], object]
     read: Callable[[Path], object]
     is_checked: bool = False
-    valid_sizes: Sequence[int] = ()
     has_flips: bool = True
 
 
@@ -176,7 +179,7 @@ READERS = (
     ),
     Reader("sorted run", "a.run", _write_sorted_run, lambda path: read_run(path).to_pydict(), is_checked=True),
     Reader("index of sorted runs", "ranges.index", _write_run_index, _read_run_index, is_checked=True),
-    Reader("table of documents", "a.arrow", _write_arrow, _read_table),
+    Reader("table of documents", "a.arrow", _write_arrow, _read_table, is_checked=True),
     Reader(
         "decisions",
         "decisions.jsonl.zst",
@@ -195,16 +198,23 @@ READERS = (
     Reader(
         "raw array",
         "documents",
-        lambda path: path.write_bytes(np.arange(3, dtype="<u4").tobytes()),
-        lambda path: map_array(path, np.uint32).tolist(),
-        valid_sizes=[0],  # without draws
+        _write_values,
+        lambda path: map_values(path, np.uint32).tolist(),
+        is_checked=True,
     ),
     Reader(
         "bitmap",
         "copies",
         lambda path: save_bitmap(np.ones(3, np.uint8), path),
         lambda path: load_bitmap(path).tolist(),
-        valid_sizes=[1, 2],
+        is_checked=True,
+    ),
+    Reader(
+        "ids of documents",
+        "ids",
+        lambda path: write_ids(path, "ids", ["a", "b", "a", "c"]),
+        lambda path: [block.tolist() for block in find_repeats([path])],
+        is_checked=True,
     ),
     Reader("seed prompts", "prompts.sqlite", _write_prompts, _find_prompt),
     Reader("shingle sets", "a.sets", _write_sets, _read_sets),
@@ -260,7 +270,7 @@ def test_an_empty_or_cut_file_is_one_line(reader: Reader, place: str, tmp_path: 
         path.write_bytes(data[:size])
         refused[size] = _read(reader, path, intact)
 
-    assert [size for size in refused if not refused[size]] == [*reader.valid_sizes]
+    assert [size for size in refused if not refused[size]] == []
 
 
 @pytest.mark.parametrize("reader", [reader for reader in READERS if reader.has_flips], ids=lambda reader: reader.name)
@@ -283,7 +293,7 @@ def test_another_file_is_one_line(reader: Reader, tmp_path: Path) -> None:
 
     for other in others:
         path.write_bytes(other)
-        assert _read(reader, path, intact) or reader.name in ("bitmap", "raw array", "shingle sets")
+        assert _read(reader, path, intact) or reader.name == "shingle sets"
 
 
 def test_a_column_that_an_old_file_lacks_is_one_line(tmp_path: Path) -> None:

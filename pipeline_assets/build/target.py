@@ -20,6 +20,7 @@ from pipeline_assets.spine.artifact import (
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest, StageVersion
+from pipeline_assets.spine.staging import WORK_FILES
 
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.store import RowStore  # which loads NumPy and Arrow
@@ -228,10 +229,12 @@ class Target:
     def plan(self, root: Path) -> dict[str, Any]:
         """Return everything that the bytes depend on, except external files.
 
-        Finished shards of an interrupted build are reused only if the plan is equal.
+        Finished shards of an interrupted build are reused only if the plan is equal. So it also has the form of work
+        files, which an earlier version of the program may have written otherwise.
         """
         listed = read_removals(root).positions[-1] if self.kind.applies_removals else ""
-        return self.build_spec() | {"inputs": self.inputs(root)} | ({REMOVALS: listed} if listed else {})
+        spec = self.build_spec() | {"inputs": self.inputs(root), "work_files": WORK_FILES}
+        return spec | ({REMOVALS: listed} if listed else {})
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
         """Return why a manifest does not match; None if it does or `is_external` is set."""

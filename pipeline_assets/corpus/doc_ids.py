@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats.checked_file import CheckedFile, count_values, map_values
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
 RUN_IDS = 1 << 17
@@ -28,7 +27,7 @@ _WINDOW_ROWS = 1 << 16  # rows of a shard per pass over its repeats
 _MIN_IDS = 1 << 7  # per read of a run, 3 kB: with fewer, opening files takes longer than merging
 
 
-class IdsWriter(DurableFile):
+class IdsWriter(CheckedFile):
     """Writer of a shard's file of document ids, durable after the `with` block."""
 
     def __init__(self, path: Path) -> None:
@@ -46,6 +45,7 @@ class IdsWriter(DurableFile):
     def finish(self) -> None:
         if self._hashes:
             self._write_run()
+        super().finish()
 
     def output(self, name: str) -> OutputFile:
         """Describe the finished file; `name` is its path in the staging directory."""
@@ -163,12 +163,8 @@ class _Run(NamedTuple):
     ids: int
 
     def read(self, start: int, stop: int) -> NDArray[np.void]:
-        """Read the ids [start, stop) of the run; RetryableError if the file is too short."""
-        ids = np.fromfile(self.path, _ID_DTYPE, stop - start, offset=(self.start + start) * _ID_DTYPE.itemsize)
-        if len(ids) < stop - start:
-            what = f"the file has fewer than {self.start + stop:,} ids"
-            raise RetryableError(what, self.path, "run the command again")
-        return ids
+        """Map the ids [start, stop) of the run; RetryableError if the file is damaged."""
+        return map_values(self.path, _ID_DTYPE, self.start + start, self.start + stop)
 
 
 _Positions = NDArray[np.int32]  # a position in each run, shape (runs,)
@@ -182,7 +178,7 @@ def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
     """
     runs: list[_Run] = []
     for shard, path in enumerate(paths):
-        ids = path.stat().st_size // _ID_DTYPE.itemsize
+        ids = count_values(path, _ID_DTYPE)
         runs += [_Run(shard, path, start, min(RUN_IDS, ids - start)) for start in range(0, ids, RUN_IDS)]
     max_ids = max(_BLOCK_IDS, len(runs) * _MIN_IDS)
     ranges = -(-sum(run.ids for run in runs) // max_ids)  # rounded up

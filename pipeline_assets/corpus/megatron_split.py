@@ -183,7 +183,9 @@ def _join_shards(
             cut = table.slice(fitting, 1).rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist()
             lengths.append(to_numpy(fits["tokens"]).copy())  # a view would keep the shard's table in memory
             documents.write(fits)
-            tokens.append(staging.path(receipt.files[0].path), int(lengths[-1].sum(dtype=np.int64)) * 4)
+            encoded_file = receipt.files[0]
+            taken_bytes = int(lengths[-1].sum(dtype=np.int64)) * 4
+            tokens.append(staging.path(encoded_file.path), taken_bytes, encoded_file.sha256)
             if cut or tokens.bytes_written == 4 * budget:
                 break
     all_lengths = np.concatenate(lengths)

@@ -111,19 +111,23 @@ class DurableFile:
         self.bytes_written += view.nbytes
         return view.nbytes
 
-    def append(self, source: Path, size: int) -> None:
-        """Append the first `size` bytes of a file; raise RetryableError if it is shorter."""
-        # One read serves hash and copy. A copy by the kernel plus a read for the hash takes a fifth longer.
+    def append(self, source: Path, size: int, sha256: str) -> None:
+        """Append the first `size` bytes of a file.
+
+        The whole file is read: raise RetryableError unless it has this hash.
+        """
+        # One read serves both hashes and the copy. A copy by the kernel plus a read for the hash takes a fifth longer.
         call_failpoint("append", self._temporary)
+        source_hash, end = hashlib.sha256(), self.bytes_written + size
         with open(source, "rb", buffering=0) as file:
-            remaining = size
-            for block in read_blocks(file, size):
-                _write(self.fileno(), self.path, block)
-                self._hash.update(block)
-                remaining -= len(block)
-            if remaining:
-                raise RetryableError(f"the file ends {remaining:,} bytes early", source, "run the command again")
-        self.bytes_written += size
+            for block in read_blocks(file):
+                source_hash.update(block)
+                taken = block[: end - self.bytes_written]
+                _write(self.fileno(), self.path, taken)
+                self._hash.update(taken)
+                self.bytes_written += len(taken)
+        if source_hash.hexdigest() != sha256:
+            raise RetryableError("the bytes differ from those written", source, "run the same command again")
 
     def finish(self) -> None:
         """Write what a subclass has buffered; called before the final sync."""
@@ -247,7 +251,7 @@ def link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         with DurableFile(target) as copy:
-            copy.append(source, source.stat().st_size)
+            copy.append(source, source.stat().st_size, file_sha256(source))
 
 
 def set_mode(path: Path, mode: int) -> None:

@@ -27,7 +27,7 @@ from pipeline_assets.spine.durable import (
     write_durably,
     write_range,
 )
-from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.temporary_names import is_temporary
 
 
@@ -52,7 +52,7 @@ def test_the_first_bytes_of_another_file_are_appended_counted_and_hashed(path: P
 
     with DurableFile(path) as file:
         file.write(b"before ")
-        file.append(path.with_name("source"), size)
+        file.append(path.with_name("source"), size, hashlib.sha256(content).hexdigest())
         file.write(b" after")
 
     expected = b"before " + content[:size] + b" after"
@@ -60,12 +60,14 @@ def test_the_first_bytes_of_another_file_are_appended_counted_and_hashed(path: P
     assert (file.bytes_written, file.sha256) == (len(expected), hashlib.sha256(expected).hexdigest())
 
 
-def test_a_file_too_short_to_append_is_named_and_nothing_is_left(path: Path) -> None:
+@pytest.mark.parametrize("found", [b"", b"on", b"onf", b"one more"], ids=["empty", "cut", "changed", "longer"])
+def test_a_file_with_other_bytes_is_named_when_it_is_appended_and_nothing_is_left(path: Path, found: bytes) -> None:
     source = path.with_name("source")
-    source.write_bytes(b"one")
+    source.write_bytes(found)
+    expected = f"{source}: the bytes differ from those written; run the same command again"
 
-    with pytest.raises(InputError, match=f"{source}: the file ends 1,000 bytes early; run"), DurableFile(path) as file:
-        file.append(source, 1_003)
+    with pytest.raises(RetryableError, match=expected), DurableFile(path) as file:
+        file.append(source, 2, hashlib.sha256(b"one").hexdigest())
 
     assert [entry.name for entry in path.parent.iterdir()] == ["source"]
 

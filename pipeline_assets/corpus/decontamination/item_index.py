@@ -5,6 +5,8 @@ including its words, and twice as much while it is built. Each array is a file t
 """
 
 import functools
+import hashlib
+import io
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
@@ -19,7 +21,9 @@ from pipeline_assets.corpus.decontamination.ngrams import NgramTable, Words, ngr
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe, EvaluationSet
 from pipeline_assets.corpus.dedup.sorted_runs import is_first_in_group
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.formats.npy_header import map_npy
+from pipeline_assets.corpus.formats.checked_file import OTHER_BYTES
+from pipeline_assets.corpus.formats.npy_header import read_npy_header
+from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import group_by_size
@@ -27,6 +31,7 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _FOLDER = f"{WORK}/items"
 _READ_ITEMS = 1024
+_HEADER_BYTES = 256  # more than the header of a one-dimensional array
 
 
 class Items(NamedTuple):
@@ -200,12 +205,21 @@ def _write(name: str, array: NDArray[Any], folder: StagingView) -> OutputFile:
 
 @functools.lru_cache(maxsize=1)
 def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
-    """Map the index of a build into memory, once per process.
+    """Map the index of a build into memory, once per process, and verify it.
 
-    `digests`, the hashes of the index files, are part of the cache key, because the folder may get another index later.
+    `digests` are the hashes of the index files, in the order of `write_index`. They are part of the cache key, because
+    the folder may get another index later. Raise RetryableError if a file has another hash.
     """
+    names = (*NgramTable._fields, *Items._fields)
+    arrays = [_map(folder / _FOLDER / f"{name}.npy", digest) for name, digest in zip(names, digests, strict=True)]
+    table, items = arrays[: len(NgramTable._fields)], arrays[len(NgramTable._fields) :]
+    return ItemIndex(NgramTable(*table), Items(*items))
 
-    def load(name: str) -> NDArray[Any]:
-        return map_npy(folder / _FOLDER / f"{name}.npy")
 
-    return ItemIndex(NgramTable(*map(load, NgramTable._fields)), Items(*map(load, Items._fields)))
+def _map(path: Path, sha256: str) -> NDArray[Any]:
+    with damage_named(path, "array"):
+        data = np.memmap(path, np.uint8, "r")
+        if hashlib.sha256(data.data).hexdigest() != sha256:
+            raise ValueError(OTHER_BYTES)
+        header = read_npy_header(io.BytesIO(data[:_HEADER_BYTES].tobytes()), path)
+        return data[header.offset :].view(header.dtype)

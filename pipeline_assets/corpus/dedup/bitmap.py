@@ -4,6 +4,7 @@ Bit n % 8 of byte n // 8 belongs to document n; a bitmap has the shape (document
 have document numbers or priorities, because the lower 32 bits of a priority are the number.
 """
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.corpus.dedup.document_order import document_numbers
-from pipeline_assets.spine.damage import damage_named
-from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values
 
 _NUMBER = np.uint64(2**32 - 1)  # mask of the lower 32 bits
 _3, _7, _ONE = np.uint64(3), np.uint64(7), np.uint8(1)
@@ -48,12 +48,20 @@ def bitmap_contains(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> N
 
 def save_bitmap(members: NDArray[np.uint8], path: Path) -> Path:
     """Write a bitmap to a file and return its path."""
-    with DurableFile(path) as file:
+    with CheckedFile(path) as file:
         file.write(members.tobytes())
     return path
 
 
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
-    """Map a file of `save_bitmap` into memory that processes share."""
-    with damage_named(path, "bitmap"):
-        return np.memmap(path, np.uint8, "r")
+    """Map a file of `save_bitmap` into memory that processes share.
+
+    A process verifies it once; raise InputError if it is damaged, RetryableError in an unfinished build.
+    """
+    written = path.stat()
+    return _open_bitmap(path, written.st_ino, written.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)
+def _open_bitmap(path: Path, inode: int, modified_ns: int) -> NDArray[np.uint8]:
+    return map_values(path, np.uint8)

@@ -1,13 +1,12 @@
 """Sorted runs: tables sorted by their first column, read by ranges of keys.
 
-A run is an uncompressed Arrow file with one batch, so its columns are arrays in the file, which are mapped into memory.
+A run is an Arrow file with checksums, see `formats.checked_file`. Its columns are arrays in the file, which are mapped
+into memory, and a reader verifies the rows that it reads.
+
 The process that starts tasks divides the keys of all runs into ranges, and writes one index: the paths of the runs, and
 for each range the row of each run at which it begins. So a task carries the path of an index, however many runs there
 are, and finds its rows without a search. The data of all runs may exceed memory by far: one range is read and sorted at
 a time. The number of ranges depends on memory; the union of their results does not.
-
-A run is too large to be hashed by each task that reads a range of it. So its schema has a CRC-32 for every 4,096 rows,
-and a reader verifies those of its range.
 """
 
 import itertools
@@ -17,13 +16,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
+from pipeline_assets.corpus.formats.checked_file import OTHER_BYTES, map_checked_table, write_checked_table
 from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
@@ -31,61 +30,20 @@ from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 _PAIRS = f"{WORK}/pairs"
 MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 ALL_KEYS = 2**64  # exclusive upper bound of all keys
-_INDEX, _ROW = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs
-_CHECKSUMS, _CHECKSUM, _CHECKED_ROWS = b"crc32", np.dtype("<u4"), 4096  # key in the schema, type, rows for each
-_OTHER_BYTES = "the bytes differ from those written"
+_INDEX, _ROW = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
+_HEX_DIGITS = 8  # of the checksum of the names
 _SAMPLES = 4  # samples of each run for each range, to divide keys
 Runs = Sequence[OutputFile]
 
 
 def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
     """Write a table as a run; its first column must be uint64 and ascend."""
-    table = table.combine_chunks()
-    table = table.replace_schema_metadata({_CHECKSUMS: _checksums(table).tobytes()})
-    sink = pa.BufferOutputStream()  # because Arrow would write each column on its own
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return folder.write(name, memoryview(sink.getvalue()), table.num_rows)
+    return write_checked_table(folder, name, table)
 
 
 def read_run(path: Path, start: int = 0, stop: int | None = None) -> pa.Table:
-    """Map the rows of a run from `start` to `stop` into memory, and verify them.
-
-    The file is not kept open. Raise InputError if bytes differ from those written, RetryableError in unfinished builds.
-    """
-    with damage_named(path, "sorted run"):
-        with pa.memory_map(str(path)) as file:
-            table = pa.ipc.open_file(file).read_all()
-        stop = table.num_rows if stop is None else stop
-        first, last = start // _CHECKED_ROWS, -(-stop // _CHECKED_ROWS)
-        written = np.frombuffer(table.schema.metadata[_CHECKSUMS], _CHECKSUM)[first:last]
-        read = table.slice(first * _CHECKED_ROWS, (last - first) * _CHECKED_ROWS)
-        if stop > table.num_rows or not np.array_equal(_checksums(read), written):
-            raise ValueError(_OTHER_BYTES)
-    return table.slice(start, stop - start)
-
-
-def _checksums(table: pa.Table) -> NDArray[np.uint32]:
-    """Return the CRC-32 of each 4,096 rows of a table of one chunk or of none."""
-    starts = range(0, table.num_rows, _CHECKED_ROWS)
-    checksums = np.zeros(len(starts), _CHECKSUM)
-    for column in itertools.chain.from_iterable(column.chunks for column in table.columns):
-        for number, start in enumerate(starts):
-            for part in _parts(column.slice(start, _CHECKED_ROWS)):
-                checksums[number] = zlib.crc32(part, int(checksums[number]))
-    return checksums
-
-
-def _parts(column: pa.Array) -> Iterator[Any]:
-    """Yield the bytes of a column of numbers, texts or binary values."""
-    yield column.null_count.to_bytes(8, "little")
-    if pa.types.is_primitive(column.type):
-        yield to_numpy(column)
-        return
-    _, offsets, values = column.buffers()
-    bounds = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4)
-    yield bounds - bounds[0]
-    yield memoryview(values or b"")[bounds[0] : bounds[-1]]
+    """Map the rows [start, stop) of a run, and verify them, see `formats.checked_file`."""
+    return map_checked_table(path, "sorted run", start, stop)
 
 
 def read_rows(path: Path, sought: NDArray[np.uint64]) -> pa.Table:
@@ -128,11 +86,11 @@ class KeyRange:
         with damage_named(self.index, "index of sorted runs"):
             with open(self.index, "rb") as file:
                 line = file.readline()
-                names = json.loads(line[_CHECKSUM.itemsize * 2 :])
+                names = json.loads(line[_HEX_DIGITS:])
                 file.seek(self.number * (len(names) + 1) * _ROW.itemsize, os.SEEK_CUR)
                 rows = np.frombuffer(file.read(2 * (len(names) + 1) * _ROW.itemsize), _ROW).reshape(2, -1)
             if any(zlib.crc32(row[:-1].data) != row[-1] for row in rows) or not line.startswith(_hex_checksum(names)):
-                raise ValueError(_OTHER_BYTES)
+                raise ValueError(OTHER_BYTES)
             starts, stops = rows[:, :-1].tolist()
         for run, (name, start, stop) in enumerate(zip(names, starts, stops, strict=True)):
             if start < stop or run == 0:

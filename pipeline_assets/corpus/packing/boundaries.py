@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats import memmap
+from pipeline_assets.corpus.formats.checked_file import map_values
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
-from pipeline_assets.corpus.packing.plan_format import PlanFiles, map_array
+from pipeline_assets.corpus.packing.plan_format import PlanFiles
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
@@ -16,7 +17,7 @@ _CHUNK_ROWS = 1 << 16
 
 def write_boundaries(staging: StagingDir, plan: PlanFiles) -> list[OutputFile]:
     """Write boundaries.npy and boundary_offsets.npy, see `formats.memmap`."""
-    row_starts = map_array(plan.row_starts, np.int64)
+    row_starts = map_values(plan.row_starts, np.int64)
     with DurableFile(staging.path(memmap.BOUNDARIES)) as boundaries:
         write_npy_header(boundaries, "<i4", (int(row_starts[-1]), 2))
         for chunk in _boundary_chunks(plan):
@@ -31,10 +32,10 @@ def write_boundaries(staging: StagingDir, plan: PlanFiles) -> list[OutputFile]:
 
 
 def _boundary_chunks(plan: PlanFiles) -> Iterator[NDArray[np.int32]]:
-    row_starts, lengths = map_array(plan.row_starts, np.int64), map_array(plan.lengths, np.int32)
+    row_starts = map_values(plan.row_starts, np.int64)
     for first in range(0, len(row_starts) - 1, _CHUNK_ROWS):
         starts = row_starts[first : first + _CHUNK_ROWS + 1]
-        pieces = lengths[starts[0] : starts[-1]]
+        pieces = map_values(plan.lengths, np.int32, int(starts[0]), int(starts[-1]))
         # Tokens of the chunk before each segment, less those before the first segment of its row, give its position in
         # the row.
         begins = np.cumsum(pieces, dtype=np.int64) - pieces

@@ -9,10 +9,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, repeat_text, to_arrow, to_numpy
+from pipeline_assets.corpus.formats.checked_file import map_values
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.parquet_rows import rows_with_text
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
-from pipeline_assets.corpus.packing.plan_format import DrawnSource, NumberedDraws, PlanFiles, map_array
+from pipeline_assets.corpus.packing.plan_format import DrawnSource, NumberedDraws, PlanFiles
 from pipeline_assets.spine.artifact import Artifact
 
 _COLUMNS = {
@@ -54,8 +55,8 @@ class DrawnDocuments:
         end token; `packed_tokens`, which is less than `tokens` only for the draw that the budget cuts; `first_row`, the
         row of the packed set in which the draw begins; `is_whole`, whether that row has the whole document.
         """
-        first_rows = map_array(self.plan.first_rows, np.uint32)
-        is_whole = map_array(self.plan.is_whole, np.bool_)
+        first_rows = map_values(self.plan.first_rows, np.uint32)
+        is_whole = map_values(self.plan.is_whole, np.bool_)
         sources = {source.name: source for source in self.drawn.sources}
         for shard, first in zip(self.encoded, first_document_numbers(self.encoded).tolist(), strict=False):
             source, table = sources[shard.source], shard.table

@@ -220,6 +220,6 @@ def _concatenate_frames(staging: StagingDir, parts: Iterable[OutputFile], name: 
             path = staging.path(part.path)
             for block in read_line_blocks(path):
                 content.update(block)
-            file.append(path, part.bytes)
+            file.append(path, part.bytes, part.sha256)
             rows += part.rows
     return OutputFile(name, rows, file.bytes_written, file.sha256, content.hexdigest())

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats.checked_file import CheckedFile, count_values, map_values
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
 from pipeline_assets.corpus.packing.hashed_order import MAX_ITEMS, chunks, hashed_order
 from pipeline_assets.corpus.packing.mixture import Draws, Mixture, MixtureSource, gather_values
@@ -24,13 +25,11 @@ from pipeline_assets.corpus.packing.plan_format import (
     DrawnSource,
     NumberedDraws,
     PlanFiles,
-    map_array,
 )
 from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack
 from pipeline_assets.corpus.packing.strategies import best_fit_rows, sequential_rows
 from pipeline_assets.corpus.packing.token_budget import row_counter, token_budget_for
 from pipeline_assets.corpus.tokens.encode import DocumentTable
-from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.stage import Window
@@ -114,7 +113,7 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     draws = packed_order(drawn, recipe.seed)
     _write_values(order, [draws])
     documents = replace_draws_by_documents(drawn, draws)
-    drawn = replace(drawn, taken=map_array(files.taken, np.uint32))
+    drawn = replace(drawn, taken=map_values(files.taken, np.uint32))
     in_order = gather_values(lengths, documents)
     del lengths
     if drawn.cut is not None:
@@ -123,7 +122,7 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     del draws, documents
     _write_row_files(in_order, drawn, recipe, files, order)
     del in_order
-    documents = np.fromfile(ranked, np.uint32)
+    documents = np.array(map_values(ranked, np.uint32))  # in memory, because ranks are spread over it
     segments = _write_values(files.documents, (documents[ranks] for ranks in _read_chunks(files.documents, np.uint32)))
     counts = {"tokens": budget, "draws": drawn.draws, "segments": segments}
     notes = {"sources": [asdict(source) for source in drawn.sources], "cut": drawn.cut}
@@ -185,10 +184,10 @@ def _write_row_files(
     else:
         segment_blocks = best_fit_rows(lengths, recipe.seq_len, recipe.num_seqs, recipe.seed)
     with (
-        DurableFile(files.row_starts) as row_starts,
-        DurableFile(files.documents) as ranks,
-        DurableFile(files.starts) as starts,
-        DurableFile(files.lengths) as pieces,
+        CheckedFile(files.row_starts) as row_starts,
+        CheckedFile(files.documents) as ranks,
+        CheckedFile(files.starts) as starts,
+        CheckedFile(files.lengths) as pieces,
     ):
         for segments in segment_blocks:
             # A draw begins in the segment that starts at token 0 of its document.
@@ -221,9 +220,9 @@ def _order_by_number(by_rank: NDArray[Any], order_path: Path) -> NDArray[Any]:
 
 
 def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
-    """Write arrays to a raw file, and return the number of values."""
+    """Write arrays to a file that `map_values` reads; return the number of values."""
     count = 0
-    with DurableFile(path) as file:
+    with CheckedFile(path) as file:
         for chunk in chunks:
             file.write(chunk.data)
             count += len(chunk)
@@ -231,7 +230,7 @@ def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
 
 
 def _read_chunks(path: Path, dtype: type[np.generic]) -> Iterator[NDArray[Any]]:
-    """Yield a raw file in arrays of at most 1 Mi values."""
-    with open(path, "rb") as file:
-        while len(chunk := np.fromfile(file, dtype, _CHUNK)):
-            yield chunk
+    """Yield the values of a file in arrays of at most 1 Mi values."""
+    count = count_values(path, dtype)
+    for start in range(0, count, _CHUNK):
+        yield map_values(path, dtype, start, min(start + _CHUNK, count))

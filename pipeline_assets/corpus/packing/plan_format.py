@@ -8,13 +8,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.formats.checked_file import map_values
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
-from pipeline_assets.spine.damage import damage_named
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 
@@ -70,7 +69,7 @@ PLAN, DRAWN, SETTLED = f"{WORK}/plan", "drawn", "settled"
 
 @dataclass(frozen=True)
 class PlanFiles:
-    """Paths of the raw files of a plan.
+    """Paths of the files of a plan, each with raw values and checksums.
 
     Attributes:
         row_starts: First segment of each row, then the number of segments; int64, shape (rows + 1,).
@@ -100,13 +99,7 @@ def read_drawn(receipt: Receipt, files: PlanFiles) -> NumberedDraws:
     """Read the draws from the receipt and the files of a plan."""
     notes = receipt.notes[DRAWN]
     sources = [DrawnSource(**source) for source in notes["sources"]]
-    return NumberedDraws(sources, map_array(files.taken, np.uint32), tuple(notes["cut"]) if notes["cut"] else None)
-
-
-def map_array(path: Path, dtype: type[np.generic]) -> NDArray[Any]:
-    """Map a raw file, which may be empty, as an array of shape (values,)."""
-    with damage_named(path, "array"):
-        return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+    return NumberedDraws(sources, map_values(files.taken, np.uint32), tuple(notes["cut"]) if notes["cut"] else None)
 
 
 _RANGE_TOKENS = 8 << 20
@@ -127,7 +120,7 @@ class RowRange:
 
 def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:
     """Divide all rows into ranges of about 8 Mi tokens, or less if segments are short."""
-    row_starts = map_array(plan.row_starts, np.int64)
+    row_starts = map_values(plan.row_starts, np.int64)
     # Memory of all rows before each row, in tokens: `seq_len` for each row, and a constant for each segment. A range
     # ends where this sum reaches a multiple of the limit.
     cost = np.arange(len(row_starts)) * seq_len + row_starts * _SEGMENT_TOKENS

@@ -6,10 +6,8 @@ token ids is read once, in ascending order.
 
 import hashlib
 import itertools
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -17,11 +15,12 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow
+from pipeline_assets.corpus.formats.checked_file import map_values
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
-from pipeline_assets.corpus.packing.plan_format import RowRange, map_array
+from pipeline_assets.corpus.packing.plan_format import RowRange
+from pipeline_assets.corpus.packing.token_reader import TokenReader
 from pipeline_assets.spine.durable import write_range
-from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
@@ -61,8 +60,8 @@ def write_rows(
     doc_ids: list[str] = [""] * len(segments.documents)
     sources: list[str] = [""] * len(segments.documents)
     for shard, numbers, documents in _segments_by_shard(rows, segments):
-        starts = shard.table.starts[documents] + segments.starts[numbers]
-        _copy_segments(shard.token_file, starts, segments.lengths[numbers], segments.positions[numbers], target)
+        pieces = (segments.starts[numbers], segments.lengths[numbers], segments.positions[numbers])
+        _copy_segments(shard, documents, *pieces, target)
         ids = shard.table.doc_ids.take(to_arrow(documents)).to_pylist()
         for segment, doc_id in zip(numbers.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
@@ -80,12 +79,10 @@ def write_rows(
 
 
 def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
-    row_starts = np.array(map_array(rows.plan.row_starts, np.int64)[rows.start : rows.stop + 1])
+    row_starts = np.array(map_values(rows.plan.row_starts, np.int64, rows.start, rows.stop + 1))
     first, stop = int(row_starts[0]), int(row_starts[-1])
-    documents = np.array(map_array(rows.plan.documents, np.uint32)[first:stop])
-    starts, lengths = (
-        np.array(map_array(path, np.int32)[first:stop]) for path in (rows.plan.starts, rows.plan.lengths)
-    )
+    documents = map_values(rows.plan.documents, np.uint32, first, stop)
+    starts, lengths = (map_values(path, np.int32, first, stop) for path in (rows.plan.starts, rows.plan.lengths))
     ends = np.cumsum(lengths, dtype=np.int64)
     row_starts -= first
     # Tokens of the range before each row, without padding. With padding, row r begins at r * seq_len, so its segments
@@ -109,17 +106,27 @@ def _segments_by_shard(
 
 
 def _copy_segments(
-    token_file: Path,
-    starts: NDArray[np.int64],
+    shard: EncodedShard,
+    documents: NDArray[np.int64],
+    starts: NDArray[np.int32],
     lengths: NDArray[np.int32],
     positions: NDArray[np.int64],
     rows: memoryview,
 ) -> None:
-    """Copy segments from a file of token ids to their positions in the rows."""
-    in_bytes = [(column.astype(np.int64) * memmap.DTYPE.itemsize).tolist() for column in (starts, lengths, positions)]
-    # `preadv` reads into the rows directly; mapping the file would take half as long again.
-    with open(token_file, "rb", buffering=0) as file:
-        descriptor = file.fileno()
-        for start, length, position in zip(*in_bytes, strict=True):
-            if os.preadv(descriptor, [rows[position : position + length]], start) != length:
-                raise RetryableError("the token file ends early", token_file, "run the command again")
+    """Copy segments of a shard's documents, which ascend, to their positions in the rows.
+
+    Raise RetryableError if the ids of a document differ from those that were encoded.
+    """
+    columns = (starts, lengths, positions, shard.table.tokens[documents])
+    in_bytes = [(column.astype(np.int64) * memmap.DTYPE.itemsize).tolist() for column in columns]
+    last, ids = -1, memoryview(b"")  # the last document of which a segment is a part, and its ids
+    with TokenReader(shard) as reader:
+        for document, start, length, position, size in zip(documents.tolist(), *in_bytes, strict=True):
+            target = rows[position : position + length]
+            if length == size:
+                reader.read_document(document, target)
+                continue
+            if document != last:
+                last, ids = document, memoryview(bytearray(size))
+                reader.read_document(document, ids)
+            target[:] = ids[start : start + length]

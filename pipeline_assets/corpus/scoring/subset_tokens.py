@@ -212,7 +212,7 @@ def _concatenate(staging: StagingDir, folder: str, parts: Sequence[Sequence[Outp
         with DurableFile(staging.path(f"{folder}/{name}")) as file:
             write_npy_header(file, kind, (total,))
             for part in parts:
-                file.append(staging.path(part[index].path), part[index].bytes)
+                file.append(staging.path(part[index].path), part[index].bytes, part[index].sha256)
         yield OutputFile.plain(f"{folder}/{name}", total, file)
     firsts = itertools.accumulate((part[0].rows for part in parts), initial=0)
     column = ROWS.get_field_index("first_token")

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, repeat_text, to_arrow, to_numpy
-from pipeline_assets.corpus.formats.npy_header import map_npy
+from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_footer
 from pipeline_assets.corpus.formats.python_columns import fill_null
 from pipeline_assets.corpus.nemotron.pools import PARQUET_OPTIONS
@@ -33,7 +33,6 @@ from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.corpus.scoring.subset_tokens import TokenLoss, write_token_files
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
@@ -60,7 +59,7 @@ class _Shard:
     name: str
     rule: str
     split: ScoredSplit
-    mask_file: Path  # work file: a mask of the scored rows, .npy
+    mask_file: Path  # work file: a mask of the scored rows
     rows: int = 0
 
 
@@ -189,9 +188,9 @@ def _write_subsets(
     for column, rule in enumerate(scored.recipe.order):
         for number, (split, rows) in enumerate(scored.splits()):
             name = f"{rule}-{number:05d}"
-            shards.append(_Shard(name, rule, split, staging.path(f"{WORK}/chosen/{name}.npy")))
-            with DurableFile(shards[-1].mask_file) as work:
-                np.save(work, chosen[rows, column])
+            shards.append(_Shard(name, rule, split, staging.path(f"{WORK}/chosen/{name}")))
+            with CheckedFile(shards[-1].mask_file) as work:
+                work.write(chosen[rows, column].tobytes())
     files: dict[str, list[OutputFile]] = {rule: [] for rule in scored.recipe.order}
     receipts = run_stage("subsets", write_rows, shards, staging, settings)
     for shard, receipt in zip(shards, receipts, strict=True):
@@ -214,7 +213,7 @@ def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
 
 
 def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
-    chosen, first = map_npy(shard.mask_file), 0
+    chosen, first = map_values(shard.mask_file, np.bool_), 0
     for table in shard.split.rows(["id", *_SCORED], SCHEMA.names) if chosen.any() else ():
         rows = chosen[first : first + len(table)]
         first += len(table)

@@ -9,7 +9,6 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,25 +18,24 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
-from pipeline_assets.corpus.formats.memmap import DTYPE as RUN_DTYPE
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet import regroup_rows, write_table
 from pipeline_assets.corpus.packing.drawn_documents import count_license_tokens
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard, encode_corpus
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
+from pipeline_assets.corpus.packing.token_reader import TokenReader
 from pipeline_assets.corpus.shards.recipe import Dtype, ShardsRecipe
 from pipeline_assets.corpus.tokens.encode import with_oracle_fallback
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.stage import Task, Window, number_shards
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 IN_REMAINDER = "in_remainder"
-_BLOCK_TOKENS = 1 << 20
 _COLUMNS = {
     **dict.fromkeys(("doc_id", "source", "shard"), pa.string()),
     "row": pa.int64(),
@@ -130,11 +128,11 @@ def _shard(
 
 
 class Piece(NamedTuple):
-    """Tokens [start, start + tokens) in the file `run` of token ids."""
+    """Tokens [start, stop) of an encoded shard."""
 
-    run: Path
+    shard: EncodedShard
     start: int
-    tokens: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ def plan_token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) ->
         low, high = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
         bounds = [begin, *starts[low + 1 : high].tolist(), end]
         runs = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
-        pieces = tuple(Piece(run.token_file, low - start, high - low) for run, start, (low, high) in runs)
+        pieces = tuple(Piece(run, low - start, high - start) for run, start, (low, high) in runs)
         shards.append(TokenShardPlan(name, (stop - first, recipe.seq_len), pieces))
     return shards
 
@@ -187,12 +185,8 @@ def write_shard(
 
 def _blocks(pieces: Sequence[Piece]) -> Iterator[NDArray[np.int32]]:
     for piece in pieces:
-        for start in range(0, piece.tokens, _BLOCK_TOKENS):
-            size = min(_BLOCK_TOKENS, piece.tokens - start)
-            ids = np.fromfile(piece.run, RUN_DTYPE, size, offset=(piece.start + start) * RUN_DTYPE.itemsize)
-            if len(ids) != size:
-                raise RetryableError("the token run ends early", piece.run, "run the command again")
-            yield ids
+        with TokenReader(piece.shard) as reader:
+            yield from reader.blocks(piece.start, piece.stop)
 
 
 @dataclass

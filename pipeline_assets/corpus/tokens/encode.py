@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_numpy
+from pipeline_assets.corpus.formats.checked_file import map_checked_table, write_checked_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.corpus.sampling import Split, split_rule
@@ -39,8 +41,10 @@ TABLE_SCHEMA = pa.schema(
         ("row", pa.int64()),
         ("start", pa.int64()),
         ("tokens", pa.int32()),
+        ("crc32", pa.uint32()),
     ]
 )
+_TABLE = "table of documents"
 _decoder = msgspec.json.Decoder(DocumentText)
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
@@ -92,6 +96,7 @@ def encode_shard(
     stem = f"{WORK}/encoded/{library.driver}/{shard.name}"
     tokens_name, documents_name, rejects_name = f"{stem}.tokens", f"{stem}.arrow", f"{stem}{SUFFIX}"
     doc_ids, license_tags, rows, lengths = list[str](), list[str](), list[int](), [np.empty(0, np.int32)]
+    checksums: list[int] = []
     with DurableFile(folder.path(tokens_name)) as output:
         for rows_read, poison_rows in read_documents(shard, window, _decoder, _BLOCK_BYTES):
             documents, runs = encoding.encode_block(rows_read, poison_rows)
@@ -100,16 +105,16 @@ def encode_shard(
             license_tags += [document.license_tag for _, document in documents]
             rows += [row for row, _ in documents]
             lengths.append(runs.lengths)
+            checksums += [zlib.crc32(ids.data) for ids in runs.each()]
     tokens = np.concatenate(lengths)
     starts = np.cumsum(tokens, dtype=np.int64) - tokens
     texts = [string_column(doc_ids), string_column(license_tags)]
-    columns = [*texts, to_arrow(np.array(rows, np.int64)), to_arrow(starts), to_arrow(tokens)]
-    with DurableFile(folder.path(documents_name)) as file, pa.ipc.new_file(file, TABLE_SCHEMA) as writer:
-        writer.write_table(pa.Table.from_arrays(columns, schema=TABLE_SCHEMA))
+    numbers = [np.array(rows, np.int64), starts, tokens, np.array(checksums, np.uint32)]
+    table = pa.Table.from_arrays([*texts, *map(to_arrow, numbers)], schema=TABLE_SCHEMA)
     rejects = [reject.to_json() for reject in encoding.rejects]
     files = [
         OutputFile.plain(tokens_name, encoding.counts["tokens"], output),
-        OutputFile.plain(documents_name, len(rows), file),
+        write_checked_table(folder, documents_name, table),
         write_rows(folder.path(rejects_name), rejects_name, rejects, zstd_level),
     ]
     return Receipt(files, {**encoding.counts, **count_rejects(encoding.rejects)}, {"driver": library.driver})
@@ -189,16 +194,19 @@ class DocumentTable:
         rows: Row of each document in the shard.
         starts: Position of each document's first token in the shard's file of token ids.
         tokens: Number of tokens of each document, with its end-of-document token.
+        checksums: CRC-32 of the bytes of each document's token ids, as they are in the file.
     """
 
     def __init__(self, path: Path) -> None:
-        with damage_named(path, "table of documents"), pa.memory_map(str(path)) as file:
-            table = pa.ipc.open_file(file).read_all().cast(TABLE_SCHEMA)
+        table = map_checked_table(path, _TABLE)
+        with damage_named(path, _TABLE):
+            table = table.cast(TABLE_SCHEMA)
         self.doc_ids: pa.ChunkedArray = table["doc_id"]
         self.license_tags: pa.ChunkedArray = table["license_tag"]
         self.rows: NDArray[np.int64] = to_numpy(table["row"])
         self.starts: NDArray[np.int64] = to_numpy(table["start"])
         self.tokens: NDArray[np.int32] = to_numpy(table["tokens"])
+        self.checksums: NDArray[np.uint32] = to_numpy(table["crc32"])
 
 
 def load_tables(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:

@@ -19,5 +19,5 @@ def test_a_token_run_that_has_lost_its_end_gives_no_rows(folder: Path, monkeypat
 
     monkeypatch.setattr(durable, "failpoint", cut_a_run)
 
-    with pytest.raises(RetryableError, match=r"\.tokens: the token file ends early; run the command again"):
+    with pytest.raises(RetryableError, match=r"\.tokens: the file of token ids ends early; run the same command again"):
         pack_documents(folder, [*documents_of("a", [3, 5]), *documents_of("b", [8])], 2)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from encoded_shards import write_encoded
 from hypothesis import given
 from hypothesis import strategies as st
 from pack_build import Made, license_of
@@ -190,8 +191,7 @@ def test_too_little_text_for_a_row_says_how_many_tokens_there_are(folder: Path) 
 
 def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path) -> None:
     tokenizer = words(folder)
-    np.array([2, 3, 77_000, 1], np.int32).tofile(folder / "run")
-    shard = TokenShardPlan("00000", (1, 4), (Piece(folder / "run", 0, 4),))
+    shard = TokenShardPlan("00000", (1, 4), (Piece(write_encoded(folder, [[2, 3, 77_000, 1]]), 0, 4),))
 
     line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE_SHARD, StagingView(folder)), InputError)
 
@@ -247,7 +247,7 @@ def test_the_pieces_of_shards_are_the_runs_one_after_the_other(lengths: list[int
 
     stream = [(str(run), token) for run, length in enumerate(lengths) for token in range(length)]
     told = [
-        [(str(piece.run), piece.start + token) for piece in shard.pieces for token in range(piece.tokens)]
+        [(piece.shard.path, token) for piece in shard.pieces for token in range(piece.start, piece.stop)]
         for shard in shards
     ]
     assert [len(tokens) for tokens in told] == [shard.shape[0] * seq_len for shard in shards]

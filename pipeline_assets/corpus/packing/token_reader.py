@@ -1,0 +1,74 @@
+"""Verified reads of the token ids of an encoded shard."""
+
+import itertools
+import os
+import zlib
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.memmap import DTYPE
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
+from pipeline_assets.spine.errors import RetryableError
+
+_BLOCK_TOKENS = 1 << 20
+
+
+class TokenReader:
+    """Open file of token ids; each document that is read is verified by its checksum.
+
+    A read raises RetryableError if the ids of a document differ from those that were encoded.
+    """
+
+    def __init__(self, shard: EncodedShard) -> None:
+        self._path, self._table = shard.token_file, shard.table
+
+    def __enter__(self) -> Self:
+        self._file = open(self._path, "rb", buffering=0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def read_document(self, document: int, target: memoryview) -> None:
+        """Read the ids of a document into `target`, which has exactly their bytes."""
+        self._read(target, int(self._table.starts[document]))
+        self._verify(target, document)
+
+    def blocks(self, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
+        """Yield the token ids [start, stop) of the shard, in blocks of about a million.
+
+        A block has all ids of the documents in it, so a longer document is one block.
+        """
+        ends = self._table.starts + self._table.tokens
+        first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()  # documents of these two ids
+        while first <= last:
+            begin = int(self._table.starts[first])
+            # The documents [first, after) fit in a block, or they are one document.
+            after = int(np.searchsorted(ends, begin + _BLOCK_TOKENS, side="right"))
+            after = min(max(after, first + 1), last + 1)
+            ids = np.empty(int(ends[after - 1]) - begin, DTYPE)
+            data = ids.data.cast("B")
+            self._read(data, begin)
+            bounds = [begin, *ends[first:after].tolist()]
+            for document, (low, high) in enumerate(itertools.pairwise(bounds), first):
+                self._verify(data[(low - begin) * DTYPE.itemsize : (high - begin) * DTYPE.itemsize], document)
+            yield ids[max(start - begin, 0) : stop - begin]
+            first = after
+
+    def _read(self, target: memoryview, first_token: int) -> None:
+        # `preadv` reads into the rows of a packed set directly; mapping the file would take half as long again.
+        if os.preadv(self._file.fileno(), [target], first_token * DTYPE.itemsize) != len(target):
+            raise self._changed("the file of token ids ends early")
+
+    def _verify(self, ids: memoryview, document: int) -> None:
+        if zlib.crc32(ids) != self._table.checksums[document]:
+            raise self._changed("the token ids differ from those encoded")
+
+    def _changed(self, what: str) -> RetryableError:
+        return RetryableError(what, self._path, "run the same command again")
