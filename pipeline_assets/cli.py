@@ -73,7 +73,7 @@ app = typer.Typer(
 def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Callable[..., bool | None]]) -> None:
     """Add a command to a group; `load` imports the command's function on first use."""
 
-    class Lazy(TyperCommand):
+    class LazyCommand(TyperCommand):
         def get_params(self, ctx: Any) -> Any:
             if not self.params:
                 from pipeline_assets.commands.options import make_command
@@ -103,7 +103,7 @@ def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Cal
             with formatter.section(PANEL):
                 formatter.write_text(f"{', '.join(entry.opts[0] for entry in settings)}: see corpusmill --help")
 
-    group.command(name, cls=Lazy, help=help, short_help=None if group is app else help)(lambda: None)
+    group.command(name, cls=LazyCommand, help=help, short_help=None if group is app else help)(lambda: None)
 
 
 def _assemble() -> None:

@@ -22,14 +22,14 @@ def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
     Kernels are functions of `corpus` whose first argument is the staging directory; finding them imports no module.
     """
     build = inspect.unwrap(kind.build)
-    return _references(build.__module__, build.__code__.co_firstlineno)
+    return _list_references(build.__module__, build.__code__.co_firstlineno)
 
 
 @functools.cache
-def _references(module: str, line: int) -> dg.CodeReferencesMetadataValue:
+def _list_references(module: str, line: int) -> dg.CodeReferencesMetadataValue:
     """Return the links for the function at a line of a module; cached per process."""
-    locations = dict.fromkeys(_kernels(module, line))
-    locations[_file(module), line] = None
+    locations = dict.fromkeys(_find_kernels(module, line))
+    locations[_module_file(module), line] = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # only the UI's links depend on the beta feature
         references: list[dg.LocalFileCodeReference | dg.UrlCodeReference]
@@ -37,33 +37,33 @@ def _references(module: str, line: int) -> dg.CodeReferencesMetadataValue:
         return dg.CodeReferencesMetadataValue(code_references=references)
 
 
-def _kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
+def _find_kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
     """Yield (file, line) of kernels that a function calls, also by calls with `job`."""
-    functions, imports = _parse(module)
+    functions, imports = _parse_module(module)
     calls = [node for node in ast.walk(functions[line]) if isinstance(node, ast.Call) and node.args]
     for call in sorted(calls, key=lambda call: call.lineno):
         argument, (package, _, name) = ast.unparse(call.args[0]), ast.unparse(call.func).rpartition(".")
         if argument in ("job", "job.staging"):
             callee = imports.get(package or name, module)  # the function's module, or the module with its own name
             callee = callee if package else callee.removesuffix(f".{name}")
-            match = re.search(rf"^def {name}\(", _file(callee).read_text(encoding="utf-8"), re.MULTILINE)
+            match = re.search(rf"^def {name}\(", _module_file(callee).read_text(encoding="utf-8"), re.MULTILINE)
             target = match.string.count("\n", 0, match.start()) + 1 if match else 0
             if argument == "job" and target:
-                yield from _kernels(callee, target)
+                yield from _find_kernels(callee, target)
             elif target and callee.startswith("pipeline_assets.corpus."):
-                yield _file(callee), target
+                yield _module_file(callee), target
 
 
 @functools.cache
-def _parse(module: str) -> tuple[dict[int, ast.stmt | ast.expr], dict[str, str]]:
+def _parse_module(module: str) -> tuple[dict[int, ast.stmt | ast.expr], dict[str, str]]:
     """Return a module's functions by line, and the full names of its imports by alias."""
-    nodes = list(ast.walk(ast.parse(_file(module).read_text(encoding="utf-8"))))
+    nodes = list(ast.walk(ast.parse(_module_file(module).read_text(encoding="utf-8"))))
     imports = [(f"{node.module}.", alias) for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
     functions: dict[int, ast.stmt | ast.expr]
     functions = {node.lineno: node for node in nodes if isinstance(node, ast.FunctionDef | ast.Lambda)}
     return functions, {alias.asname or alias.name: package + alias.name for package, alias in imports}
 
 
-def _file(module: str) -> Path:
+def _module_file(module: str) -> Path:
     path = getattr(sys.modules.get(module), "__file__", None)
     return Path(path) if path else _PROJECT.joinpath(*module.split(".")).with_suffix(".py")

@@ -62,29 +62,29 @@ class ExternalAsset:
 
 def external_assets(targets: Iterable[Target], root: Path) -> dict[dg.AssetKey, ExternalAsset]:
     """Return the external inputs of targets by asset key."""
-    return {external.key: external for target in targets for external in _externals(target, root)}
+    return {external.key: external for target in targets for external in _list_external_assets(target, root)}
 
 
-def _externals(target: Target, root: Path) -> Iterable[ExternalAsset]:
+def _list_external_assets(target: Target, root: Path) -> Iterable[ExternalAsset]:
     dataset, commit = target.recipe.get("dataset"), target.recipe.get("revision")
     if isinstance(target.external_inputs, SourceFolder):
-        yield _folder(target.external_inputs, root)
+        yield _folder_asset(target.external_inputs, root)
     elif isinstance(target.external_inputs, SplitFolder | ModelFolder):
-        yield _folder(SourceFolder(target.external_inputs.path, ("**/*",)), root)
+        yield _folder_asset(SourceFolder(target.external_inputs.path, ("**/*",)), root)
     elif commit == UNPINNED:
         pass  # no node until a commit is pinned
     elif not target.upstream and isinstance(dataset, str) and isinstance(commit, str):
-        yield _on_hub("dataset", dataset, commit)
+        yield _hub_asset("dataset", dataset, commit)
     elif target.stage == MODEL_STAGE:
-        yield _on_hub("model", str(target.recipe["name"]), str(commit))
+        yield _hub_asset("model", str(target.recipe["name"]), str(commit))
     if target.tokenizer is not None:
         path = target.external_inputs.path if isinstance(target.external_inputs, TokenizerPath) else VOCABULARY
-        yield _tokenizer(target.tokenizer["family"], target.tokenizer["sha256"], path)
+        yield _tokenizer_asset(target.tokenizer["family"], target.tokenizer["sha256"], path)
     if "licences" in target.recipe:
         yield _LICENCES
 
 
-def _on_hub(repo_type: RepoType, name: str, commit: str) -> ExternalAsset:
+def _hub_asset(repo_type: RepoType, name: str, commit: str) -> ExternalAsset:
     def observe(root: Path, hub: HubFiles) -> dict[str, Any]:
         head = (hub.for_models() if repo_type == "model" else hub).resolve(name)
         return {"head of main": head, "is at the head": head == commit}
@@ -94,7 +94,7 @@ def _on_hub(repo_type: RepoType, name: str, commit: str) -> ExternalAsset:
     return ExternalAsset(key, f"Hub {repo_type} {name} at commit {commit}", "huggingface", pinned, observe)
 
 
-def _folder(folder: SourceFolder, root: Path) -> ExternalAsset:
+def _folder_asset(folder: SourceFolder, root: Path) -> ExternalAsset:
     path = folder.path  # one folder is one asset, even if recipes write its path in different ways
     path = path.relative_to(root) if path.is_relative_to(root) else path
 
@@ -108,7 +108,7 @@ def _folder(folder: SourceFolder, root: Path) -> ExternalAsset:
     return ExternalAsset(key, f"Files in {path}", "file", {"path": str(path)}, observe)
 
 
-def _tokenizer(family: str, sha256: str, path: Path) -> ExternalAsset:
+def _tokenizer_asset(family: str, sha256: str, path: Path) -> ExternalAsset:
     def observe(root: Path, hub: HubFiles) -> dict[str, Any]:
         actual = file_sha256(root / path)
         return {"sha256": actual, "matches the pin": actual == sha256}

@@ -43,12 +43,12 @@ def instance_home(root: Path) -> Path:
         raise RetryableError("expected a folder, got a file", home, "move the file away")
     try:
         if _is_uninitialized(home) or not _is_configured(home):
-            _create(home)
+            _create_instance(home)
         for name in _DATABASES:
             with _open_database(home / name, "rw") as database:
                 database.execute("BEGIN IMMEDIATE")
     except (sqlite3.Error, sqlalchemy.exc.SQLAlchemyError) as error:
-        raise RetryableError(_reason(error), home, _FIX) from None
+        raise RetryableError(_format_reason(error), home, _FIX) from None
     return home
 
 
@@ -57,7 +57,7 @@ def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
     """Open the instance of a data root; raise RetryableError for storage errors."""
     home = instance_home(root)
     try:
-        with _instance(home) as instance:
+        with _load_instance(home) as instance:
             yield instance
     except Exception as error:  # Dagster wraps some errors of its storage
         cause: BaseException | None = error
@@ -65,27 +65,27 @@ def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
             cause = cause.__cause__ or cause.__context__
         if cause is None:
             raise
-        raise RetryableError(_reason(cause), home, _FIX) from error
+        raise RetryableError(_format_reason(cause), home, _FIX) from error
 
 
-def _reason(error: BaseException) -> str:
+def _format_reason(error: BaseException) -> str:
     """Format an error as one line, without the SQL statement."""
     if isinstance(error, sqlalchemy.exc.DBAPIError):
         error = error.orig or error
     return one_line(error) or type(error).__name__
 
 
-def _instance(home: Path) -> dg.DagsterInstance:
+def _load_instance(home: Path) -> dg.DagsterInstance:
     return instance_with_overrides(str(home), {"compute_logs": _NO_CAPTURE})
 
 
-def _config(home: Path) -> bytes:
+def _encode_config(home: Path) -> bytes:
     return INSTANCE_CONFIG.read_text(encoding="utf-8").replace("data/dagster", str(home)).encode()
 
 
 def _is_configured(home: Path) -> bool:
     path = home / _CONFIG
-    return path.is_file() and path.read_bytes() == _config(home)
+    return path.is_file() and path.read_bytes() == _encode_config(home)
 
 
 def _is_uninitialized(home: Path) -> bool:
@@ -110,7 +110,7 @@ def _open_database(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         yield database
 
 
-def _create(home: Path) -> None:
+def _create_instance(home: Path) -> None:
     """Write the configuration, and replace incomplete databases, under a lock."""
     deadline = time.monotonic() + _CREATION_S
     while True:
@@ -121,9 +121,9 @@ def _create(home: Path) -> None:
                         durable.remove(home / name)
                     durable.make_folder(home)
                 if not _is_configured(home):
-                    durable.write_durably(home / _CONFIG, _config(home))
+                    durable.write_durably(home / _CONFIG, _encode_config(home))
                 if is_incomplete:
-                    with _instance(home) as instance:
+                    with _load_instance(home) as instance:
                         instance.get_runs_count()
                 return
         except BuilderBusy:

@@ -53,7 +53,7 @@ def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
         paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
         if fingerprint == context.cursor:
             return dg.SkipReason("nothing was built since the last scan")
-        reported = _report(sealed, root, context.instance)
+        reported = _report_events(sealed, root, context.instance)
         if reported is None:
             return dg.SkipReason("too many events for one tick; the next one continues")
         context.update_cursor(fingerprint)
@@ -64,7 +64,9 @@ def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
 
 def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
     """Report artifacts and checks that the instance lacks, for up to 30 seconds."""
-    _report(_list_sealed(_requested_targets(recipes, root), root, [recipe.name for recipe in recipes]), root, instance)
+    _report_events(
+        _list_sealed(_requested_targets(recipes, root), root, [recipe.name for recipe in recipes]), root, instance
+    )
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def _fingerprint(sealed: Sequence[_SealedAsset], failed: Sequence[dg.RunRecord])
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _report(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
+def _report_events(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
     """Report new events and return their number; None if the time of a tick ran out.
 
     Damaged artifacts are skipped.

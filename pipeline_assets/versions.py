@@ -34,8 +34,8 @@ class Version(NamedTuple):
 
     def add_to(self, instance: dg.DagsterInstance) -> None:
         """Add the version to the instance's partitions if it is new."""
-        if not instance.has_dynamic_partition(_name(self.recipe), self.date):
-            instance.add_dynamic_partitions(_name(self.recipe), [self.date])
+        if not instance.has_dynamic_partition(_partitions_name(self.recipe), self.date):
+            instance.add_dynamic_partitions(_partitions_name(self.recipe), [self.date])
 
 
 def find_version(recipe: str, names: Collection[str]) -> Version | None:
@@ -74,7 +74,7 @@ def asset_partition(kind: str, partition: str | None, recipe: str, names: Collec
 
 def version_partitions(recipe: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
     """Return the partitions of an asset of versions: dates, or sources and dates."""
-    versions = dg.DynamicPartitionsDefinition(name=_name(recipe))
+    versions = dg.DynamicPartitionsDefinition(name=_partitions_name(recipe))
     sources = [target.partition for target in targets if target.partition is not None]
     if not sources:
         return versions
@@ -110,5 +110,5 @@ def version_mapping(
         )
 
 
-def _name(recipe: str) -> str:
+def _partitions_name(recipe: str) -> str:
     return f"{recipe}/versions"

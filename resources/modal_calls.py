@@ -75,10 +75,10 @@ class ModalLauncher:
     def fetch(self, folder: StagingView) -> None:
         """Fetch pools and model to Modal or await an earlier call; InputError if it fails."""
         logger.info("%s on Modal: fetching missing files of pools and model", self.work.split)
-        ref, outcome = self._outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
+        call_id, outcome = self._await_outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):
             folder.remove_receipt("fetch.calls", "fetch")
-            raise _explain_error(outcome, ref)
+            raise _explain_error(outcome, call_id)
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
         """Score all jobs on Modal, and yield their receipts in job order.
@@ -112,9 +112,9 @@ class ModalLauncher:
         gpu, tries = None if self.settings.gpu == NO_GPU else self.settings.gpu, 0
         request = shard_request(self.work, job, gpu)
         while True:
-            ref, outcome = self._outcome("score", request, folder, stage, job.name)
+            call_id, outcome = self._await_outcome("score", request, folder, stage, job.name)
             try:
-                receipt = self._collect(ref, outcome, folder)
+                receipt = self._collect_scores(call_id, outcome, folder)
             except RetryableError as failure:
                 tries += 1
                 if tries == _TRIES:
@@ -127,7 +127,7 @@ class ModalLauncher:
             finally:
                 folder.remove_receipt(f"{stage}.calls", job.name)
 
-    def _outcome(
+    def _await_outcome(
         self, function: str, request: Mapping[str, Any], folder: StagingView, stage: str, name: str
     ) -> tuple[str, object]:
         """Return the id and the outcome of a call: a new call, or one of an earlier build.
@@ -141,9 +141,9 @@ class ModalLauncher:
                 with self._lock:
                     call = Receipt([], {}, {"ref": self._spawn(function, request), "asked": digest})
                     folder.commit(f"{stage}.calls", name, call)
-            ref = str(call.notes["ref"])
+            call_id = str(call.notes["ref"])
             try:
-                return ref, self._wait(ref)
+                return call_id, self._wait(call_id)
             except (failed.OutputExpiredError, failed.NotFoundError):
                 folder.remove_receipt(f"{stage}.calls", name)
 
@@ -153,13 +153,13 @@ class ModalLauncher:
         try:
             local: Any = LOCAL_FUNCTIONS.get(function)
             handle = local or modal.Function.from_name(app, function, environment_name=environment)
-            ref = str(handle.spawn(json.dumps(salted, sort_keys=True)).object_id)
+            call_id = str(handle.spawn(json.dumps(salted, sort_keys=True)).object_id)
         except Exception as error:
             raise _explain_error(error, f"{app}.{function}") from None
         self._calls += function == "score"
-        return ref
+        return call_id
 
-    def _wait(self, ref: str) -> object:
+    def _wait(self, call_id: str) -> object:
         """Wait for a call, and return its value or its exception.
 
         Raise Modal's OutputExpiredError or NotFoundError if the call must be repeated, CancelledError if the run ends,
@@ -168,7 +168,7 @@ class ModalLauncher:
         last_answer = time.monotonic()
         while not self._stopped.is_set():
             try:
-                return modal.FunctionCall.from_id(ref).get(timeout=_POLL_S)
+                return modal.FunctionCall.from_id(call_id).get(timeout=_POLL_S)
             except builtins.TimeoutError:
                 last_answer = time.monotonic()
             except (failed.OutputExpiredError, failed.NotFoundError):
@@ -176,20 +176,20 @@ class ModalLauncher:
             except _NO_ANSWER as error:
                 if time.monotonic() - last_answer > _SILENT_S:
                     what = f"Modal has not answered for {_SILENT_S:.0f} s ({error})"
-                    raise TransientError(what, ref, _CONTINUE_HINT) from None
+                    raise TransientError(what, call_id, _CONTINUE_HINT) from None
                 self._stopped.wait(_POLL_S)
             except (failed.AuthError, failed.PermissionDeniedError) as error:
-                raise _explain_error(error, ref) from None
+                raise _explain_error(error, call_id) from None
             except Exception as error:
                 return error
         raise CancelledError
 
-    def _collect(self, ref: str, outcome: object, folder: StagingView) -> Receipt:
+    def _collect_scores(self, call_id: str, outcome: object, folder: StagingView) -> Receipt:
         """Download the scores of a call into the folder, and return their receipt."""
         settings = self.settings
         if isinstance(outcome, Exception):
-            raise _explain_error(outcome, ref)
-        receipt = _shard_receipt(outcome, self.work.split, ref)
+            raise _explain_error(outcome, call_id)
+        receipt = _shard_receipt(outcome, self.work.split, call_id)
         [remote] = receipt.files
         local = f"{WORK}/scored/{receipt.notes['name']}.parquet"
         volume = modal.Volume.from_name(settings.volumes[1], environment_name=settings.environment)
@@ -206,7 +206,7 @@ class ModalLauncher:
             raise _explain_error(error, f"{settings.volumes[1]}/{remote.path}") from None
         if file.sha256 != remote.sha256:
             folder.path(local).unlink()
-            raise RetryableError("downloaded scores have another sha256 than their receipt", ref, _CONTINUE_HINT)
+            raise RetryableError("downloaded scores have another sha256 than their receipt", call_id, _CONTINUE_HINT)
         self._seconds.append(receipt.notes["gpu_seconds"] / settings.gpus)
         return replace(receipt, files=[replace(remote, path=local)])
 
@@ -217,14 +217,14 @@ class ModalLauncher:
         return {"modal": {**self.settings.model_dump(mode="json"), **usage}}
 
 
-def _cancel(ref: str) -> None:
+def _cancel(call_id: str) -> None:
     try:
-        modal.FunctionCall.from_id(ref).cancel()
+        modal.FunctionCall.from_id(call_id).cancel()
     except (failed.Error, OSError) as error:
-        logger.warning("call %s could not be canceled (%s); cancel it on Modal, because it costs", ref, error)
+        logger.warning("call %s could not be canceled (%s); cancel it on Modal, because it costs", call_id, error)
 
 
-def _shard_receipt(outcome: object, split: str, ref: str) -> Receipt:
+def _shard_receipt(outcome: object, split: str, call_id: str) -> Receipt:
     """Parse the receipt that a call returned.
 
     The receipt is checked strictly, because it names the file to download and the local file to write.
@@ -239,7 +239,7 @@ def _shard_receipt(outcome: object, split: str, ref: str) -> Receipt:
                 return receipt
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         pass
-    raise RetryableError("answer of the call is damaged", ref, _CONTINUE_HINT)
+    raise RetryableError("answer of the call is damaged", call_id, _CONTINUE_HINT)
 
 
 def _explain_error(error: Exception, where: str) -> InputError:

@@ -14,7 +14,16 @@ from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path, rec
 from pipeline_assets.build.run import HUB_TRIES, open_hub_briefly
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, slugify
 from pipeline_assets.commands.status import KnownRecipe
-from pipeline_assets.commands.terminal import AsJson, Root, align, answer, as_command, echo, log_to_stderr, pluralize
+from pipeline_assets.commands.terminal import (
+    AsJson,
+    Root,
+    align,
+    as_command,
+    echo,
+    log_to_stderr,
+    pluralize,
+    print_answer,
+)
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -75,7 +84,7 @@ def pin(
     commit = (hub.for_models() if model else hub).resolve(dataset, revision)
     if path is not None:
         pin_recipe(path, dataset, commit, SYSTEMS)
-    answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
+    print_answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
     if before is not None and not as_json:
         change = f"{before or 'no revision'} → {commit}"
         echo(f"{path}: {change if before != commit else 'already at this commit'}", err=True)
@@ -220,7 +229,7 @@ def recipes(
         return
     rows = [_recipe_row(KnownRecipe.try_read(name, path, data)) for name, path in recipe_paths(data).items()]
     cells = [(row["recipe"], row["state"], str(row["path"])) for row in rows]
-    answer(as_json, rows, align([("recipe", "artifacts", "file"), *cells]))
+    print_answer(as_json, rows, align([("recipe", "artifacts", "file"), *cells]))
 
 
 def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class BuildOptions(BuildFlags):
 
     def with_absolute_root(self) -> Self:
         """Return the options with an absolute root; UsageError if the root is an artifact."""
-        folder = free_folder(self.out_dir)
+        folder = resolve_output_folder(self.out_dir)
         if (folder / FILE_NAME).is_file():
             raise UsageError("expected a data root, got an artifact", self.out_dir, "set --out-dir to another folder")
         return replace(self, out_dir=folder)
@@ -93,7 +93,7 @@ class BuildOptions(BuildFlags):
         return build_targets(upstream_first(targets), self.run, self.strict, lines)
 
 
-def free_folder(out_dir: Path) -> Path:
+def resolve_output_folder(out_dir: Path) -> Path:
     """Return a folder's absolute path; UsageError if it is a file or in an artifact."""
     folder = out_dir.absolute()
     if folder.is_file():
@@ -168,7 +168,7 @@ def build_recipe(
         changed = {target.role for target in requested if target.state(data) != earlier.get(target.role)}
         joined = changed - built if join else set()
         rows = [_artifact_row(target, built, joined, data) for target in requested]
-        terminal.answer(as_json, rows, map(_format_row, rows))
+        terminal.print_answer(as_json, rows, map(_format_row, rows))
         if not as_json and not is_json_log():
             terminal.print_lines(next_steps(requested, data), err=True)
         if join:
@@ -278,15 +278,15 @@ def print_warnings_last(targets: Sequence[Target], root: Path, strict: bool) -> 
     try:
         yield
     except InputError:
-        terminal.print_lines(_warnings(targets, root), err=True)
+        terminal.print_lines(_warning_lines(targets, root), err=True)
         raise
-    warnings = list(_warnings(targets, root))
+    warnings = list(_warning_lines(targets, root))
     terminal.print_lines(warnings, err=True)
     if warnings and strict:
         raise typer.Exit(1)
 
 
-def _warnings(targets: Iterable[Target], root: Path) -> Iterator[str]:
+def _warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
     for target in targets:
         with contextlib.suppress(InputError):  # damage is an error of its own
             if (manifest := read_manifest(root / target.folder)) is not None:

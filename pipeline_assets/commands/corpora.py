@@ -15,7 +15,7 @@ import typer
 from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.target import Kind, Target
-from pipeline_assets.commands.build import BuildFlags, Lines, build_targets, free_folder
+from pipeline_assets.commands.build import BuildFlags, Lines, build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import (
     SealedInputs,
     find_data_root_above,
@@ -25,7 +25,7 @@ from pipeline_assets.commands.inputs import (
 )
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section, SetsKeys, option_finder
-from pipeline_assets.commands.terminal import AsJson, answer, echo, name_recipe_keys
+from pipeline_assets.commands.terminal import AsJson, echo, name_recipe_keys, print_answer
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.proposal import Banding
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
@@ -64,7 +64,7 @@ class FolderOptions(BuildFlags):
     @functools.cached_property
     def folder(self) -> Path:
         """Absolute path of the artifact's folder."""
-        return free_folder(self.out_dir)
+        return resolve_output_folder(self.out_dir)
 
     @property
     def root(self) -> Path:
@@ -153,7 +153,7 @@ def explain(
             mark = " ← threshold" if similarity == math.floor(threshold * 20) / 20 else ""
             lines.append(f"  {similarity:.2f}  {probability:7.2%}  {'█' * round(40 * probability)}{mark}")
     lines.append("proposed pairs are compared by their text: a proposer can miss duplicates, but not invent them")
-    answer(as_json, {"threshold": threshold, "recommended": vars(best), "ways": ways}, lines)
+    print_answer(as_json, {"threshold": threshold, "recommended": vars(best), "ways": ways}, lines)
 
 
 def decontaminate(input: SealedInputs, manifest: Manifest, build: FolderOptions) -> None:

@@ -67,7 +67,7 @@ def dropped(
         {**asdict(row), "place": place} | ({"text": excerpt and excerpt[:_TEXT_CHARACTERS]} if text else {})
         for row, place, excerpt in listed
     ]
-    terminal.answer(as_json, {"folder": folder, "ledger": ledger.to_json(), "rows": content}, lines)
+    terminal.print_answer(as_json, {"folder": folder, "ledger": ledger.to_json(), "rows": content}, lines)
 
 
 def _locate_rows(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pipeline_assets.build.run import Run
-from pipeline_assets.commands.build import build_targets, free_folder
+from pipeline_assets.commands.build import build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import sealed_target
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import SetsKeys
@@ -68,23 +68,23 @@ def export(
         written = format_bytes(exported.bytes)
         echo(f"{out}: {exported.rows:,} rows in {len(exported.files):,} files, {written}, and README.md")
         return
-    target = _target(store, to, out, options)
+    target = _export_target(store, to, out, options)
     if out.exists() and not target.matches_recipe(root):
         raise UsageError("folder already exists", out, "choose another folder, or remove this one")
     try:
-        build_targets([target], run, lines=_lines)
+        build_targets([target], run, lines=_export_lines)
     finally:  # leave no check record and no lock next to the folder
         with contextlib.suppress(InputError, OSError), locked(out.absolute()) as lock:
             durable.remove(check_record_path(out))
             durable.remove(lock.path)
 
 
-def _lines(exported: Artifact) -> Iterator[str]:
+def _export_lines(exported: Artifact) -> Iterator[str]:
     yield from artifact_lines(exported)
     yield from (f"  {source}: {losses}" for source, losses in (read_losses(exported.manifest) or {}).items())
 
 
-def _target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "Target":
+def _export_target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "Target":
     """Return the target of an export; raise for rows or options that do not fit `to`."""
     from pipeline_assets.build.trainer_exports import FORMATS, KINDS
     from pipeline_assets.corpus.packing.recipe import TokenizerPath
@@ -103,7 +103,7 @@ def _target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "
         more["tokenizer"] = _tokenizer_content(file, options.get("end_of_document"))
         more["external_inputs"] = None if file is None else TokenizerPath(file.absolute())
     upstream = [sealed_target(source, *SYSTEMS.kinds.values())]
-    return KINDS[to].target(out.name, content, upstream, folder=free_folder(out), **more)
+    return KINDS[to].target(out.name, content, upstream, folder=resolve_output_folder(out), **more)
 
 
 def _raise_if_unused(to: str, options: Collection[str], known: Collection[str]) -> None:

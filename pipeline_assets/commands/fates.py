@@ -46,7 +46,7 @@ def why(
     if not doc_id.strip():
         fix = "pass the id of a document, the name of its file, or a piece of its text"
         raise UsageError("must not be empty", "DOC_ID", fix)
-    stores = RowStores(SYSTEMS.kinds, Lineage(terminal.existing_root(data)))
+    stores = RowStores(SYSTEMS.kinds, Lineage(terminal.require_root(data)))
     followed = list(follow_document(stores, doc_id))
     found = [] if followed else list(itertools.islice(search_rows(stores, doc_id), _MAX_FOUND + 1))
     ids = {row.doc_id for row in found}
@@ -55,7 +55,7 @@ def why(
     if followed:
         content = [followed_json(entry) | {"rejects": entry.rejects} for entry in followed]
         lines = (line.translate(IN_ONE_LINE) for entry in followed for line in _why_lines(entry))
-        terminal.answer(as_json, content, lines)
+        terminal.print_answer(as_json, content, lines)
         return True
     if not found and not as_json:
         corpora = len([*stores.read_from_files()])
@@ -65,7 +65,7 @@ def why(
     rows = found[:_MAX_FOUND]
     more = [f"and more; the first {_MAX_FOUND} are listed"] if len(found) > _MAX_FOUND else []
     lines = (line.translate(IN_ONE_LINE) for line in _found_lines(rows))
-    terminal.answer(as_json, [row._asdict() for row in rows], [*lines, *more])
+    terminal.print_answer(as_json, [row._asdict() for row in rows], [*lines, *more])
     return bool(found)
 
 
@@ -128,12 +128,12 @@ def show(
     """
     from pipeline_assets.corpus.dedup.decision import groups_with_document
 
-    lineage = Lineage(terminal.existing_root(data))
+    lineage = Lineage(terminal.require_root(data))
     groups = list(groups_with_document(lineage, doc_id))
     if not groups and not as_json:
         terminal.echo(f"document {doc_id!r} not found in the deduplicated corpora of {data}", err=True)
     lines = (line for group in groups for line in _group_lines(lineage, group, doc_id, every))
-    terminal.answer(as_json, [_group_json(group) for group in groups], lines)
+    terminal.print_answer(as_json, [_group_json(group) for group in groups], lines)
     return bool(groups)
 
 

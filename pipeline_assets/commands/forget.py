@@ -46,7 +46,7 @@ def forget(
     from pipeline_assets.build import forgetting
     from pipeline_assets.build.rows.row_stores import RowStores
 
-    root = terminal.existing_root(data)
+    root = terminal.require_root(data)
     if published is not None:
         if clean or ids or source or url or text:
             raise UsageError("excludes --clean and all options of rows", "--published", "add the rows first")
@@ -56,8 +56,8 @@ def forget(
     if lineage.unreadable:
         raise next(iter(lineage.unreadable.values()))
     stores, content, lines = RowStores(SYSTEMS.kinds, lineage), dict[str, Any](), list[str]()
-    values: list[Value] = [("id", line.strip()) for line in _read(ids).splitlines() if line.strip()] if ids else []
-    values += (("text", _read(path)) for path in text or ())
+    values: list[Value] = [("id", line.strip()) for line in _read_text(ids).splitlines() if line.strip()] if ids else []
+    values += (("text", _read_text(path)) for path in text or ())
     patterns = [pattern for pattern in url or () if "*" in pattern]
     values += [_url_value(address) for address in url or () if address not in patterns]
     values += (value for address in source or () for value in _source_values(address, stores))
@@ -86,14 +86,14 @@ def forget(
             counted = terminal.pluralize(len(values), "value")
             advice = f"; to put {counted} on the list, add --reason and --apply" if values else ""
             lines.append(f"nothing was changed{advice}")
-            terminal.answer(as_json, content, lines)
+            terminal.print_answer(as_json, content, lines)
             return
         content["added"] = add_entries(root, values, str(reason), f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
         lines.append(f"entries added to the removal list: {content['added']:,}")
     affected = forgetting.compare_artifacts(stores)
     if clean:
         content, lines = _clean(stores, affected, apply, keep_history)
-        terminal.answer(as_json, content, lines)
+        terminal.print_answer(as_json, content, lines)
         return
     counts = [count for comparison in affected.values() for count in comparison.rows.values()]
     recipes = recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root)
@@ -104,7 +104,7 @@ def forget(
     commands += [terminal.as_command("forget", "--clean", "--data", data)] if affected else []
     lines += [f"next: {command}" for command in commands]
     content |= {"artifacts": [*affected], "commands": commands}
-    terminal.answer(as_json, content, lines)
+    terminal.print_answer(as_json, content, lines)
 
 
 def _clean(
@@ -165,7 +165,7 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
     if removal.certificate:
         dates = f"requested {removal.requested}, proved" if removal.requested else "no entry was found, proved"
         lines.append(f"{dates} {removal.proved}: {record.with_name(removal.certificate)}")
-    terminal.answer(as_json, removal, lines)
+    terminal.print_answer(as_json, removal, lines)
     if removal.remaining:
         raise typer.Exit(1)
 
@@ -178,7 +178,7 @@ def _count_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[s
         yield f"  and {len(names) - limit:,} more; --json lists all"
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """Return the text of a file without BOM; UsageError if it is blank or not UTF-8."""
     try:
         text = path.read_text("utf-8-sig")

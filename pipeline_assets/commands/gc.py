@@ -30,14 +30,14 @@ def gc(
 
     Example: corpusmill gc --older-than 30d --data data
     """
-    root, age = terminal.existing_root(data), re.fullmatch(r"([0-9]{1,6})([hd])", older_than)
+    root, age = terminal.require_root(data), re.fullmatch(r"([0-9]{1,6})([hd])", older_than)
     if age is None:
         raise UsageError(f"must be hours or days, such as 12h or 30d, got {older_than!r}", "--older-than", "correct it")
     ignored = {old for name in recipe_paths(root) if keep_versions for old in old_versions(name, root, keep_versions)}
     survey = Survey(root, SYSTEMS, int(age[1]) * _HOUR_S[age[2]], ignored)
     sizes = {entry: folder_bytes(entry.folder) for entry in survey.garbage}
     total = freed = freed_bytes(entry.folder for entry in sizes)
-    terminal.print_lines(() if as_json else _lines(root, survey, sizes))
+    terminal.print_lines(() if as_json else _garbage_lines(root, survey, sizes))
     summary = f"removing these frees {terminal.format_bytes(total)}; to do so, add --apply"
     if apply:
         survey.remove(survey.garbage)
@@ -54,10 +54,10 @@ def gc(
         "named": survey.named,
         "doubts": list(map(str, survey.doubts)),
     }
-    terminal.answer(as_json, content, [summary if sizes else "nothing to remove"])
+    terminal.print_answer(as_json, content, [summary if sizes else "nothing to remove"])
 
 
-def _lines(root: Path, survey: Survey, sizes: Mapping[Garbage, int]) -> Iterator[str]:
+def _garbage_lines(root: Path, survey: Survey, sizes: Mapping[Garbage, int]) -> Iterator[str]:
     """Yield a line for each folder to remove, kept build and reason to keep artifacts."""
     rows_by_path = {entry.folder.relative_to(root): (size, entry.reason) for entry, size in sizes.items()}
     listed = {path: size for path, size in rows_by_path.items() if path.parts[0] != CACHE_FOLDER}

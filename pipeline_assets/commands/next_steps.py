@@ -19,13 +19,15 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     built = [(kind, Artifact(folder, manifest)) for kind, folder, manifest in sealed if manifest is not None]
     reports = [artifact.folder / REPORT_HTML for _, artifact in built if (artifact.folder / REPORT_HTML).is_file()]
     yield from (f"report  {report}" for report in reports[-1:])
-    stores = [(kind.rows, artifact) for kind, artifact in built if kind.rows is not None and _rows(artifact)]
+    stores = [(kind.rows, artifact) for kind, artifact in built if kind.rows is not None and _row_count(artifact)]
     if not stores:
         return
     last = stores[-1][1].folder
     # The rejects of files come last, because filters and comparisons drop rows that seem usable.
-    by_loss = sorted(stores, key=lambda entry: (entry[0].reads_sources, -_lost_rows(entry[1])))
-    lossy = next((artifact for _, artifact in by_loss if _lost_rows(artifact) and any(dropped_rows(artifact))), None)
+    by_loss = sorted(stores, key=lambda entry: (entry[0].reads_sources, -_lost_row_count(entry[1])))
+    lossy = next(
+        (artifact for _, artifact in by_loss if _lost_row_count(artifact) and any(dropped_rows(artifact))), None
+    )
     sets = [artifact.folder for kind, artifact in built if kind.name == "stage_a/packed"]
     yield from (
         f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {_TORCH}' for folder in sets[-1:]
@@ -36,10 +38,10 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     yield f"  {as_command('trace', last, '--row', 0)}"
 
 
-def _rows(artifact: Artifact) -> int:
+def _row_count(artifact: Artifact) -> int:
     return sum(file.rows or 0 for file in artifact.manifest.identity.files)
 
 
-def _lost_rows(artifact: Artifact) -> int:
+def _lost_row_count(artifact: Artifact) -> int:
     identity = artifact.manifest.identity
     return identity.ledger.total_dropped + identity.ledger.total_rejected if "ledger" in identity.counts else 0

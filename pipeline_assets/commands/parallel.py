@@ -9,7 +9,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import Content, Section
-from pipeline_assets.commands.terminal import AsJson, Root, align, answer
+from pipeline_assets.commands.terminal import AsJson, Root, align, print_answer
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe, EncodeSection
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, load_model
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
@@ -107,4 +107,4 @@ def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJs
             f"padding in batches of 16: {waste['random']:.1%} in random order, {waste['bucketed']:.1%} in buckets",
             *(f"{side}: {lost}" for side, lost in losses.items()),
         ]
-    answer(as_json, content, lines)
+    print_answer(as_json, content, lines)

@@ -43,7 +43,7 @@ def peek(
     with forbid_replacement(folder):
         store = open_rows(folder, SYSTEMS.kinds)
         content = read_row(store, row, token)
-    terminal.answer(as_json, _row_json(store, content), _row_lines(store, content))
+    terminal.print_answer(as_json, _row_json(store, content), _row_lines(store, content))
 
 
 def _row_json(store: "RowStore", row: "Row") -> dict[str, Any]:

@@ -41,7 +41,7 @@ def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_jso
         parsed.check_local_files(run.root)
         planned = plan_recipe(artifact_statuses(run.root, parsed.targets()), run)
     content = {"recipe": recipe, "path": path, "data": data} | _plan_json(planned, data) if as_json else {}
-    terminal.answer(as_json, content, _plan_lines(planned, f"{recipe}  {path}"))
+    terminal.print_answer(as_json, content, _plan_lines(planned, f"{recipe}  {path}"))
     return all(check.fits for check in planned.disk_checks)
 
 
@@ -67,7 +67,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
         "mixture": None if planned.mixture is None else asdict(planned.mixture),
         "kept_work_bytes": planned.kept_bytes,
         "room": [vars(check) | {"fits": check.fits} for check in planned.disk_checks],
-        "warnings": _warnings(planned),
+        "warnings": _warning_lines(planned),
     }
 
 
@@ -98,7 +98,7 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
             fits = "" if check.fits else ": too little"
             needed = f"{terminal.format_bytes(check.needed)} needed by known figures, " if check.needed else ""
             yield f"{_INDENT}{check.where}: {needed}{terminal.format_bytes(check.free)} free{fits}"
-    yield from (f"WARNING {warning}" for warning in _warnings(plan))
+    yield from (f"WARNING {warning}" for warning in _warning_lines(plan))
 
 
 def _source_line(source: SourceEstimate) -> str:
@@ -123,7 +123,7 @@ def _shortage_warnings(mixture: MixtureEstimate) -> Iterator[str]:
             yield f"{short}; {fewer}or raise its max_epochs"
 
 
-def _warnings(plan: RecipePlan) -> list[str]:
+def _warning_lines(plan: RecipePlan) -> list[str]:
     return [
         *limit_warnings(plan),
         *(_shortage_warnings(plan.mixture) if plan.mixture is not None else ()),

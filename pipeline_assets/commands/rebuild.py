@@ -49,7 +49,9 @@ def rebuild(
     run = Run.from_settings(root, os.environ, remote_launcher=launcher)
     kinds = {**SYSTEMS.kinds, **{kind.name: kind for kind in KINDS.values()}}
     rebuilt = build_again(folder, run, kinds, upstream, keep)
-    terminal.answer(as_json, _rebuild_json(rebuilt), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(rebuilt)))
+    terminal.print_answer(
+        as_json, _rebuild_json(rebuilt), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(rebuilt))
+    )
     return rebuilt.is_identical
 
 
@@ -153,7 +155,7 @@ def diff(
     with forbid_replacement(a), forbid_replacement(b):
         first, second = (open_artifact(folder, require_manifest(folder).digest) for folder in (a, b))
         comparison = compare(first, second, SYSTEMS.kinds)
-    terminal.answer(as_json, _diff_json(comparison), _diff_lines(comparison))
+    terminal.print_answer(as_json, _diff_json(comparison), _diff_lines(comparison))
     return comparison.is_identical
 
 

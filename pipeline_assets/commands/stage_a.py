@@ -14,7 +14,7 @@ from pipeline_assets.commands.build import BuildOptions, OutDir, build_recipe
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolve_commit, slugify
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section, SetsKeys
-from pipeline_assets.commands.terminal import AsJson, answer, echo, join_first, log_to_stderr, print_lines
+from pipeline_assets.commands.terminal import AsJson, echo, join_first, log_to_stderr, print_answer, print_lines
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
@@ -68,7 +68,7 @@ def hf_configs(
     rows = [{"name": config.name, "language": config.language, "script": config.script} for config in matches]
     if not as_json:
         echo(f"{repo}@{commit}: {len(matches)} of {len(configs)} configs", err=True)
-    answer(as_json, {"dataset": repo, "commit": commit, "configs": rows}, [config.name for config in matches])
+    print_answer(as_json, {"dataset": repo, "commit": commit, "configs": rows}, [config.name for config in matches])
     return bool(matches)
 
 

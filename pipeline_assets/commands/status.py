@@ -72,7 +72,7 @@ def status(
 
     Example: corpusmill status healing_text_v1 --data data/demo
     """
-    terminal.existing_root(data)
+    terminal.require_root(data)
     if recipe is not None:
         shown = recipes = [KnownRecipe.read(recipe, recipe_path(recipe, data), data)]
         orphans = list[inventory.Orphan]()
@@ -99,7 +99,7 @@ def status(
     if not shown:
         names = ", ".join(untouched)
         lines.append(f"nothing is built yet of any recipe: {names}; `corpusmill status NAME` lists missing artifacts")
-    terminal.answer(as_json, content, lines)
+    terminal.print_answer(as_json, content, lines)
     needs_work = any(entry.condition in _NEEDS_WORK for known in shown for entry in known.artifacts)
     return not (needs_work or any(known.error for known in shown))
 

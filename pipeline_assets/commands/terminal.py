@@ -67,10 +67,10 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
     if folder is not None and root is None:
         require_manifest(folder)  # raises another error if the folder is not an artifact
         raise UsageError("the folder is not inside a data root", folder, "pass the data root of its inputs with --data")
-    return existing_root(Path(root or "data"))
+    return require_root(Path(root or "data"))
 
 
-def existing_root(root: Path) -> Path:
+def require_root(root: Path) -> Path:
     """Return the data root; raise UsageError if it is not a folder."""
     require_folder(root, "pass the data root with --data")
     return root
@@ -106,7 +106,7 @@ def color_state(line: str) -> Line:
     return line if match is None or colour is None else (match[1], (match[2], colour), match[3])
 
 
-def answer(as_json: bool, content: object, lines: Iterable[Line]) -> None:
+def print_answer(as_json: bool, content: object, lines: Iterable[Line]) -> None:
     """Print the answer of a command: its content as JSON, or lines for people.
 
     In JSON, dataclasses and structs become objects, and values without a JSON type become text.

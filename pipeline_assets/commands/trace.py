@@ -76,7 +76,7 @@ def trace(
             return
         lines = [line for entry in traced for line in (*_traced_lines(entry), "")]
     entries = [_traced_json(entry) for entry in traced]
-    terminal.answer(as_json, entries if store.mixes_documents else entries[0], lines[:-1])
+    terminal.print_answer(as_json, entries if store.mixes_documents else entries[0], lines[:-1])
 
 
 def _traced_lines(traced: "TracedRow") -> Iterator[str]:
@@ -183,7 +183,7 @@ def _trace_source(source: str, data: Path | None, as_json: bool) -> None:
     for entry in followed:
         groups.setdefault(entry.store.display_names.group, []).append(followed_json(entry))
     lines = [str(row), *(line for entry in followed for line in _followed_lines(entry))]
-    terminal.answer(as_json, {"source": _row_json(row), **groups}, lines)
+    terminal.print_answer(as_json, {"source": _row_json(row), **groups}, lines)
 
 
 def _followed_lines(followed: "FollowedRow") -> Iterator[str]:

@@ -57,7 +57,7 @@ def verify(
         provenance = Stopwatch().provenance({})
         machine = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
         report = build_report(result, {"corpusmill": version("corpusmill"), **machine})
-    terminal.answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _verification_lines(result)))
+    terminal.print_answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _verification_lines(result)))
     return not result.findings
 
 

@@ -146,7 +146,7 @@ def gzip_member(content: bytes) -> bytes:
     return packed[:9] + b"\x03" + packed[10:]  # byte 9 names the operating system: 3 is Unix
 
 
-def _healing() -> Files:
+def _healing_files() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages.
 
     The copy of a page is in the next dump; after the last dump comes the first. Three copies have another id.
@@ -171,7 +171,7 @@ def _healing() -> Files:
     return _dataset(EDU_DATASET, "cc0-1.0", "default", train=rows)
 
 
-def _parallel_text() -> Files:
+def _parallel_text_files() -> Files:
     """Yield pairs of English sentences and their generated "French"."""
     draw, splits = Draw.named("pairs"), {}
     for split, count in {"train": 2000, "validation": 200}.items():
@@ -180,12 +180,12 @@ def _parallel_text() -> Files:
     yield from _dataset(PAIRS_DATASET, "cc0-1.0", "fr-en", **splits)
 
 
-def _nemotron() -> Files:
+def _nemotron_files() -> Files:
     for name, splits in conversations().items():
         yield from _dataset(name, "other", "default", **splits)
 
 
-def _stage2() -> Files:
+def _stage2_files() -> Files:
     """Yield five datasets of pages and two of Python modules, with planted texts.
 
     Each dataset of pages has a page of one English sentence and three pages in other languages. C4 also has pages that
@@ -219,7 +219,7 @@ def _stage2() -> Files:
     yield from _dataset("bigcode/starcoderdata", "other", "default", train=rows)
 
 
-def _stage_a() -> Files:
+def _stage_a_files() -> Files:
     """Yield a hub dataset, four sources in their real formats, and an evaluation set.
 
     The dataset has planted pages of one paragraph and a repeated id; Wikipedia has empty articles, like redirects, and
@@ -284,9 +284,9 @@ def _posts() -> Iterator[Json]:
 
 
 FILES: Mapping[str, Callable[[], Files]] = {
-    "healing": _healing,
-    "stage_a": _stage_a,
-    "nemotron": _nemotron,
-    "stage2": _stage2,
-    "parallel_text": _parallel_text,
+    "healing": _healing_files,
+    "stage_a": _stage_a_files,
+    "nemotron": _nemotron_files,
+    "stage2": _stage2_files,
+    "parallel_text": _parallel_text_files,
 }

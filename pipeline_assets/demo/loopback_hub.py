@@ -97,7 +97,7 @@ class LoopbackHub:
         commits = {}
         for folder in sorted(self.folder.glob("datasets/*/*")) + sorted(self.folder.glob("models/*/*")):
             kind, owner, name = folder.parts[-3:]
-            if (repo := self._find(kind, owner, name)) is not None:
+            if (repo := self._find_repo(kind, owner, name)) is not None:
                 commits[repo.name if kind == "datasets" else f"{kind}/{repo.name}"] = repo.commit
         return commits
 
@@ -122,19 +122,21 @@ class LoopbackHub:
             case ["api", "validate-yaml"]:
                 return json_answer({"errors": [], "warnings": []})  # cards are not validated
             case ["datasets" as kind, owner, name, "info", "lfs", "objects", "batch"] if self._writes is not None:
-                repo = self._repo(request, kind, owner, name.removesuffix(".git"))
+                repo = self._require_repo(request, kind, owner, name.removesuffix(".git"))
                 return self._writes.upload_addresses(request, repo, self.endpoint, self._storage)
             case ["datasets", _, _, "info", "lfs", "verify"] if self._writes is not None:
                 return self._writes.verify_upload(request)
             case ["api", "datasets" | "models" as kind, owner, name, *rest]:
-                return self._answer_api(request, kind, self._repo(request, kind, owner, name), rest)
+                return self._answer_api(request, kind, self._require_repo(request, kind, owner, name), rest)
             case ["api", "datasets" | "models", _]:  # repos without an owner do not exist here
                 raise _unknown_repo(request)
             case ["datasets" as kind, owner, name, "resolve", revision, *path]:
-                return self._resolve(request, kind, self._repo(request, kind, owner, name), revision, "/".join(path))
+                return self._resolve(
+                    request, kind, self._require_repo(request, kind, owner, name), revision, "/".join(path)
+                )
             case [owner, name, "resolve", revision, *path]:
                 return self._resolve(
-                    request, "models", self._repo(request, "models", owner, name), revision, "/".join(path)
+                    request, "models", self._require_repo(request, "models", owner, name), revision, "/".join(path)
                 )
         raise HubError(404, "", "No such address")
 
@@ -145,9 +147,11 @@ class LoopbackHub:
                 revised = self._history(kind, repo, rest[1] if rest else "main")[0]
                 return json_answer(revised.info(blobs=request.query.get("blobs") == "true"))
             case "GET", ["tree", revision, *folder]:
-                return self._tree(request, self._content(request, kind, repo, revision), "/".join(folder).strip("/"))
+                return self._list_tree(
+                    request, self._readable_repo(request, kind, repo, revision), "/".join(folder).strip("/")
+                )
             case "POST", ["paths-info", revision]:
-                return _paths_info(request, self._content(request, kind, repo, revision))
+                return _paths_info(request, self._readable_repo(request, kind, repo, revision))
             case "GET", ["refs"]:
                 main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repo.commit}
                 return json_answer({"branches": [main], "converts": [], "tags": [], "pullRequests": []})
@@ -175,7 +179,7 @@ class LoopbackHub:
         auth = {"type": "access_token", "accessToken": token}
         return json_answer({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
 
-    def _tree(self, request: HubRequest, repo: Repo, folder: str) -> Answer:
+    def _list_tree(self, request: HubRequest, repo: Repo, folder: str) -> Answer:
         """Return a page of a folder's items; a cursor is the previous page's last path."""
         paths = repo.paths_below(folder, recursive=request.query.get("recursive") == "true")
         if folder and not paths:
@@ -189,7 +193,7 @@ class LoopbackHub:
 
     def _resolve(self, request: HubRequest, kind: str, repo: Repo, revision: str, path: str) -> Answer:
         """Return a small file, or for LFS a redirect with the metadata of the file."""
-        repo = self._content(request, kind, repo, revision)
+        repo = self._readable_repo(request, kind, repo, revision)
         file = repo.files.get(path)
         if file is None:  # Clients cache the absence under the commit.
             raise HubError(404, "EntryNotFound", "Entry not found", repo.commit)
@@ -205,20 +209,20 @@ class LoopbackHub:
             case "PUT", ["upload", sha256] if self._writes is not None:
                 return self._writes.store_upload(request, sha256)
             case "GET", [kind, owner, name, sha256, *path]:
-                repo = self._find(kind, owner, name)
+                repo = self._find_repo(kind, owner, name)
                 for earlier in self._history(kind, repo, "main") if repo else ():
                     file = earlier.files.get("/".join(path))
                     if file and file.sha256 == sha256:
                         return _content_answer(file, request.byte_range, earlier.commit)
         raise HubError(404, "", "No such object")
 
-    def _repo(self, request: HubRequest, kind: str, owner: str, name: str) -> Repo:
-        repo = self._find(kind, owner, name)
+    def _require_repo(self, request: HubRequest, kind: str, owner: str, name: str) -> Repo:
+        repo = self._find_repo(kind, owner, name)
         if repo is None or (repo.is_private and not request.has_token):
             raise _unknown_repo(request)
         return repo
 
-    def _find(self, kind: str, owner: str, name: str) -> Repo | None:
+    def _find_repo(self, kind: str, owner: str, name: str) -> Repo | None:
         is_repo = kind in ("datasets", "models") and REPO_NAME.fullmatch(owner) and REPO_NAME.fullmatch(name)
         if not is_repo or not is_folder(self.folder, kind, owner, name):
             return None
@@ -233,7 +237,7 @@ class LoopbackHub:
                 return commits[position:]
         raise HubError(404, "RevisionNotFound", "No such revision")
 
-    def _content(self, request: HubRequest, kind: str, repo: Repo, revision: str) -> Repo:
+    def _readable_repo(self, request: HubRequest, kind: str, repo: Repo, revision: str) -> Repo:
         """Return a repo as of a revision; raise HubError if the request may not read it."""
         if repo.is_gated and not request.has_token:
             raise HubError(403, "GatedRepo", "Access to this repo is restricted: request access, then pass a token")

@@ -107,7 +107,7 @@ class RepoReader:
     def read(self, root: Path, place: str, name: str) -> Repo:
         """Read the current state of a repo at `place` below the hub's folder `root`."""
         with self._lock, open_folder(root, *filter(None, place.split("/"))) as folder:
-            files = {path: self._file(root, place, path, state) for path, state in sorted(_repo_files(folder))}
+            files = {path: self._read_file(root, place, path, state) for path, state in sorted(_repo_files(folder))}
             marks = set(os.listdir(folder))
         return Repo(name, files, is_private=".private" in marks, is_gated=".gated" in marks)
 
@@ -118,7 +118,7 @@ class RepoReader:
         earlier = [self.read(root, f"{COMMITS}/{head.name}/{number}", head.name) for number in numbers]
         return [*{repo.commit: repo for repo in [head, *earlier]}.values()]
 
-    def _file(self, root: Path, place: str, path: str, state: os.stat_result) -> RepoFile:
+    def _read_file(self, root: Path, place: str, path: str, state: os.stat_result) -> RepoFile:
         source = FileInFolder(root, f"{place}/{path}" if place else path)
         key = (source, state.st_size, state.st_mtime_ns)
         if key in self._hashed:

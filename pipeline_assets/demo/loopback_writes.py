@@ -189,14 +189,14 @@ class HubWrites:
                 raise HubError(412, "", "A commit has happened since. Please refresh and try again.")
             changes = [self._parse_change(line, head) for line in lines[1:]]
             _check_tree(changes, head)
-            self._keep(head)
+            self._keep_files(head)
             for path, content in changes:
-                self._apply(repo, path, content)
+                self._apply_change(repo, path, content)
             oid = self._read(self._folder, f"datasets/{repo.name}", repo.name).commit
         url = f"/datasets/{repo.name}/commit/{oid}"
         return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
-    def _keep(self, head: Repo) -> None:
+    def _keep_files(self, head: Repo) -> None:
         """Link a repo's files, which a commit is about to replace, into `.commits`."""
         place = [COMMITS, *head.name.split("/")]
         with open_folder(self._folder, *place, create=True) as commits:
@@ -233,7 +233,7 @@ class HubWrites:
                 raise HubError(404, "EntryNotFound", "A file with this name doesn't exist")
         raise HubError(400, "", f"{line['key']!r} is not a supported commit operation")
 
-    def _apply(self, repo: Repo, path: str, content: bytes | str | None) -> None:
+    def _apply_change(self, repo: Repo, path: str, content: bytes | str | None) -> None:
         *folders, name = path.split("/")
         with self._repo_folder(repo, *folders) as folder:
             if content is None:

@@ -51,13 +51,13 @@ def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[Cap
 
     The data root needs `written` bytes, and the hub cache `fetched` bytes; on one disk, the sum is compared.
     """
-    (device, free), (cache_device, cache_free) = _disk(root), _disk(cache)
+    (device, free), (cache_device, cache_free) = _disk_space(root), _disk_space(cache)
     if device == cache_device:
         return [CapacityCheck(root, written + fetched, free)]
     return [CapacityCheck(root, written, free), CapacityCheck(cache, fetched, cache_free)]
 
 
-def _disk(path: Path) -> tuple[int, int]:
+def _disk_space(path: Path) -> tuple[int, int]:
     """Return device number and free bytes of a path's disk; the path need not exist."""
     folder = nearest_existing(path)
     return folder.stat().st_dev, shutil.disk_usage(folder).free

@@ -92,7 +92,7 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
         _raise_if_unsafe(target, manifest, entries, replace)
     for target, entry in entries.items():
         if target in missing:
-            _pull(store, missing[target], entry.manifest, target, is_present[target], log_every_s)
+            _pull_artifact(store, missing[target], entry.manifest, target, is_present[target], log_every_s)
         if entry.checks is not None and read_check_results(target, entry.digest) is None:
             durable.write_durably(check_record_path(target), _read_small(store, object_key(entry.checks), entry.checks))
     size = sum(file.bytes for manifest in missing.values() for file in manifest.storage)
@@ -128,7 +128,7 @@ def _raise_if_unsafe(folder: Path, manifest: Manifest, pulled: Mapping[Path, Ref
         raise UsageError(what, folder, f"use --replace to pull {manifest.digest}, or choose another folder")
 
 
-def _pull(
+def _pull_artifact(
     store: Store, manifest: Manifest, pushed: str, folder: Path, is_present: Callable[[], bool], log_every_s: float
 ) -> None:
     """Pull one artifact; `pushed` is the sha256 of its manifest file in the store."""

@@ -52,7 +52,7 @@ class RebuildPlan:
             if (member := read_manifest(folder / name)) is not None:
                 self._requested_artifacts[member.digest] = member, folder / name
         self._used_folders: dict[Path, str] = {}  # digests by folder
-        self._target(requested, folder, self._scratch_path(requested.kind, requested.digest), None)
+        self._add_target(requested, folder, self._scratch_path(requested.kind, requested.digest), None)
         for step in self.steps:
             _check_stage_version(step, kinds.get(step.manifest.kind))
 
@@ -72,7 +72,9 @@ class RebuildPlan:
             return found.manifest, found.folder
         return self._lineage.exported_copy(digest), None
 
-    def _target(self, manifest: Manifest, sealed_folder: Path | None, folder: Path, partition: str | None) -> Target:
+    def _add_target(
+        self, manifest: Manifest, sealed_folder: Path | None, folder: Path, partition: str | None
+    ) -> Target:
         """Return the target of a manifest, and add a step if it will be rebuilt."""
         identity, kind = manifest.identity, self._kinds.get(manifest.kind)
         settings = manifest.provenance.get("run_settings")
@@ -109,7 +111,7 @@ class RebuildPlan:
         else:
             folder = self._scratch_path(entry["name"], entry["digest"])
         partition = entry["name"].removeprefix(manifest.kind).removeprefix("/") or None
-        return self._target(manifest, sealed_folder, folder, partition)
+        return self._add_target(manifest, sealed_folder, folder, partition)
 
     def _missing_artifact(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
         """Return a placeholder for a missing artifact; only a build that reads it fails."""
