@@ -71,7 +71,7 @@ def repin(
 ) -> Iterator[Event]:
     """Build the version of a recipe for the run's date; the newest if no head moved.
 
-    Yield events that the UI lacks. Errors are raised as in `build_all`, those of unreadable heads also after the build.
+    Yield events that the UI lacks. Failures are raised as in `build_all`, errors of unreadable heads after the build.
     Without an error, artifacts of all but the newest `keep_versions` versions (if set) are deleted last.
     """
     version = version_for(
@@ -119,7 +119,10 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield an artifact's events if the UI lacks them; if a check failed, all checks."""
+    """Yield the events of an artifact that the UI lacks.
+
+    If a check failed, the events of all checks are yielded, even if the UI has them.
+    """
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code)

@@ -159,7 +159,7 @@ def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
 
 
 def _read_report(root: Path, path: str) -> bytes | None:
-    """Return the sealed report at a path such as `/stage_a/…/report.html`, or None."""
+    """Return a report by its path, such as `/stage_a/…/report.html`; None if missing."""
     folder, _, name = path.strip("/").rpartition("/")
     if name != REPORT_HTML or ".." in Path(folder).parts:
         return None

@@ -43,7 +43,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
         "built": dg.MetadataValue.bool(not was_current),
         "bytes": dg.MetadataValue.int(size),
         "seconds": dg.MetadataValue.float(seconds),
-        **({"built_at": dg.MetadataValue.timestamp(at)} if (at := sealed_at(provenance)) else {}),
+        **({"built_at": dg.MetadataValue.timestamp(sealed_s)} if (sealed_s := sealed_at(provenance)) else {}),
         "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),
     }
     for name in _COUNTS:

@@ -132,7 +132,8 @@ class ModalLauncher:
     ) -> tuple[str, object]:
         """Return the id and the outcome of a call: a new call, or one of an earlier build.
 
-        The outcome is the returned value or the raised exception. CancelledError is raised if the run ends.
+        The outcome is the returned value or the raised exception. A call that Modal no longer has is repeated. Raise
+        CancelledError if the run ends, and InputError if Modal does not answer or denies access.
         """
         digest = canonical_sha256(request)
         while True:
@@ -185,7 +186,10 @@ class ModalLauncher:
         raise CancelledError
 
     def _collect_scores(self, call_id: str, outcome: object, folder: StagingView) -> Receipt:
-        """Download the scores of a call into the folder, and return their receipt."""
+        """Download the scores of a call into the folder, and return their receipt.
+
+        Raise an exception that is the outcome as InputError, and RetryableError for damaged or missing scores.
+        """
         settings = self.settings
         if isinstance(outcome, Exception):
             raise _explain_error(outcome, call_id)

@@ -246,12 +246,12 @@ def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:
 
 def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
     """Yield drafts of source sections as YAML lines, and number repeated source names."""
-    uses: Counter[str] = Counter()
+    name_counts: Counter[str] = Counter()
     for draft in drafts:
         content = dict(draft.content)
-        uses[content["source"]] += 1
-        if uses[content["source"]] > 1:
-            content["source"] += f"-{uses[content['source']]}"
+        name_counts[content["source"]] += 1
+        if name_counts[content["source"]] > 1:
+            content["source"] += f"-{name_counts[content['source']]}"
         for number, (key, value) in enumerate(content.items()):
             note = f"  # {draft.notes[key]}" if key in draft.notes else ""
             as_yaml = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)

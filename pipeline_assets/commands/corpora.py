@@ -204,7 +204,7 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
 
 
 def _own_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return what a recipe packs: its last corpus of all sources, or each source's."""
+    """Return the corpora that a recipe packs: its last joint one, or one per source."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})

@@ -73,7 +73,7 @@ def dropped(
 def _locate_rows(
     artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, with_text: bool
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
-    """Yield each row, its position (in the source file if known), and text or None."""
+    """Yield each row, its position (in its source file if known) and any known text."""
     from msgspec.structs import replace
 
     from pipeline_assets.build.rows.source_listing import find_listing, input_for_source

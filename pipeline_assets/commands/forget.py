@@ -190,7 +190,7 @@ def _read_text(path: Path) -> str:
 
 
 def _url_value(url: str) -> "Value":
-    """Return the (selector, text) of a removal entry for a URL or a host."""
+    """Return (selector, text) to remove a URL or host; UsageError if it is neither."""
     host, _ = split_url(url)
     if not host or " " in host:
         raise UsageError(f"must be a URL, a host or a pattern with *, got {url!r}", "--url", "correct it")

@@ -83,8 +83,8 @@ def hub_source(
     """Return the `sources` section that reads a config of a hub dataset.
 
     The dataset's card names the licence and the files; if the card has no configs, the file names decide which files
-    are read. The column names come from the first file; `text` is the column with the text. Raise UsageError if the
-    config, the split or this column does not exist.
+    are read. The column names come from the first file; `text` is the column with the text. `amount`, `rules` and
+    `seed` are values of the section. Raise UsageError if the config, the split or the text column does not exist.
     """
     from pipeline_assets.corpus.readers.hub_parquet import read_footer
     from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
@@ -201,7 +201,7 @@ def find_data_root_above(folder: Path) -> Path:
 
 
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Return artifacts of `kinds` below a folder by role; UsageError if one repeats."""
+    """Return artifacts of `kinds` below a folder by role; UsageError if roles repeat."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for sealed in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):

@@ -33,8 +33,8 @@ Content = dict[str, Any]
 class Section:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. An option without a default that is not passed leaves its key out of the content.
-    There are two exceptions: a list is then empty, and a key that may be null is null.
+    The section's keys become options. If an option without a default is not passed, the content lacks the key, except
+    that a list is empty, and a key that may be null is null.
     """
 
     section: type[pydantic.BaseModel]
@@ -56,7 +56,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     options that set them. Retryable and unexpected errors end with the command that continues the build.
     """
     hints = get_type_hints(function, include_extras=True)
-    flat: dict[str, inspect.Parameter] = {}
+    flat_parameters: dict[str, inspect.Parameter] = {}
     options: dict[str, str] = {}
     names: dict[str, str] = {}
     parts: dict[str, Callable[[Content], object]] = {}
@@ -65,20 +65,20 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
         section = next((mark for mark in marks if isinstance(mark, Section)), None)
         if section is not None:
             keys = list(_keys(section))
-            flat |= {key.parameter.name: key.parameter for key in keys}
+            flat_parameters |= {key.parameter.name: key.parameter for key in keys}
             options |= {key.path: _option(key.parameter.name) for key in keys}
             parts[name] = functools.partial(_content, keys)
         elif dataclasses.is_dataclass(hints[name]):
-            flat |= {field.name: field for field in click_parameters(hints[name])}
+            flat_parameters |= {field.name: field for field in click_parameters(hints[name])}
             parts[name] = functools.partial(_fill_dataclass, hints[name])
         else:
-            flat[name] = _parameter(name, hints[name], parameter.default)
+            flat_parameters[name] = _parameter(name, hints[name], parameter.default)
             parts[name] = operator.itemgetter(name)
-    for option in flat.values():
+    for option in flat_parameters.values():
         names |= _options_by_key(option)
     option_for = option_finder(options, names)
-    settings = {field.name: field for field in click_parameters(Settings) if field.name not in flat}
-    flat |= settings
+    settings = {field.name: field for field in click_parameters(Settings) if field.name not in flat_parameters}
+    flat_parameters |= settings
 
     def run(**values: Any) -> None:
         export_settings({name: values[name] for name in settings})
@@ -94,7 +94,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
             end_bars()
         raise typer.Exit(int(is_yes is False))
 
-    run.__signature__ = inspect.Signature(list(flat.values()))  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(list(flat_parameters.values()))  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(epilog=function.__doc__)(run)
     command = typer.main.get_command(app)

@@ -170,7 +170,7 @@ def _outcomes(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
 
 
 def _planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
-    """Format planned totals in groups, each with the basis of the plan in brackets."""
+    """Format planned totals, grouped by their basis, which follows in brackets."""
     by_basis: dict[str, list[str]] = {}
     for name in _UNITS:
         figures = [entry.figures[name] for entry in unbuilt if name in entry.figures]

@@ -79,7 +79,8 @@ def publish(
 def _publishable(folder: Path) -> Path:
     """Return the folder if it is sealed, else the only final artifact below it.
 
-    An artifact is final if no other publishable artifact below the folder was built from it.
+    An artifact is final if no other publishable artifact below the folder was built from it. Raise UsageError if there
+    are several final artifacts or none.
     """
     if (folder / FILE_NAME).exists():
         return folder

@@ -136,7 +136,7 @@ def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory
 
 
 def _reason(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
-    """Return the reason for a state, with a command if work remains, or None."""
+    """Explain a state, with a command if work remains; None if the state needs none."""
     unfinished, reason = entry.unfinished, entry.reason
     if entry.condition == "damaged":
         reason = f"{reason}; to repair it: {known.command_for(entry)}"

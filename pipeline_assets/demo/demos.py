@@ -33,21 +33,21 @@ def build_demo(
     system: str, root: Path, commits: Mapping[str, str], workers: int, has_next_steps: bool
 ) -> Iterator[str]:
     """Build and rebuild the demo of a system; yield failures, results and next steps."""
-    write_recipe, proven, lines = _DEMOS[system]
+    write_recipe, rebuilt_target, lines = _DEMOS[system]
     # Only the sources of healing are large enough for workers.
     recipe, workers = write_recipe(root, commits), workers if system == "healing" else 0
     outcomes = list(run_targets(recipe.targets(), Run.from_settings(root, os.environ, workers=workers, replace=True)))
     checks = [check for outcome in outcomes for check in outcome.checks]
     yield from (f"{check.state} {check.name}: {check.because}" for check in checks if check.is_blocking_failure)
-    did = f"all {len(outcomes)} artifacts are up to date"
+    build_result = f"all {len(outcomes)} artifacts are up to date"
     if built := sum(not outcome.was_current for outcome in outcomes):
         passed = sum(check.passed for check in checks)
-        did = f"{pluralize(built, 'artifact')} built, {pluralize(passed, 'check')} passed"
-        did += f", {pluralize(len(checks) - passed, 'warning')}" if passed < len(checks) else ""
-    folder = root / recipe.target(*proven).folder
+        build_result = f"{pluralize(built, 'artifact')} built, {pluralize(passed, 'check')} passed"
+        build_result += f", {pluralize(len(checks) - passed, 'warning')}" if passed < len(checks) else ""
+    folder = root / recipe.target(*rebuilt_target).folder
     digest = open_artifact(folder).manifest.digest
-    again = _rebuild_once(root, folder, digest, 0 if workers else 1)
-    yield f"{system:14} {did}; {again}; {proven[0]} {digest[:_DIGEST_LETTERS]}"
+    rebuild_result = _rebuild_once(root, folder, digest, 0 if workers else 1)
+    yield f"{system:14} {build_result}; {rebuild_result}; {rebuilt_target[0]} {digest[:_DIGEST_LETTERS]}"
     yield from (f"  {line}" for line in lines(recipe, root))
     if has_next_steps:
         yield from (f"  {line}" for line in next_steps(recipe.targets(), root))
@@ -59,12 +59,12 @@ def _rebuild_once(root: Path, folder: Path, digest: str, workers: int) -> str:
     reproduced = record.read_text().splitlines() if record.exists() else []
     if digest in reproduced:
         return "rebuilt before"
-    done = rebuild(folder, Run.from_settings(root, os.environ, workers=workers), SYSTEMS.kinds, True)
-    if not done.is_identical:
+    rebuilt = rebuild(folder, Run.from_settings(root, os.environ, workers=workers), SYSTEMS.kinds, True)
+    if not rebuilt.is_identical:
         fix = "run `corpusmill rebuild` on it to see the differences"
         raise InputError("the rebuild differs from the artifact", folder, fix)
     durable.write_durably(record, "\n".join([*reproduced, digest]).encode())
-    return f"rebuilt, {pluralize(workers, 'worker')}: all {len(done.outcomes)} identical"
+    return f"rebuilt, {pluralize(workers, 'worker')}: all {len(rebuilt.outcomes)} identical"
 
 
 def _megatron_split_lines(recipe: HealingRecipe, root: Path) -> Iterator[str]:

@@ -48,7 +48,7 @@ def open_file(name: str, folder_fd: int, flags: int = os.O_RDONLY) -> BinaryIO:
 
 
 def stat_file(name: str, folder_fd: int) -> os.stat_result | None:
-    """Return the status of a regular file in the folder of a descriptor, or None."""
+    """Return a regular file's status in a descriptor's folder; None if not regular."""
     try:
         state = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:

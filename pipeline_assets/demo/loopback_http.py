@@ -116,7 +116,7 @@ class AnsweringHub(Protocol):
         """Check whether a request may change the hub."""
 
     def answer(self, origin: Origin, request: HubRequest) -> Answer:
-        """Answer a request to an origin."""
+        """Return the answer to a request that an origin (the hub or its storage) received."""
 
 
 class OriginServer(ThreadingHTTPServer):

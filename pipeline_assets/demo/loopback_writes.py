@@ -1,7 +1,7 @@
 """Writes of the real clients to the hub on loopback.
 
 A large file (LFS) is uploaded to `.objects` of the hub's folder, from which a commit copies it. Commits are made one at
-a time; a reader may see a part of a commit's changes. The files of the commit before stay in `.commits`.
+a time; a reader may see a part of a commit's changes. The files of earlier commits stay in `.commits`.
 """
 
 import base64
@@ -117,7 +117,7 @@ class HubWrites:
         return json_answer({"files": files})
 
     def upload_addresses(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Answer:
-        """Return upload addresses for large files that are not stored yet.
+        """Record large files as pushed, and return upload addresses for those not stored.
 
         Spec: docs/api/batch.md of git-lfs.
         """
@@ -158,7 +158,7 @@ class HubWrites:
         return json_answer([{"filename": entry["oid"], "pushedAt": EPOCH, **entry} for entry in entries])
 
     def delete_large_files(self, request: HubRequest) -> Answer:
-        """Delete large files for good."""
+        """Delete the large files that a request names, from all repos and commits."""
         self._check_writer(request)
         with open_folder(self._folder, OBJECTS) as objects:
             for oid in map(_check_sha256, json.loads(request.body)["deletions"]["sha"]):

@@ -33,13 +33,13 @@ def smoke(
         os.environ.update(hub.client_environment())
         recipe = write_mixture_recipe(out_dir, hub.commits())
         built = sum(not outcome.was_current for outcome in run_targets(recipe.targets(), run))
-    done = f"{pluralize(built, 'artifact')} built" if built else "all artifacts are up to date"
+    build_result = f"{pluralize(built, 'artifact')} built" if built else "all artifacts are up to date"
     shards, name = out_dir / recipe.target("stage2/token_shards", "refinedweb").folder, recipe.name
     commands: list[tuple[object, ...]] = [
         ("stage2", verb, name, "--data", out_dir) for verb in ("verify", "train-config")
     ]
     commands += [("trace", shards, "--token", 0), ("peek", shards, "--row", 0), ("ui", "--data", out_dir)]
-    print_lines([*mixture_lines(recipe, out_dir), *format_summary(done, commands)])
+    print_lines([*mixture_lines(recipe, out_dir), *format_summary(build_result, commands)])
 
 
 def mixture_lines(recipe: Stage2Recipe, root: Path) -> Iterator[str]:

@@ -53,12 +53,12 @@ def smoke(
             scored = scored_recipe(out_dir, recipe, run)
             built += sum(not outcome.was_current for outcome in run_targets(scored.targets(), run))
     pools = out_dir / recipe.target("nemotron/candidate_pools", "nemotron-math-v2").folder
-    done = f"{pluralize(built, 'artifact')} built" if built else "all artifacts are up to date"
+    build_result = f"{pluralize(built, 'artifact')} built" if built else "all artifacts are up to date"
     commands: list[tuple[object, ...]] = [("trace", pools, "--row", 0), ("peek", pools, "--row", 0)]
     commands += [("hub", "serve", out_dir / HUB_FOLDER, "--writable"), ("ui", "--data", out_dir)]
     subset_lines = [_subset_line(scored, out_dir)] if score else []
     published = f"pools of {pluralize(len(recipe.datasets), 'dataset')} published on loopback, read back by `datasets`"
-    print_lines([*pool_lines(recipe, out_dir), published, *subset_lines, *format_summary(done, commands)])
+    print_lines([*pool_lines(recipe, out_dir), published, *subset_lines, *format_summary(build_result, commands)])
 
 
 def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:

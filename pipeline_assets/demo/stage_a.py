@@ -70,7 +70,7 @@ def smoke(
     _link_results(out_dir, recipe)
     names = (NORMALIZED, DEDUPED, DECISIONS, f"{PACKED}/{INPUT_IDS}", f"{PACKED}/{META}", REPORT)
     where = align([(str(out_dir / name), format_bytes(_total_bytes(out_dir / name))) for name in names], numbers={1})
-    done = f"{built} artifacts built, {checks} checks passed" if built else "all artifacts are up to date"
+    build_result = f"{built} artifacts built, {checks} checks passed" if built else "all artifacts are up to date"
     packed = out_dir / recipe.target("stage_a/packed").folder
     first = open_packed(packed).segments(0)[0].doc_id
     commands: list[tuple[object, ...]] = [
@@ -79,12 +79,12 @@ def smoke(
         ("peek", packed, "--row", 0),
     ]
     commands += [("stage-a", "why", first, "--data", out_dir), ("ui", "--data", out_dir)]
-    print_lines([*step_lines(recipe, out_dir), "", *where, *format_summary(done, commands)])
+    print_lines([*step_lines(recipe, out_dir), "", *where, *format_summary(build_result, commands)])
 
 
-def format_summary(done: str, commands: Sequence[Sequence[object]]) -> list[str]:
+def format_summary(build_result: str, commands: Sequence[Sequence[object]]) -> list[str]:
     """Return lines with the result of a smoke run and commands to inspect it."""
-    return ["", f"{done}; to inspect the result:", *(f"  {as_command(*words)}" for words in commands)]
+    return ["", f"{build_result}; to inspect the result:", *(f"  {as_command(*words)}" for words in commands)]
 
 
 def _total_bytes(path: Path) -> int:
@@ -93,7 +93,7 @@ def _total_bytes(path: Path) -> int:
 
 
 def _claim_folder(root: Path) -> None:
-    """Write a card to a new or empty folder; UsageError for others without a card."""
+    """Mark a new or empty folder by a card; UsageError for other files without a card."""
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
     parent = nearest_existing(root)

@@ -51,7 +51,7 @@ EVALUATION = Kind(
 def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
     """Remove the items of upstream evaluation sets from upstream corpora of `kinds`.
 
-    A corpus without remaining documents is an error unless `may_be_empty`.
+    Raise InputError if no document remains at all, unless `may_be_empty`.
     """
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 

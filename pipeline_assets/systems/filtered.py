@@ -24,7 +24,7 @@ def filter_arguments(filters: FilterRecipe, refused_licences: Sequence[str] = ()
 def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target], kind: str, root: Path) -> None:
     """Load the filters of sources that are not built yet, to find errors early.
 
-    `filters` has the filters of each source by name; of the `targets`, those of `kind` count.
+    `filters` has the filters of each source by name. Only targets whose kind has the name `kind` are considered.
 
     Raises:
         UsageError: A language detector is not installed, or a classifier lacks the label.

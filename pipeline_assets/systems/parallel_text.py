@@ -88,7 +88,7 @@ def _pin_matching_files(target: Target, run: Run) -> BuildResult:
 
 
 def _matching_hub_files(target: Target, run: Run) -> list[HubFile]:
-    """Return matching hub files by path; raise UsageError if a pattern matches none."""
+    """List matching hub files, sorted by path; UsageError if a pattern matches none."""
     recipe, hub = target.recipe, run.require_hub("this translation set")
     raw_pin.raise_if_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
     listed = hub.list_files(recipe["dataset"], recipe["revision"])

@@ -42,7 +42,7 @@ class RefEntry(msgspec.Struct, frozen=True):
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """Pointer to a pushed artifact, which is the first, its members and its upstream."""
+    """Pointer: the pushed artifact, then its members, then its upstream artifacts."""
 
     schema: str
     artifacts: tuple[RefEntry, ...]

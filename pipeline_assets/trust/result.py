@@ -83,7 +83,7 @@ class Verification:
     """State of a verification: files to check, and findings.
 
     Attributes:
-        tasks: Hash tasks, one for each file of the artifacts that has its sealed size.
+        tasks: Hash tasks, one for each artifact file that has its sealed size.
         findings: All problems: damage, missing inputs, and changed files in local folders.
         scan_finding_count: Number of findings of the scan, which reads no contents; they are the first in `findings`.
         label_names: Function that returns the names of a kind's labels: files that no digest covers.
