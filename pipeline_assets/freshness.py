@@ -1,8 +1,8 @@
 """Freshness of scheduled recipes, checked for each partition.
 
-Dagster's own freshness policies cover an asset as a whole. An artifact is overdue if it is not up to date, and none of
-these happened since the second-last tick of the schedule: its build or a successful run of its recipe ended, or the
-recipe was edited. A run may thus take as long as the time between two ticks.
+Dagster's own freshness policies cover an asset as a whole. An artifact is overdue if it is not up to date
+and, since the second-last tick of the schedule, neither its build nor a successful run of its recipe ended, nor was the
+recipe edited. A run may thus take as long as the time between two ticks.
 """
 
 import hashlib
@@ -60,9 +60,12 @@ class Freshness:
         last_run = self._last_run(instance)
         for spec in self._specs:
             targets = self._targets[spec.asset_key]
-            yield spec, {target.partition: self._result(target, spec.name, deadline, last_run) for target in targets}
+            yield (
+                spec,
+                {target.partition: self._check_target(target, spec.name, deadline, last_run) for target in targets},
+            )
 
-    def _result(self, target: Target, name: str, deadline: datetime, last_run: datetime) -> CheckResult:
+    def _check_target(self, target: Target, name: str, deadline: datetime, last_run: datetime) -> CheckResult:
         state, reason = target.state(self._root)
         if state == "current":
             return CheckResult(name, True, False, "up to date")

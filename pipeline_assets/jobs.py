@@ -119,10 +119,7 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield the events of an artifact that the UI lacks.
-
-    If a check failed, the events of all checks are yielded, even if the UI has them.
-    """
+    """Yield an artifact's events that the UI lacks, and all checks if one failed."""
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code)

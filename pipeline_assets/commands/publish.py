@@ -62,7 +62,7 @@ def publish(
     from pipeline_assets.corpus.publishing.publish import publish as send
 
     log_to_stderr()
-    folder = _publishable(folder)
+    folder = _find_publishable(folder)
     require_manifest(folder)
     hub_repo = HubRepo.open(repo, open_hub(data_root(folder, data), os.environ), hf_token(os.environ))
     with forbid_replacement(folder), hub_repo.limit_requests():
@@ -76,7 +76,7 @@ def publish(
             print_lines([f"{repo} at {commit}: {summary}" if plan.commits else f"{repo}: already up to date"])
 
 
-def _publishable(folder: Path) -> Path:
+def _find_publishable(folder: Path) -> Path:
     """Return the folder if it is sealed, else the only final artifact below it.
 
     An artifact is final if no other publishable artifact below the folder was built from it. Raise UsageError if there

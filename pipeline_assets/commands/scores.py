@@ -146,10 +146,7 @@ def _model_section(model: str, option: str, revision: str | None, run: Run) -> d
 def _scoring_recipe(
     pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: BuildOptions
 ) -> NemotronRecipe:
-    """Write and return the recipe that scores sealed or external pools.
-
-    Pools are external if they are on the hub, or in a folder that is not sealed in the data root.
-    """
+    """Write and return the recipe that scores pools of a data root, folder or hub."""
     ScoringSection.from_mapping(scoring, "the command")  # check the options before reading anything
     folder, run = local_folder(pool, "--pool"), build.run
     sealed = [] if folder is None or subdir else [*sealed_below(folder, CANDIDATE_POOLS).values()]

@@ -159,7 +159,7 @@ def normalize(input: Inputs, keys: Annotated[Content, Section(LocalSource)], bui
 
 
 def _print_normalized(source: Artifact, section: Content) -> None:
-    """Print a source that is normalised already; raise if the options contradict it."""
+    """Print an already normalised source; UsageError if the options contradict it."""
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):

@@ -19,10 +19,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
-    """Return a target for each evaluation set of the recipe `name`.
-
-    Each target's folder is the subfolder of `folder` that is named after the set.
-    """
+    """Return a target for each evaluation set, in a subfolder named after that set."""
     return tuple(
         EVALUATION.target(
             name,

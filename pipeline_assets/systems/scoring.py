@@ -158,7 +158,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 @contextlib.contextmanager
 def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """Yield {name: path} of a split's pool or raw files, in order, valid in the block."""
+    """Yield {name: path} of a split's pool or raw files, which are valid in the block."""
     if pools.kind.name == _RAW:
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}

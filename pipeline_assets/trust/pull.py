@@ -153,10 +153,7 @@ def _pull_artifact(
 
 
 def _is_present(folder: Path, digest: str, by_content: bool) -> bool:
-    """Check whether a folder has the artifact `digest`, with files of the right sizes.
-
-    With `by_content`, compare the files' hashes too.
-    """
+    """Check whether a folder has the artifact `digest`; compare file sizes, or hashes."""
     sealed = try_read_manifest(folder)
     if sealed is None or sealed.digest != digest or not is_seal_intact((folder / FILE_NAME).read_bytes()):
         return False
