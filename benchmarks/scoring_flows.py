@@ -22,7 +22,7 @@ from pages import write_pages
 from pipeline_assets.corpus.scoring.pool_selection import select_rows
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer
-from pipeline_assets.corpus.scoring.score_split import run_locally, score_split
+from pipeline_assets.corpus.scoring.score_split import local_runner, score_split
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE
 from pipeline_assets.corpus.scoring.token_rows import encode_row
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -137,7 +137,7 @@ def corpusmill(pool: Path, model: Path, workers: int, shard_rows: int) -> list[f
     shutil.rmtree(out, ignore_errors=True)
     with open_staging_dir(out, {}) as building:
         files, settings = {"pool": pool}, RunSettings(workers)
-        run_stage = run_locally(Scorer("made", recipe, model), settings)
+        run_stage = local_runner(Scorer("made", recipe, model), settings)
         score_split(building, files, select_rows(files, None), "made", model, recipe, run_stage)
         scores: list[float] = pq.read_table(building.path(SCORES_FILE))["nll_sum"].to_pylist()
         building.discard()

@@ -219,11 +219,11 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
 
 
 def _gap_lines(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[str]:
-    from pipeline_assets.corpus.scoring.score_gap import score_gap
+    from pipeline_assets.corpus.scoring.score_gap import compare_scores
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = StagingView(Path(scratch))
         with scored_splits(first, run, folder) as base, scored_splits(second, run, folder) as other:
-            gap = score_gap(base, other)
+            gap = compare_scores(base, other)
             rows = gap.rows()
             return [*align(rows, range(1, len(rows[0]))), *gap.warnings()]

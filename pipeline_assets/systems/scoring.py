@@ -22,7 +22,7 @@ from pipeline_assets.corpus.scoring.pool_selection import Selection, has_harmony
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
 from pipeline_assets.corpus.scoring.score_shard import Scorer
-from pipeline_assets.corpus.scoring.score_split import run_locally, score_split
+from pipeline_assets.corpus.scoring.score_split import local_runner, score_split
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE, preview_rows, rows_have_scores, scores_are_stable
 from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
@@ -120,7 +120,7 @@ def _score(job: Job) -> BuildResult:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.staging))
             locks = job.staging.path(f"{WORK}/gpus")
             scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks, has_harmony_rows(files.values()))
-            run_stage = run_locally(scorer, run.settings)
+            run_stage = local_runner(scorer, run.settings)
             return score_split(job.staging, files, selection, name, folder, recipe, run_stage)
         work = _split_work(job.target, run, files, selection)
         launcher = opened.enter_context(run.remote_launcher.open_launcher(work, job.staging))

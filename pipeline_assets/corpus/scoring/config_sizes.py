@@ -26,7 +26,7 @@ _MAX_EXPERTS = 10_000  # per layer; the largest models have fewer than 1,000
 
 @contextmanager
 def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
-    """Raise InputError in place of any error that a library raises in the block."""
+    """Convert any error of a library in the block to an InputError with these texts."""
     try:
         yield
     except InputError:
@@ -37,7 +37,7 @@ def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
 
 
 def check_config_sizes(folder: Path) -> None:
-    """Raise InputError if a config is damaged, or its numbers are too small or large."""
+    """Raise InputError for a damaged config, or impossible sizes, layers or experts."""
     with wrap_library_errors("config.json cannot be read", folder, "use a folder with the whole model"):
         config = json.loads((folder / "config.json").read_bytes())
         if not isinstance(config, dict):

@@ -42,7 +42,7 @@ class HubFileSet:
 
 @dataclass(frozen=True)
 class ScoreWork:
-    """Scoring of a split on other machines: facts that all its score shards share.
+    """Facts about a split that its score shards share, for scoring on other machines.
 
     Attributes:
         split: `dataset/split`.
@@ -65,10 +65,10 @@ class Launcher(Protocol):
     """Runner of scoring jobs, one per score shard of a split, on other machines."""
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Score jobs as a stage, and yield their committed receipts in job order."""
+        """Score jobs, and yield their receipts, committed as the stage's, in job order."""
 
     def provenance(self) -> Mapping[str, Any]:
-        """Return facts about the machines, for a manifest."""
+        """Return facts about the machines, for the provenance in a manifest."""
 
 
 class RemoteLauncherFactory(Protocol):

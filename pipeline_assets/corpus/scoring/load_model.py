@@ -2,8 +2,8 @@
 
 Cases that `transformers` silently accepts are errors here: quantised weights that would be expanded, an attention
 implementation that would be replaced by a slower one, missing weights that would be initialised at random. After
-loading, a few rows of random ids are scored by `nll.score_rows`, and the scores compared with those from the model's
-own logits, one row at a time.
+loading, `nll.score_rows` scores a few rows of random ids. The scores must be close to those from the model's own
+logits, which are computed one row at a time.
 """
 
 import functools
@@ -43,8 +43,9 @@ AttentionInterface.register(ROW_ATTENTION, attend_by_rows)
 def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """Load the model in a folder, and check that it scores rows correctly.
 
-    The recipe's keys device, dtype, attention, spreads, dequantise and threads are read. Raise UsageError without a
-    required GPU, and InputError if the model is damaged, not supported, or scores rows wrongly.
+    The recipe's keys device, dtype, attention, spreads, dequantise and threads are read. Raise UsageError if the recipe
+    requires a GPU that is missing, or an attention that the model lacks; InputError if the model is damaged, not
+    supported, or scores rows wrongly.
     """
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("no GPU found that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")
@@ -72,7 +73,10 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
 
 
 def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
-    """Check whether positions depend on a batch's longest row; reject dynamic RoPE."""
+    """Check whether positions depend on a batch's longest row; refuse dynamic RoPE.
+
+    Dynamic RoPE raises InputError, because positions would depend on earlier batches too.
+    """
     values = [getattr(module, "rope_type", None) for module in network.modules()]
     types = {str(name) for value in values for name in (value.values() if isinstance(value, dict) else [value])}
     if any("dynamic" in name for name in types):
@@ -82,9 +86,9 @@ def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
 
 
 def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
-    """Raise InputError if quantised weights cannot be used without being expanded.
+    """Raise InputError if `transformers` would expand, or fail on, quantised weights.
 
-    If `dequantises`, weights may be expanded, and nothing is checked.
+    If `dequantises`, nothing is checked, because weights may be expanded. `config` is the model's.
     """
     stated = getattr(config, "quantization_config", None)
     if stated is None or dequantises:
@@ -93,7 +97,7 @@ def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
     packages = [name for name in _QUANTISATION_PACKAGES if importlib.util.find_spec(name) is None]
     missing = f"install {', '.join(packages)}" if packages else "use a GPU that supports them"
     fix = f"{missing}, or set `dequantise`, which needs more memory"
-    with _quiet(), wrap_library_errors(f"{method} weights cannot be used on this machine", folder, fix):
+    with _silence_transformers(), wrap_library_errors(f"{method} weights cannot be used on this machine", folder, fix):
         quantizer = AutoHfQuantizer.from_config(stated, pre_quantized=True)
         quantizer.validate_environment(device_map=None)
     if getattr(quantizer.quantization_config, "dequantize", False):
@@ -110,7 +114,7 @@ def _load_network(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
             quantizer = AutoHfQuantizer.from_config(config.quantization_config, pre_quantized=True)
             extra_options["quantization_config"] = type(quantizer.quantization_config)(dequantize=True)
     loader: Any = transformers.AutoModelForCausalLM
-    with _quiet():
+    with _silence_transformers():
         try:
             network, loading_info = loader.from_pretrained(
                 folder,
@@ -176,27 +180,28 @@ def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> L
     tolerance, default_attention = _TOLERANCE[model.head.weight.dtype], str(model.facts["attention"])
     if recipe.device == "cuda" and not recipe.spreads:  # spread modules have hooks in their `forward`
         _fuse_norms(model.network)
-    if recipe.attention is None and _can_be_packed(model.network):
+    if recipe.attention is None and _set_row_attention(model.network):
         kernel = "varlen_attn" if recipe.device == "cuda" else "scaled_dot_product_attention"
         packed = replace(model, is_packed=True, facts={**model.facts, "attention": f"{ROW_ATTENTION} ({kernel})"})
         means = _mean_nll(packed, rows)
         # In bfloat16 equal scores prove little: a state space model may carry less into the next row than the
         # tolerance. So a change of the first row must not change the scores of the other rows.
         later_means = _mean_nll(packed, [rows[0][::-1], *rows[1:]])[1:]
-        if _match(means, expected, tolerance) and _match(later_means, means[1:], tolerance / 10):
+        if _are_close(means, expected, tolerance) and _are_close(later_means, means[1:], tolerance / 10):
             return packed
         model.network.set_attn_implementation(default_attention)
     if recipe.device == "cuda" and default_attention == "eager" and _has_module("Attention", model.network):
         fix = "install flash-attn and set `attention` to flash_attention_2, or use another model"
         raise InputError("attention would fall back to eager, which is slow and needs a lot of memory", folder, fix)
-    if not _match(_mean_nll(model, rows), expected, tolerance):
+    if not _are_close(_mean_nll(model, rows), expected, tolerance):
         what = "the model's logits are not the product of its last hidden states and its LM head: scores would be wrong"
         raise InputError(what, folder, "use another model")
     return model
 
 
-def _can_be_packed(network: Any) -> bool:
-    with _quiet():
+def _set_row_attention(network: Any) -> bool:
+    """Set the attention for packed rows; return whether the model supports it."""
+    with _silence_transformers():
         try:
             network.set_attn_implementation(ROW_ATTENTION)
         except (ImportError, ValueError):
@@ -212,7 +217,7 @@ def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
 
 
 def _mean_nll(model: LanguageModel, rows: Sequence[NDArray[np.int32]]) -> list[float]:
-    """Return each row's mean NLL in one batch; an empty list if attention fails."""
+    """Score rows, and return each one's mean NLL; an empty list if attention fails."""
     token_rows = [TokenRow(row, np.arange(len(row)) > 0) for row in rows]
     try:
         scores = score_rows(model, token_rows, max(_RANDOM_LENGTHS) * len(rows)).rows
@@ -221,13 +226,13 @@ def _mean_nll(model: LanguageModel, rows: Sequence[NDArray[np.int32]]) -> list[f
     return [(score.nll_sum or 0) / (len(row) - 1) for score, row in zip(scores, rows, strict=True)]
 
 
-def _match(means: Sequence[float], expected: Sequence[float], tolerance: float) -> bool:
+def _are_close(means: Sequence[float], expected: Sequence[float], tolerance: float) -> bool:
     # equal_nan, because a NaN weight makes only the rows that use it unscorable, not the whole model.
     return len(means) == len(expected) and np.allclose(means, expected, rtol=0, atol=tolerance, equal_nan=True)
 
 
 def _fuse_norms(network: Any) -> None:
-    """Replace the RMS norms of `transformers`, eight kernels each, by one kernel."""
+    """Replace each RMS norm of `transformers`, eight GPU kernels, by a single kernel."""
     for module in network.modules():
         weight: Any = getattr(module, "weight", None)
         eps = getattr(module, "variance_epsilon", None)
@@ -242,7 +247,7 @@ def _fuse_norms(network: Any) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_transformers() -> Iterator[None]:
     """Silence the log and progress bars of `transformers` in a block."""
     logger, bars = logging.getLogger("transformers"), cast(Any, transformers.utils.logging)
     former_level, had_bars = logger.level, bars.is_progress_bar_enabled()

@@ -1,6 +1,6 @@
-"""Modal functions of the app, if `modal run` runs the app in this process."""
+"""Modal functions of the app that `modal run` runs in this process."""
 
 from typing import Any
 
 LOCAL_FUNCTIONS: dict[str, Any] = {}
-"""Functions by name. `modal run` adds the functions of its app; other names are called in the deployed app."""
+"""Functions by name, which `modal run` adds. A function that is missing here is called in the deployed app."""

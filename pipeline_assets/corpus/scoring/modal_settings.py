@@ -96,7 +96,7 @@ class ModalSettings(pydantic.BaseModel):
         return f"{self.app}-files", f"{self.app}-scores"
 
     def cost(self, seconds: float) -> float | None:
-        """Return the cost of a container for some seconds; None if a price is unknown."""
+        """Return a container's cost for a time in seconds; None if a price is unknown."""
         gpus, gpu_price = (0, 0.0 if self.cpu_price else None) if self.gpu == NO_GPU else (self.gpus, self.gpu_price)
         if gpu_price is None:
             return None
@@ -104,7 +104,7 @@ class ModalSettings(pydantic.BaseModel):
         return seconds / 3600 * hourly * self.region_factor
 
     def describe_estimate(self, tokens: int, shards: int) -> str:
-        """Describe the estimated work and cost, without the time to start containers."""
+        """Describe the estimated work and cost, except for the start of containers."""
         seconds = tokens / self.tokens_per_s
         hours, cost = seconds * (1 if self.gpu == NO_GPU else self.gpus) / 3600, self.cost(seconds)
         price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")

@@ -30,12 +30,13 @@ _GPU_POSITIONS = 4096
 def plan_batches(
     lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None = None, *, is_packed: bool
 ) -> list[list[int]]:
-    """Group row numbers into batches of at most `batch_tokens`, padding included.
+    """Group rows into batches of at most `batch_tokens` tokens, padding included.
 
-    A row with more tokens is a batch of its own. Batches depend only on lengths, so equal rows give equal batches.
-    If `is_packed`, rows keep their order; otherwise they are sorted by length, longest first, and padded, so that the
-    share of padding in a batch is below `PADDING`. `lengths` has the shape (rows,); `batch_rows` limits the rows of a
-    batch, unless None.
+    Each batch is a list of indexes in `lengths`, the tokens of each row, shape (rows,). A row with more tokens is a
+    batch of its own. Batches depend only on lengths, so equal rows give equal batches. If `is_packed`, rows keep their
+    order; otherwise they are sorted by length, longest first, and padded, so that the share of padding in a batch is
+    below `PADDING`. `batch_rows` limits the rows of a batch, unless None.
+
     """
     batches, sizes, filled = list[list[int]](), lengths.tolist(), 0
     for row in range(len(sizes)) if is_packed else np.argsort(-lengths, kind="stable").tolist():
@@ -137,10 +138,11 @@ class LanguageModel:
 
 @dataclass(frozen=True)
 class RowNll:
-    """NLL of a row, and the number and size of the batch that it was scored in.
+    """NLL of a row, with the batch that the row was scored in.
 
     Attributes:
         nll_sum: Sum over the tokens that count, in nats; NaN if a logit is NaN, None if the row exceeds the memory.
+        batch: Number of the batch in the order of scoring, from 0.
         batch_tokens: Tokens of the batch, padding included.
         token_nll: NLL of each token that counts, in order, computed in float32; empty if the row exceeds the memory.
     """
@@ -154,7 +156,7 @@ class RowNll:
 
 @dataclass(frozen=True)
 class ScoringResult:
-    """NLL of each row, in row order, and number of batches halved for lack of memory."""
+    """NLL of each row, in row order; number of batches that were halved to fit memory."""
 
     rows: list[RowNll]
     halved_batches: int
@@ -164,10 +166,10 @@ class ScoringResult:
 def score_rows(
     model: LanguageModel, rows: Sequence[TokenRow], batch_tokens: int, batch_rows: int | None = None
 ) -> ScoringResult:
-    """Compute the NLL of each row, which must have at least one token that counts.
+    """Compute the NLL of each row; every row must have a token that counts.
 
-    `plan_batches` explains `batch_tokens` and `batch_rows`. A batch that exceeds the device's memory is halved, again
-    and again if needed.
+    `plan_batches` explains `batch_tokens` and `batch_rows`. A batch that exceeds the device's memory is halved until it
+    fits; a single row that exceeds it has no NLL.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
     batch_rows = 1 if model.single_row_batches else batch_rows
@@ -213,30 +215,30 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
     because some models keep them in float32. `targets` has int64 ids; it and the result have the shape (positions,).
     """
     hidden, targets = hidden.to(head.weight.device, head.weight.dtype), targets.to(head.weight.device)
-    positions, entries = _CPU_BLOCK
+    positions, block_ids = _CPU_BLOCK
     if head.weight.is_cuda:
         positions = _GPU_POSITIONS
-        entries = BUFFER_BYTES // 4 // positions  # a float32 has 4 bytes
-    parts = [_block_nll(hidden[at : at + positions], targets[at : at + positions], head, entries)
-             for at in range(0, len(targets), positions)]  # fmt: skip
+        block_ids = BUFFER_BYTES // 4 // positions  # a float32 has 4 bytes
+    parts = [_block_nll(hidden[first : first + positions], targets[first : first + positions], head, block_ids)
+             for first in range(0, len(targets), positions)]  # fmt: skip
     return torch.cat([hidden.new_empty(0, dtype=torch.float32), *parts])
 
 
-def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, entries: int) -> torch.Tensor:
-    """Compute -log p = log Σ exp(logit) - target logit, in blocks of `entries` ids."""
+def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, block_ids: int) -> torch.Tensor:
+    """Compute -log p = log Σ exp(logit) - target logit, in blocks of `block_ids` ids."""
     sums = hidden.new_zeros((3, len(targets)), dtype=torch.float32)  # as in `_fold_logits`
     sums[0] = torch.finfo(torch.float32).min
-    fold = _gpu_fold() if hidden.is_cuda else _fold_logits
-    for first in range(0, len(head.weight), entries):
-        fold(head.logits(hidden, first, first + entries), targets - first, sums)
+    fold = _load_fold_kernel() if hidden.is_cuda else _fold_logits
+    for first in range(0, len(head.weight), block_ids):
+        fold(head.logits(hidden, first, first + block_ids), targets - first, sums)
     return sums[0] + sums[1].log() - sums[2]
 
 
 def _fold_logits(logits: torch.Tensor, columns: torch.Tensor, sums: torch.Tensor) -> None:
-    """Add a block of logits, which it overwrites, to the sums of its positions.
+    """Add a block of logits, shape (positions, ids), to `sums`; overwrite the logits.
 
     `sums` has the shape (3, positions): the largest logit so far, Σ exp(logit - largest) and the target's logit.
-    `columns` are the targets' columns in the block, negative or too large if a target is in another block.
+    `columns` has each target's column in the block, negative or too large for a target in another block.
     """
     # Copy the logit of each target in this block; the clamp keeps the other indices valid.
     valid = columns.clamp(0, logits.shape[1] - 1)
@@ -248,8 +250,8 @@ def _fold_logits(logits: torch.Tensor, columns: torch.Tensor, sums: torch.Tensor
 
 
 @functools.cache
-def _gpu_fold() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
-    """Return the GPU kernel that folds logits, or `_fold_logits` if that fails."""
+def _load_fold_kernel() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
+    """Return the GPU kernel `fold_logits`, or `_fold_logits` if the kernel cannot run."""
     try:
         from pipeline_assets.corpus.scoring.head_kernel import fold_logits
 

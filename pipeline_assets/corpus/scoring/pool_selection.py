@@ -21,7 +21,7 @@ _HASH_BYTES = 16
 
 @dataclass(frozen=True)
 class Selection:
-    """Pool rows that are scored.
+    """Pool rows that were selected for scoring.
 
     Attributes:
         rows: Row numbers by pool file, ascending, shape (rows,).
@@ -37,7 +37,10 @@ class Selection:
         return sum(map(len, self.rows.values()))
 
     def text_bytes(self, files: Mapping[str, Path]) -> int:
-        """Estimate the bytes of the rows' texts from the footers of the pool files."""
+        """Estimate the bytes of the rows' texts from the footers of the pool files.
+
+        `files` has the paths of the pool files by the names in `rows`.
+        """
         total = 0.0
         for name, rows in self.rows.items():
             with StoredParquet(files[name]) as file:
@@ -49,7 +52,7 @@ class Selection:
 
 
 def has_harmony_rows(files: Iterable[Path]) -> bool:
-    """Check whether the first file's first row is Harmony text; True if missing."""
+    """Check whether the first file's first row is Harmony text; True without rows."""
     if (path := next(iter(files), None)) is None:
         return True
     with StoredParquet(path) as file:
@@ -61,10 +64,10 @@ def has_harmony_rows(files: Iterable[Path]) -> bool:
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     """Select the first row of each id, in the order of the files.
 
-    At most `max_rows` rows are selected, those with the lowest hashes of ids. Memory: 16 bytes per row, and a sorted
-    copy. Raise InputError if the files have no rows.
+    `files` has paths by name. At most `max_rows` rows are selected, with the lowest hashes of ids; all if None. Memory:
+    16 bytes per row, and a sorted copy. Raise InputError if a file is no valid pool, or all are empty.
     """
-    by_file = {name: _id_hashes(path) for name, path in files.items()}
+    by_file = {name: _hash_ids(path) for name, path in files.items()}
     hashes = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *by_file.values()])
     if not len(hashes):
         raise InputError("the pools of this split have no rows", next(iter(files.values())), "choose pools with rows")
@@ -80,8 +83,8 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     )
 
 
-def _id_hashes(path: Path) -> NDArray[np.void]:
-    """Check a pool's columns, and return 16 bytes of each id's sha256, shape (rows,)."""
+def _hash_ids(path: Path) -> NDArray[np.void]:
+    """Check a pool file, and return 16 bytes of each id's sha256, shape (rows,)."""
     hashes: list[bytes] = []
     try:
         opened = open_parquet(path)

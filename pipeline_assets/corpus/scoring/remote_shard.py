@@ -1,8 +1,9 @@
 """Scoring of a shard on another machine.
 
-The machine reads hub files from one persistent folder and writes scores to another. A request is JSON. Its scores are
-stored as `SPLIT/DIGEST.parquet`, with a receipt; the digest is the sha256 of everything that determines the scores. An
-equal request returns the stored scores, so a preempted machine loses only its current shard.
+The machine reads hub files from one persistent folder and writes scores to another. It gets requests, which are JSON.
+The scores of a request are stored as `SPLIT/DIGEST.parquet`, with a receipt; the digest is the sha256 of everything
+that determines the scores. An equal request returns the stored scores, so a preempted machine loses only its current
+shard.
 """
 
 import functools
@@ -34,7 +35,7 @@ _DEPLOY = "deploy the app again, from the same version of corpusmill"
 
 
 def files_request(files: HubFileSet) -> Request:
-    """Build the part of a request that lists files of a hub."""
+    """Build the part of a request that lists the files of a set."""
     entries = [[file.path, file.size, file.digest] for file in files.files.values()]
     return {"name": files.name, "revision": files.revision, "files": entries}
 
@@ -64,27 +65,27 @@ def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
 
 
 def fetch_files(request: Request, hub: HubFiles) -> None:
-    """Fetch the files of a request that the hub's cache lacks, and check their hashes."""
-    _fetch(request["pools"], hub)
+    """Fetch the files of a `fetch_request` that the cache lacks; check their hashes."""
+    _fetch_listed(request["pools"], hub)
     for key, model in request["models"].items():
-        _fetch(model, hub.for_models())
+        _fetch_listed(model, hub.for_models())
         durable.write_durably(_listing_path(key, hub.cache), json.dumps(model).encode())
 
 
-def _fetch(request: Request, hub: HubFiles) -> None:
+def _fetch_listed(request: Request, hub: HubFiles) -> None:
     for entry in request["files"]:
         hub.fetch(request["name"], request["revision"], HubFile(*entry))
 
 
 def is_fetched(request: Request, files: Path) -> bool:
-    """Check whether all files that a shard's request names are fetched."""
+    """Check whether `fetch_files` fetched all files of a shard's request into `files`."""
     pools, [entry] = request["pools"], request["pools"]["files"]
     missing = HubFiles(files).count_missing_bytes(pools["name"], HubFile(*entry), 0, entry[1])
     return not missing and _listing_path(request["model"], files).exists()
 
 
 def _listing_path(model: str, files: Path) -> Path:
-    """Return the path of a model's file listing, which is written after the files."""
+    """Return the path of a model's file listing, written after all files are fetched."""
     return files / f"model-{canonical_sha256(model).rpartition(':')[2]}.json"
 
 
@@ -129,7 +130,8 @@ def load_or_score(
 ) -> Receipt:
     """Return the receipt of stored scores, or call `score` and store its scores.
 
-    If three earlier attempts ended before they finished, `RetryableError` is raised, and the next call tries again.
+    `environment` is the part of the digest that the request lacks. If three earlier attempts ended before they
+    finished, raise RetryableError; the next call tries again.
     """
     [[_, _, pool]] = request["pools"]["files"]  # a file's hash without its commit: equal files are scored once
     digest = canonical_sha256({**request, "pools": pool, "means": environment}).rpartition(":")[2]
@@ -158,7 +160,7 @@ def load_or_score(
 
 
 def _read_finished(output: Path, receipt_file: Path) -> Receipt | None:
-    """Return the receipt of intact scores; otherwise delete both files, return None."""
+    """Return the receipt if the scores match it; else delete both files, return None."""
     receipt = Receipt.from_bytes(receipt_file.read_bytes()) if receipt_file.exists() else None
     if receipt is not None and output.exists() and file_sha256(output) == receipt.files[0].sha256:
         return receipt
@@ -169,10 +171,10 @@ def _read_finished(output: Path, receipt_file: Path) -> Receipt | None:
 
 @functools.cache
 def _link_model(model: str, files: Path) -> tuple[str, Path]:
-    """Link the files of a model into a folder; return the model's name and the folder."""
+    """Link a model's files into a new folder; return NAME@REVISION and the folder."""
     listing_path = _listing_path(model, files)
     if not listing_path.exists():
-        raise _not_fetched(model)
+        raise _not_fetched_error(model)
     with damage_named(listing_path, "listing of a model"):
         listing = json.loads(listing_path.read_bytes())
         name, revision, listed = listing["name"], listing["revision"], listing["files"]
@@ -185,11 +187,11 @@ def _link_model(model: str, files: Path) -> tuple[str, Path]:
 
 @functools.cache
 def _verified_file(hub: HubFiles, name: str, revision: str, file: HubFile) -> Path:
-    """Return the path of a fetched file, after a check of its hash (once per process)."""
+    """Check a fetched file's hash, once per process, and return the file's path."""
     if hub.count_missing_bytes(name, file, 0, file.size):
-        raise _not_fetched(f"{name}@{revision}:{file.path}")
+        raise _not_fetched_error(f"{name}@{revision}:{file.path}")
     return hub.fetch(name, revision, file).local.absolute()
 
 
-def _not_fetched(where: str) -> RetryableError:
+def _not_fetched_error(where: str) -> RetryableError:
     return RetryableError("not fetched to the machine that scores", where, "run the same command again")

@@ -1,8 +1,8 @@
 """Choice of the rows of each subset among scored rows.
 
-If a rule may not select all rows that it matches, it selects those with the lowest ranks. A rank depends only on seed,
-rule, split and the row's id: not on the order of splits, on workers or on other rows. So a larger `max_rows` only adds
-rows to a subset.
+A rule that may not select all of its candidates selects the candidates with the lowest ranks. A rank depends only on
+seed, rule, split and the row's id, and not on the order of splits, on workers or on other rows. So a larger `max_rows`
+only adds rows to a subset.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
 
 
 def selection_ranks(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
-    """Compute each row's rank for a rule, which selects low ranks first; shape (ids,).
+    """Compute the rank of each row for a rule, shape (ids,).
 
     A rank is the first 8 bytes, as a big-endian integer, of the sha256 of seed, rule, split and id, separated by NUL.
     """
@@ -29,7 +29,7 @@ def selection_ranks(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDA
 
 
 def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], strata: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return a mask of the candidates that a rule selects.
+    """Return a mask of the candidates that a rule selects, shape (candidates,).
 
     If the rule balances strata, they take turns: each contributes its next row, and a stratum without rows left is
     skipped. The turns end after `max_rows` rows or, without `max_rows`, when the smallest stratum has no rows left. So
@@ -46,7 +46,10 @@ def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], strata: NDArr
 
 
 def take_turns(ranks: NDArray[np.uint64], groups: NDArray[np.int32], max_rows: int) -> NDArray[np.bool_]:
-    """Return a mask (rows,) of rows that groups select in turn, lowest ranks first."""
+    """Select up to `max_rows` rows, one of each group in turn; return a mask (rows,).
+
+    A group's rows are selected by ascending rank. `ranks` and `groups` have the shape (rows,).
+    """
     sizes = np.bincount(groups)
     # Sorted by (group, rank), a row's index minus the index of its group's first row is its position in the group.
     position = np.empty(len(ranks), np.int64)
@@ -64,7 +67,7 @@ def choose_rows(
     *,
     disjoint: bool,
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows that the rules select in turn, shape (rows, rules).
+    """Let each rule in order select rows; return a mask, shape (rows, rules).
 
     `candidates` marks the rows that a rule may select, and `ranks` has their `selection_ranks`; both have the shape
     (rows, rules). `strata` has the number of each row's stratum, shape (rows, rules), or (rows,) for all rules. If
@@ -82,9 +85,9 @@ def is_near_boundary(
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows whose NLL is within an error bar of a band's boundary.
 
-    The band is the rule's range of percentiles. A boundary is halfway between the outermost NLL in the band and the
-    nearest NLL outside; a side of the band without rows beyond it has none. `nll` and `percentile` have the values of
-    all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
+    The band is the rule's range of percentiles. Each of its two boundaries is halfway between the outermost NLL in the
+    band and the nearest NLL beyond it; without rows beyond it, there is no boundary. `nll` and `percentile` have the
+    values of all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
     """
     low, high = rule.band
     is_near = np.zeros(len(nll), bool)

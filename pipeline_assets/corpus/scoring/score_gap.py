@@ -41,7 +41,7 @@ class Gap:
 
     @classmethod
     def from_sums(cls, sums: pl.DataFrame) -> "Gap":
-        """Compute the comparison over all domains from the sums of `_sum_by_domain`."""
+        """Compute the comparison over all rows of `sums`, a frame from `_sum_by_domain`."""
         rows, size, first, second, better, *squares = sums.select(pl.exclude("domain").sum()).row(0)
         share = better / rows if rows else None
         if not size:
@@ -79,7 +79,7 @@ class ScoreGap:
     left_out: Mapping[str, Mapping[str, int]]
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return the rows of a table, header first."""
+        """Return the table as rows of texts: header, all, splits, domains."""
         named = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
         return [_HEAD, *((name, *gap.cells()) for name, gap in named.items())]
 
@@ -90,10 +90,10 @@ class ScoreGap:
                 yield f"{name}: left out {', '.join(excluded)}"
 
 
-def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> ScoreGap:
+def compare_scores(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> ScoreGap:
     """Compare two models on the rows that both scored, joined by split and id.
 
-    One split is in memory at a time. Intervals come from the standard error of a ratio of sums, paired by row.
+    One split is in memory at a time. Intervals are 1.96 standard errors of a ratio of sums to either side.
     """
     first_splits, second_splits = ({split.name: split for split in splits} for splits in (first, second))
     sums, left_out = dict[str, pl.DataFrame](), dict[str, dict[str, int]]()
@@ -115,7 +115,7 @@ def score_gap(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> Sc
 
 
 def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:
-    """Read the scored rows of a split with their domains; return no rows for None."""
+    """Read the scored rows of a split with their domains; an empty frame for None."""
     tables = [pl.DataFrame(schema=_ROWS)]
     for rows in split.rows([*_ROWS][:-1], ["meta_domain"]) if split is not None else ():
         table = pl.DataFrame(pl.from_arrow(rows.select([*_ROWS]))).cast(_ROWS)
@@ -126,9 +126,9 @@ def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:
 def _sum_by_domain(rows: pl.DataFrame) -> pl.DataFrame:
     """Sum the rows that both models scored, by domain.
 
-    Columns: `domain`, `rows`, `bytes`; `first` and `second`, the nats of each model; `better`, the rows for which the
-    second model is better. For the standard error, where a row's change is its nats of the second model minus those of
-    the first: `changes` (squares of the change), `products` (change times bytes), `sizes` (squares of the bytes).
+    Columns: `domain`, `rows`, `bytes`; `first` and `second`, the nats of each model; `better`, the number of rows for
+    which the second model is better. A row's change is the nats of the second model minus the nats of the first. For
+    the standard error: `changes` (Σ change²), `products` (Σ change · bytes), `sizes` (Σ bytes²).
     """
     first, second, size = pl.col("nll_sum"), pl.col("nll_sum_second"), pl.col("completion_bytes")
     change = second - first

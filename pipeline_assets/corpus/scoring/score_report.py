@@ -56,7 +56,7 @@ _MEANS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """Return preview lines for all rows (if several splits), each group, each split."""
+    """Return table rows: all scored rows (if splits are several), groups, then splits."""
     content = _REPORT_FILE.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_line("all", total["scored"])] if len(splits) > 1 else []
@@ -150,7 +150,7 @@ class _Tally:
         self._lowest = heapq.nsmallest(_EXTREME_ROWS, [*self._lowest, *entries], key=itemgetter("nll_mean"))
 
     def describe(self, decisions: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all figures, with the entries `model` and `how_sure` of `decisions`."""
+        """Return the report's figures, and `model` and `how_sure` from `decisions`."""
         figures: dict[str, Any] = {name: self._counts[name] for name in ("rows", "truncated", "tokens_lost")}
         figures |= {"without_score": dict(sorted(self._without_score.items())), "scored": self._scored.describe()}
         for part, groups in self._groups.items():

@@ -46,7 +46,8 @@ class Scorer:
     """Model, tokenizer and recipe that score rows.
 
     Attributes:
-        model_digest: Digest of the files in `folder`. Scorers of equal digest, recipe and vocabulary share a model.
+        model_digest: Digest of the files in `folder`. Scorers with equal digest, recipe and vocabulary share a model.
+        folder: Folder with the files of the model.
         vocabulary: File of the o200k tokenizer; None for the built-in file.
         gpu_locks: Folder in which the processes of a build claim one GPU each; None to use the first GPU.
         is_harmony: Whether rows are Harmony texts, for which a tokenizer needs Harmony's control tokens.
@@ -87,9 +88,10 @@ def claim_gpu(folder: Path) -> int:
 
 @functools.lru_cache(maxsize=1)
 def load_pinned_model(scorer: Scorer) -> "LanguageModel":
-    """Load and check a model, and cache the latest one for the life of the process.
+    """Load and check a scorer's model, and cache the latest one for this process.
 
-    Raise InputError if a package is missing, the model is unusable, or its tokenizer or `max_length` is too large.
+    Raise UsageError if a package is missing or `max_length` exceeds the model's limit; InputError if the tokenizer has
+    more tokens than the model; and the errors of `load_model`.
     """
     try:
         import torch
@@ -113,7 +115,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
 
 @functools.lru_cache(maxsize=1)
 def load_pinned_tokenizer(scorer: Scorer) -> Tokenizer:
-    """Load a tokenizer, and cache the latest one for the life of the process."""
+    """Load a scorer's tokenizer, and cache the latest one for this process."""
     if scorer.recipe.tokenizer == "o200k_harmony":
         return load_encoder(VOCABULARY_SHA256, scorer.vocabulary)
     return load_model_tokenizer(scorer.folder, scorer.is_harmony)
@@ -126,10 +128,10 @@ def _tokenizer_digest(scorer: Scorer) -> str:
 
 
 def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scorer) -> Receipt:
-    """Score the rows of a job, and write their scores without percentiles.
+    """Score the rows of a job, and write a Parquet file of scores without percentiles.
 
-    Counts of the receipt: `documents`, `tokens`, `completion_tokens`, `truncated`, `tokens_lost`, `encoded/<loss>`,
-    `unscored/<reason>`, `batches`, `halved_batches` (batches that did not fit into memory).
+    Counts of the receipt: `documents`, `tokens`, `completion_tokens`, `truncated` (rows), `tokens_lost`,
+    `encoded/<loss>` (`Losses`), `unscored/<reason>`, `batches`, `halved_batches` (batches that exceeded the memory).
     """
     model, tokenizer, recipe = load_pinned_model(scorer), load_pinned_tokenizer(scorer), scorer.recipe
     from pipeline_assets.corpus.scoring.nll import score_rows  # after `load_pinned_model` checked that torch exists
@@ -155,14 +157,14 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
     with ParquetOutput(folder.path(name), schema) as output:
         output.write(rows_to_table(lines, schema))
     losses = sum((row.losses for row in encoded), Losses())
-    counts = _counts(lines) | {"halved_batches": scored.halved_batches} | losses.to_counts()
+    counts = _sum_counts(lines) | {"halved_batches": scored.halved_batches} | losses.to_counts()
     seconds = _count_gpus(recipe) * (time.monotonic() - started)
     notes = {"model": dict(model.facts), "made_by": scoring_environment(recipe), "gpu_seconds": seconds}
     return Receipt([output.output(name)], counts, notes)
 
 
 def _count_gpus(recipe: ScoringRecipe) -> int:
-    """Count the GPUs that work on a shard."""
+    """Count the GPUs that score a shard; 0 on a CPU."""
     import torch
 
     return 0 if recipe.device == "cpu" else torch.cuda.device_count() if recipe.spreads else 1
@@ -192,7 +194,7 @@ def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None", has_token
     }
 
 
-def _counts(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _sum_counts(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     sums = {"tokens": "tokens", "completion_tokens": "completion_token_count"}
     sums |= {name: name for name in ("truncated", "tokens_lost")}
     counts = {name: sum(line[column] for line in lines) for name, column in sums.items()}

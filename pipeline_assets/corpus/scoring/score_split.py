@@ -35,8 +35,8 @@ _MAX_NOT_FINITE = 0.01  # maximum share of rows whose logits are not finite
 _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
-def run_locally(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
-    """Return a runner that scores on this machine; UsageError without a required GPU."""
+def local_runner(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
+    """Return a runner that scores on this machine; UsageError if the GPU is missing."""
     workers = _parallel_shards(scorer.recipe, settings)
     local_settings = replace(settings, engine="local", workers=workers, growth_bytes=_NO_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), local_settings, scorer.warm_up)
@@ -51,10 +51,10 @@ def score_split(
     recipe: ScoringRecipe,
     run_stage: StageRunner[ScoreJob],
 ) -> BuildResult:
-    """Score the selected rows of a split.
+    """Score the selected rows of a split, and write `scores.parquet`.
 
-    `files` has the paths of the pool files by their names in scores, in order. `model` is the model's name for the
-    manifest, `weights` its location for errors. `run_stage` runs score shards, on this machine or on others.
+    `files` has the paths of the pool files, in order, by the names that `pool_file` stores. `model` is the model's name
+    for the manifest, `weights` its location for errors. `run_stage` runs score shards, on this machine or on others.
 
     Raises:
         InputError: More than 1 % of the rows have no finite logits, or shards were scored in different environments.
@@ -78,7 +78,7 @@ def score_split(
     unscored = {name.partition("/")[2]: count for name, count in counts.items() if name.startswith("unscored/")}
     gpu_seconds = sum(receipt.notes["gpu_seconds"] for receipt in [*receipts, *rescored])
     loaded_as = {"dtype": recipe.resolved_dtype, "device": recipe.device, "threads": recipe.threads}
-    with_percentiles = _with_percentiles(tables, nll)
+    with_percentiles = _add_percentiles(tables, nll)
     sums = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
     schema = SCORES_WITH_TOKENS if recipe.token_nll else SCORES
     return BuildResult(
@@ -96,7 +96,10 @@ def score_split(
 
 
 def _parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
-    """Count the shards run at a time: CPU workers, or GPUs (1 if they share a model)."""
+    """Return the number of shards to run at a time: CPU workers, or GPUs.
+
+    It is 1 if all GPUs share a model. Raise UsageError if the recipe requires a GPU and none is found.
+    """
     if recipe.device == "cpu":
         return max(settings.workers, 1)
     if detect_device() != "cuda":
@@ -109,18 +112,18 @@ def _parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
 
 def _stop_if_not_finite(receipts: Iterator[Receipt], rows: int, weights: object) -> Iterator[Receipt]:
     """Yield receipts; raise InputError once over 1 % of `rows` have no finite logits."""
-    bad = 0
+    not_finite = 0
     for receipt in receipts:
-        bad += receipt.counts.get(f"unscored/{NOT_FINITE}", 0)
-        if bad > _MAX_NOT_FINITE * rows:
-            what = f"the logits of {bad:,} of {rows:,} rows, more than 1 %, are not finite"
+        not_finite += receipt.counts.get(f"unscored/{NOT_FINITE}", 0)
+        if not_finite > _MAX_NOT_FINITE * rows:
+            what = f"the logits of {not_finite:,} of {rows:,} rows, more than 1 %, are not finite"
             fix = "check the model's weights, or use bfloat16 instead of float16"
             raise InputError(what, weights, fix)
         yield receipt
 
 
 def _shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) -> Any:
-    """Return the value of a note; raise InputError if it differs between receipts."""
+    """Return the value of a note of all receipts; raise InputError if values differ."""
     values = {json.dumps(receipt.notes[note], sort_keys=True): receipt.notes[note] for receipt in receipts}
     if len(values) > 1:  # libraries were upgraded between an interrupted build and the next one
         what = f"shards were scored in different environments: {'; '.join(sorted(values))}"
@@ -130,7 +133,7 @@ def _shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) ->
 
 
 def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int) -> dict[tuple[str, int], float]:
-    """Choose evenly spaced scored rows; map (pool file, row number) to `nll_mean`."""
+    """Choose evenly spaced scored rows; map (pool file, pool row) to `nll_mean`."""
     scored = np.flatnonzero(~np.isnan(nll))
     steps = np.linspace(0, len(scored) - 1, min(count, len(scored))).round().astype(np.int64)
     chosen, first, sample = scored[np.unique(steps)], 0, dict[tuple[str, int], float]()
@@ -146,7 +149,7 @@ def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int)
 def _rescoring_jobs(
     sample: Iterable[tuple[str, int]], files: Mapping[str, Path], batch_rows: int
 ) -> Iterator[ScoreJob]:
-    """Yield a job per pool file, to score the sampled rows of the file again."""
+    """Yield a job for each pool file in the sample, to score its sampled rows again."""
     for number, (name, keys) in enumerate(itertools.groupby(sample, key=itemgetter(0))):
         rows = tuple(row for _, row in keys)
         yield ScoreJob(f"rows-{batch_rows}-{number:05d}", name, files[name], rows, batch_rows)
@@ -155,8 +158,8 @@ def _rescoring_jobs(
 def _measure_stability(sample: Mapping[tuple[str, int], float], rescored: Sequence[Path]) -> dict[str, Any]:
     """Measure how much the `nll_mean` of sampled rows changes when scored again.
 
-    95 % of the rows differ by at most `error_bar`, all by at most `largest`: nats per token, as decimal strings, or
-    None if no row was scored again.
+    Keys: `rescored`, the number of rows; `error_bar`, the maximum difference for 95 % of the rows; `largest`, the
+    maximum for all rows. Differences are nats per token, as decimal strings; None if no row was scored again.
     """
     differences: dict[tuple[str, int], float] = {}
     for path in rescored:
@@ -171,7 +174,7 @@ def _measure_stability(sample: Mapping[tuple[str, int], float], rescored: Sequen
     return {"rescored": len(values), "error_bar": repr(error_bar), "largest": repr(float(values.max()))}
 
 
-def _with_percentiles(tables: Sequence[Path], nll: NDArray[np.float64]) -> Iterator[pa.Table]:
+def _add_percentiles(tables: Sequence[Path], nll: NDArray[np.float64]) -> Iterator[pa.Table]:
     values, first = percentiles(nll), 0
     column = SCORES.get_field_index("percentile_within_split")
     for path in tables:

@@ -18,13 +18,13 @@ from pipeline_assets.spine.errors import InputError, one_line
 
 @dataclass(frozen=True)
 class ScoredSplit:
-    """Scores of a split and the pool rows that they belong to.
+    """Scores of a split, and the pool files with the scored rows.
 
     Attributes:
         name: `dataset/split`.
         scores: Parquet file with the columns `SCORES`, rows ordered by (`pool_file`, `pool_row`).
         pool_files: Paths of the pool files by their names in the column `pool_file`.
-        decisions: Model and stability of the scores, as in their manifest.
+        decisions: Decisions in the manifest of the scores: the model, and the stability of scores (`how_sure`).
     """
 
     name: str
@@ -33,9 +33,9 @@ class ScoredSplit:
     decisions: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield scores joined with columns of their pools, in the order of the scores.
+        """Yield scores joined with columns of the pool files, in the order of the scores.
 
-        Each table has the scored rows of one row group of a pool file. A column that a file lacks has the type null.
+        Each table has the scored rows of one row group of a pool file. A column that the file lacks has the type null.
         """
         with StoredParquet(self.scores) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
@@ -44,7 +44,7 @@ class ScoredSplit:
 
 
 def _group_by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield (pool file, table) for each run of rows with the same pool file."""
+    """Yield a (pool file, table) pair for each run of rows with the same pool file."""
     for group in range(scores.num_row_groups):
         table = scores.read_row_group(group, columns=list(columns), use_threads=False)
         files = table["pool_file"].to_pylist()
@@ -93,7 +93,7 @@ def read_pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) 
 
 @contextlib.contextmanager
 def wrap_read_errors(path: Path) -> Iterator[None]:
-    """Raise InputError in place of pyarrow's errors when a pool file is damaged."""
+    """Convert errors of pyarrow in the block to an InputError about a damaged file."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:

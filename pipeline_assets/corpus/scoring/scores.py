@@ -71,7 +71,7 @@ def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def rows_have_scores(scores: Artifact) -> Verdict:
-    """Check that some rows have a score; count the others by reason."""
+    """Check that a row has a score; count the rows without one by reason."""
     counts = scores.manifest.identity.counts
     without = sum(counts["unscored"].values())
     scored, summary = counts["documents"] - without, scored_summary(counts)

@@ -21,8 +21,8 @@ class SubsetRule(RecipeSection):
         where: Conditions that must all hold, in SQL over the columns of a row; see `parse_condition`.
         max_rows: Maximum number of rows over all splits; None for all.
         balance: Columns that divide rows into strata, one for each combination of values (null is a value). Strata get
-            equal shares of `max_rows`; others fill what a small stratum leaves. Without `max_rows`, each gets as many
-            rows as the smallest. True means `meta_domain`.
+            equal shares of `max_rows`; the unused share of a small stratum is divided among the others. Without
+            `max_rows`, each gets as many rows as the smallest has. True means `meta_domain`.
     """
 
     percentile: Annotated[tuple[Decimal, Decimal], pydantic.Field(strict=False)] = ("0", "100")
@@ -44,8 +44,8 @@ class SubsetRule(RecipeSection):
         return float(self.percentile[0]), float(self.percentile[1])
 
     @property
-    def strata(self) -> tuple[str, ...]:
-        """Columns by which the rule balances; empty if it does not."""
+    def strata_columns(self) -> tuple[str, ...]:
+        """Columns whose values divide rows into strata; empty without `balance`."""
         return ("meta_domain",) if self.balance is True else self.balance or ()
 
     @property
@@ -92,15 +92,16 @@ class SubsetsRecipe(RecipeSection):
       attempts are right, a high NLL indicates wrong answers rather than hard questions.
     - `learning`: high NLL, mostly right. Rows that the model can gain most from. `challenge` selects before `learning`,
       so these are mostly rows below the highest NLL.
-    - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same bands, of rows without a correctness
-      whose quality flags report no fault. Their answers are unverified. A null flag reports no fault.
+    - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same bands, for rows whose correctness is
+      unknown and whose quality flags report no fault. A null flag reports no fault.
 
     Attributes:
         rules: Rules by subset name.
         order: Order in which rules select rows; by default the order of `rules`. It is stored explicitly, because
             manifests sort keys.
-        disjoint: Whether a row belongs only to the first rule that selects it. A row that an earlier rule left out
-            because of its `max_rows` may still be selected.
+        disjoint: Whether a row belongs only to the first rule that selects it. If `max_rows` prevents a rule from
+            selecting a row, a later rule may select the row.
+
         seed: Seed of the choice if a rule may not select all rows.
         tokens: Whether token files are written; see `subset_tokens`.
         terminators: Whether terminators count in loss masks; see `TokenLoss`.
@@ -135,7 +136,7 @@ class SubsetsRecipe(RecipeSection):
         return self
 
     @property
-    def ordered(self) -> list[SubsetRule]:
+    def ordered_rules(self) -> list[SubsetRule]:
         """Rules in the order in which they select rows."""
         return [self.rules[name] for name in self.order]
 

@@ -78,7 +78,10 @@ def write_token_files(
     loss: TokenLoss,
     settings: RunSettings,
 ) -> list[OutputFile]:
-    """Write the token files of subsets, from the files of each subset in row order."""
+    """Write the token files of subsets; return them by subset.
+
+    `subsets` has the Parquet files of each subset by its name, in row order.
+    """
     shards = {
         name: [
             _Shard(f"{name}-{number:05d}", file.path.partition("/")[2].rsplit("-", 3)[0], staging.path(file.path))
@@ -103,7 +106,7 @@ def _build_tables(encoder: Tokenizer) -> None:
 
 
 def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Tokenizer, loss: TokenLoss) -> Receipt:
-    """Encode a subset's rows, and decode each to check it; InputError if one differs.
+    """Encode a subset's rows; InputError if one's tokens do not decode to its text.
 
     Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS` table
     whose `first_token` counts from the start of this file. Counts: `documents`, `tokens`.
@@ -125,7 +128,7 @@ def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Tok
 def _encode_batches(
     shard: _Shard, encoder: Tokenizer, loss: TokenLoss
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
-    """Yield for each row: its id and loss rule, its token ids, its loss mask."""
+    """Yield for each row: {`id`, `loss_rule`}, token ids, loss mask."""
     for batch in group_by_size(_read_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
         parsed_rows = [_parse_row(row, name) for row, name in zip(batch, names, strict=True)]
@@ -141,7 +144,7 @@ def _encode_batches(
             number = refusal.message if are_harmony else len(encoded)
             raise InputError(str(refusal), names[number or 0], _FIX) from None
         for row, (parsed, mode), tokens, name in zip(batch, parsed_rows, encoded, names, strict=True):
-            mask = _loss_mask(parsed, tokens, mode, loss, encoder, name)
+            mask = _build_loss_mask(parsed, tokens, mode, loss, encoder, name)
             yield {"id": row["id"], "loss_rule": loss.rule(mode)}, tokens.ids, mask
 
 
@@ -160,7 +163,7 @@ def _parse_row(row: Mapping[str, Any], name: str) -> tuple[ParsedText, encode.Lo
         raise InputError(str(error), name, _FIX) from None
 
 
-def _loss_mask(
+def _build_loss_mask(
     parsed: ParsedText,
     tokens: encode.HarmonyTokens,
     mode: encode.LossMode,
@@ -168,10 +171,10 @@ def _loss_mask(
     encoder: Tokenizer,
     name: str,
 ) -> NDArray[np.bool_]:
-    """Build the loss mask of a row, and check that its tokens decode to its text.
+    """Build the loss mask of a row, shape (tokens,); check that tokens decode to text.
 
-    The terminator of a body in a text of a chat template is the text up to the first special token before the next
-    body. Headers of such texts do not count.
+    In a text of a chat template, headers do not count, and the terminator of a body is the text after it up to and
+    including the first special token, which must come before the next body.
     """
     mask, spans = np.zeros(len(tokens.ids), bool), []
     if isinstance(mode, MarkedSpans):  # was checked when the row was encoded
@@ -188,7 +191,7 @@ def _loss_mask(
         begin = message.body.start  # in characters; start and stop are in tokens
         if loss.headers:
             author = ":".join(filter(None, (message.message.role, message.message.name)))
-            start = _token_after(author, tokens.ids, int(message_starts[number]) + 1, start, encoder)
+            start = _find_stop(author, tokens.ids, int(message_starts[number]) + 1, start, encoder)
             begin = message.span.start + len(START) + len(author)
         mask[start : stop + loss.terminators] = True  # a terminator is one token
         spans.append(parsed.text[begin : message.span.stop if loss.terminators else message.body.stop])
@@ -201,8 +204,8 @@ def _loss_mask(
     return mask
 
 
-def _token_after(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Tokenizer) -> int:
-    """Return the end of the tokens from `start` that decode to `text`, else `stop`."""
+def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Tokenizer) -> int:
+    """Return the stop of the tokens from `start` that decode to `text`, else `stop`."""
     return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
 
 

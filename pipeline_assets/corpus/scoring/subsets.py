@@ -78,7 +78,7 @@ def choose_subsets(
     pools = {file for split in splits for file in split.pool_files.values()}
     settings = limit_workers(staging, settings, [file.stat().st_size for file in pools])
     scored = _ScoredRows(splits, recipe)
-    chosen = choose_rows(scored.candidates, scored.ranks, scored.strata, recipe.ordered, disjoint=recipe.disjoint)
+    chosen = choose_rows(scored.candidates, scored.ranks, scored.strata, recipe.ordered_rules, disjoint=recipe.disjoint)
     files = _write_subsets(staging, scored, chosen, settings)
     loss = TokenLoss(recipe.terminators, recipe.headers)
     tokens = write_token_files(staging, files, tokenizer, loss, settings) if recipe.tokens else []
@@ -95,17 +95,17 @@ def choose_subsets(
             "completion_tokens": int(scored.completion_tokens[is_out].sum()),
             "subsets": {name: int(chosen[:, column].sum()) for column, name in enumerate(recipe.order)},
         },
-        decisions=_decisions(scored, chosen),
+        decisions=_describe_decisions(scored, chosen),
     )
 
 
 class _ScoredRows:
-    """Result of the first pass: figures of each row of the scores, split by split.
+    """Result of the first pass: figures of every scored row, in the order of splits.
 
     Attributes:
         nll: Mean NLL, shape (rows,); NaN without a score.
         percentile: Percentile within the split, shape (rows,); NaN without a score.
-        strata: Index of each row's stratum among the sorted strata of a rule, shape (rows, rules).
+        strata: Number of each row's stratum in the sorted strata of each rule, 0 without strata; shape (rows, rules).
         tokens, completion_tokens: Numbers of tokens from the pool, shape (rows,); 0 if unknown.
         meets_conditions: Whether a row meets all conditions of a rule, shape (rows, rules).
         candidates: Whether the row is also in the rule's range of percentiles, shape (rows, rules).
@@ -123,7 +123,9 @@ class _ScoredRows:
         self.ranks, self.strata = np.zeros(shape, np.uint64), np.zeros(shape, np.int32)
         self.present_columns = set[str]()
         self._stratum_numbers: list[dict[tuple[str, ...], int]] = [{} for _ in recipe.order]  # by first appearance
-        columns = sorted({*recipe.columns, *_COUNTED, *(name for rule in recipe.ordered for name in rule.strata)})
+        columns = sorted(
+            {*recipe.columns, *_COUNTED, *(name for rule in recipe.ordered_rules for name in rule.strata_columns)}
+        )
         for split, rows in self.splits():
             first = rows.start
             for table in split.rows(["id", "nll_mean", "percentile_within_split"], columns):
@@ -144,20 +146,21 @@ class _ScoredRows:
         self.tokens[rows] = to_numpy(fill_null(table["stats_tokens"], 0))
         self.completion_tokens[rows] = to_numpy(fill_null(table["stats_completion_tokens"], 0))
         self.present_columns |= {name for name in self.recipe.columns if table[name].null_count < len(table)}
-        if any(rule.where for rule in self.recipe.ordered):
+        if any(rule.where for rule in self.recipe.ordered_rules):
             import polars as pl  # only in this process and only if needed: its threads do not survive a fork
 
             frame = pl.DataFrame(pl.from_arrow(table))
-        for column, (name, rule) in enumerate(zip(self.recipe.order, self.recipe.ordered, strict=True)):
+        for column, (name, rule) in enumerate(zip(self.recipe.order, self.recipe.ordered_rules, strict=True)):
             for condition in rule.where:
                 self.meets_conditions[rows, column] &= matching_rows(frame, condition)
             low, high = rule.band  # a NaN percentile is in no band
             in_band = (self.percentile[rows] >= low) & (self.percentile[rows] <= high)
             candidates = self.meets_conditions[rows, column] & in_band
             self.candidates[rows, column] = candidates
-            if rule.strata:
+            if rule.strata_columns:
                 values = (
-                    ["" if value is None else str(value) for value in table[name].to_pylist()] for name in rule.strata
+                    ["" if value is None else str(value) for value in table[name].to_pylist()]
+                    for name in rule.strata_columns
                 )
                 names, numbers = zip(*values, strict=True), self._stratum_numbers[column]
                 self.strata[rows, column] = [numbers.setdefault(name, len(numbers)) for name in names]
@@ -183,7 +186,7 @@ def _cast_columns(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -
 def _write_subsets(
     staging: StagingDir, scored: _ScoredRows, chosen: NDArray[np.bool_], settings: RunSettings
 ) -> dict[str, list[OutputFile]]:
-    """Run the second pass: write the files of each rule, in the order of splits."""
+    """Run the second pass: write the chosen rows; return the files by rule, in order."""
     shards = []
     for column, rule in enumerate(scored.recipe.order):
         for number, (split, rows) in enumerate(scored.splits()):
@@ -204,7 +207,7 @@ def _write_subsets(
 def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
     """Write the rows that a rule chose in a split to work files of one row group each."""
     files: list[OutputFile] = []
-    for tables in group_by_size(_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
+    for tables in group_by_size(_read_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
         table, name = pa.concat_tables(tables).combine_chunks(), f"{WORK}/subsets/{shard.name}-{len(files):05d}.parquet"
         with ParquetOutput(folder.path(name), SUBSET_SCHEMA, len(table), **PARQUET_OPTIONS) as output:
             output.write(table)
@@ -212,7 +215,7 @@ def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
     return Receipt(files, {"documents": sum(file.rows for file in files)})
 
 
-def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
+def _read_chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
     chosen, first = map_values(shard.mask_file, np.bool_), 0
     for table in shard.split.rows(["id", *_SCORED], SCHEMA.names) if chosen.any() else ():
         rows = chosen[first : first + len(table)]
@@ -222,20 +225,20 @@ def _chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
             yield table.append_column(RULE, repeat_text(shard.rule, len(table))).select(SUBSET_SCHEMA.names)
 
 
-def _decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[str, Any]:
     """Describe the choice for the manifest.
 
     `error_bar` maps each split to the error bar of its NLL, null if unknown. `rules` maps each rule to:
 
     - `candidates` (by band and conditions) and `taken`: numbers of rows;
     - `splits`: rows, and lowest and highest `nll_mean` and percentile of the chosen rows;
-    - `could_flip`: rows that meet the conditions and for which `is_near_boundary`: their number, and their share of
-      these rows and the candidates together, over the splits with an error bar; null if no split has one;
-    - `unsaid`: columns of conditions that have no value in any row, if any.
+    - `could_flip`: number of rows that meet the conditions and are near a boundary (`is_near_boundary`), and their
+      share of the rows that are near or candidates, over the splits with an error bar; null if no split has one;
+    - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.splits()}
     rules, is_known = dict[str, Any](), set(bars.values()) != {None}
-    for column, (name, rule) in enumerate(zip(scored.recipe.order, scored.recipe.ordered, strict=True)):
+    for column, (name, rule) in enumerate(zip(scored.recipe.order, scored.recipe.ordered_rules, strict=True)):
         flips, could_be, by_split = 0, 0, {}
         for split, rows in scored.splits():
             nll, percentile, bar = scored.nll[rows], scored.percentile[rows], bars[split.name]

@@ -42,10 +42,9 @@ class EncodedRow:
     Attributes:
         completion_bytes: UTF-8 bytes of the tokens that count.
         tokens_lost: Number of tokens that were cut off at the end.
-        losses: Text that the tokenizer lost.
-        reason: Reason why nothing can be scored; None if some token counts: `no_text`, `unknown_loss_mode`,
-            `no_completion` (only a prompt), `no_completion_left` (completion cut off), or the code of the `Refusal` if
-            the text is not Harmony.
+        losses: Counts of the text that the tokenizer lost, the truncated part included.
+        reason: None if a token counts; else `no_text`, `unknown_loss_mode`, `no_completion` (only a prompt),
+            `no_completion_left` (completion cut off), or the reason of the `Refusal` of an invalid text.
     """
 
     tokens: TokenRow = _NO_TOKENS
@@ -63,7 +62,7 @@ def encode_row(
     max_length: int,
     template: str | None = None,
 ) -> EncodedRow:
-    """Encode a row, cut it at `max_length`, and mark the tokens that count.
+    """Encode a row, cut it to `max_length` tokens, and mark the tokens that count.
 
     `text`, `loss_mode`, `loss_rule` and `template` are columns of the row, see `marked_text.parse_row`. InputError is
     raised if the row's chat template belongs to another tokenizer.

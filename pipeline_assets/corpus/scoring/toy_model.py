@@ -9,10 +9,10 @@ _WIDTH = 16
 
 
 def write_toy_model(folder: Path, seed: int = 0) -> Path:
-    """Write a tiny Llama over o200k Harmony (13 MB) into a folder, and return it.
+    """Write a tiny Llama with the o200k Harmony vocabulary (13 MB); return the folder.
 
-    Its scores mean nothing. Equal seeds result in equal bytes; a model that is already in the folder is kept. Raise
-    UsageError without PyTorch or transformers.
+    The model's scores mean nothing. Equal seeds result in equal bytes; a model that is already in the folder is kept.
+    Raise UsageError without PyTorch or transformers.
     """
     try:
         import torch

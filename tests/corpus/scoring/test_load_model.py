@@ -180,7 +180,7 @@ def test_gpt_oss_120b_by_its_config(tmp_path: Path) -> None:
     head = network.get_output_embeddings()
     assert tuple(head.weight.shape) == (201_088, 2_880)
     assert 115e9 < sum(weight.numel() for weight in network.parameters()) < 119e9
-    assert loading._can_be_packed(network)
+    assert loading._set_row_attention(network)
     assert loading._find_head(network, tmp_path).scale == 1.0
     with pytest.raises(InputError, match="mxfp4 weights would become bfloat16"):
         check_quantisation(config, tmp_path, dequantises=False)

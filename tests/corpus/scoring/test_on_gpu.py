@@ -75,11 +75,11 @@ def test_logits_in_blocks_give_the_nll_of_all_logits(has_kernel: bool, monkeypat
     targets = torch.randint(0, 201_088, (5000,), generator=generator, device="cuda")
     hidden[7, 0], hidden[8, 0] = torch.nan, torch.inf
     if not has_kernel:
-        monkeypatch.setattr(nll, "_gpu_fold", lambda: nll._fold_logits)
+        monkeypatch.setattr(nll, "_load_fold_kernel", lambda: nll._fold_logits)
 
     found = token_nll(hidden, targets, LmHead(weight))
 
-    assert (nll._gpu_fold() is nll._fold_logits) != has_kernel
+    assert (nll._load_fold_kernel() is nll._fold_logits) != has_kernel
     asked = torch.nn.functional.cross_entropy(hidden.float() @ weight.float().T, targets, reduction="none")
     assert not found[7:9].isfinite().any()
     assert torch.allclose(found[9:], asked[9:], rtol=1e-5, atol=1e-4)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from score_files import POOL, Row, drawn_rows, scored_row, write_scores
 
 from pipeline_assets.commands.terminal import align
-from pipeline_assets.corpus.scoring.score_gap import Gap, ScoreGap, score_gap
+from pipeline_assets.corpus.scoring.score_gap import Gap, ScoreGap, compare_scores
 
 LN_2 = 0.6931471805599453
 
@@ -35,7 +35,7 @@ def gap_of(root: Path, first: dict[str, list[Row]], second: dict[str, list[Row]]
         [write_scores(root / side / name, name, rows) for name, rows in splits.items()]
         for side, splits in (("first", first), ("second", second))
     ]
-    return score_gap(*sides)
+    return compare_scores(*sides)
 
 
 def naive(pairs: list[tuple[Row, Row]]) -> dict[str, object]:
@@ -133,7 +133,7 @@ def test_the_gap_the_other_way_round_is_its_opposite(
 def test_pools_without_domains_are_of_an_unknown_one(tmp_path: Path) -> None:
     split = write_scores(tmp_path / "s", "maths/low", [scored_row(0, 1.0)], pool=POOL.remove(1))
 
-    assert list(score_gap([split], [split]).domains) == ["unknown"]
+    assert list(compare_scores([split], [split]).domains) == ["unknown"]
 
 
 def test_it_is_told_as_aligned_lines(tmp_path: Path) -> None:

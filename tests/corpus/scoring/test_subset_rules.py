@@ -16,7 +16,7 @@ def test_the_default_rules_take_in_this_order() -> None:
     unverified = ("anchor_unverified", "challenge_unverified", "learning_unverified")
     assert recipe.order == ("anchor", "restoration", "challenge", "learning", *unverified)
     bands = [(0, 25), (40, 60), (90, 100), (75, 100), (0, 25), (90, 100), (75, 100)]
-    assert [rule.band for rule in recipe.ordered] == bands
+    assert [rule.band for rule in recipe.ordered_rules] == bands
 
 
 def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
@@ -25,7 +25,7 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
     again = SubsetsRecipe.from_content(json.loads(json.dumps(recipe.content(), sort_keys=True)))
 
     assert [*again.rules] == ["a", "b"] and again.order == recipe.order == ("b", "a")
-    assert again.ordered == recipe.ordered == [SubsetRule(), SubsetRule(percentile=("5", "7.5"))]
+    assert again.ordered_rules == recipe.ordered_rules == [SubsetRule(), SubsetRule(percentile=("5", "7.5"))]
     assert again.content() == recipe.content()
 
 
