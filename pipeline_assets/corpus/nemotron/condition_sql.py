@@ -55,7 +55,7 @@ _PARTS = {"this", "expression", "expressions", "is_string", "quoted", "negate", 
 
 
 def sql_functions() -> dict[str, Callable[..., Any]]:
-    """Return the supported SQL functions as builders of polars expressions, by name."""
+    """Return the supported SQL functions by name, as functions of polars expressions."""
     import polars as pl
 
     return {
@@ -77,9 +77,9 @@ def sql_functions() -> dict[str, Callable[..., Any]]:
 
 
 def read_condition(condition: str, row: "pl.DataFrame") -> "pl.Expr":
-    """Convert an SQL condition to an expression of polars.
+    """Convert an SQL condition to a boolean expression of polars.
 
-    The condition may use the columns of `row`, a frame of one row on which the types are checked.
+    The condition may use the columns of `row`, a frame of one row with which the types are checked.
 
     Raises:
         ValueError: The condition cannot be parsed, is too large, uses anything unsupported, or is not boolean.
@@ -90,7 +90,7 @@ def read_condition(condition: str, row: "pl.DataFrame") -> "pl.Expr":
     tree = _parse(condition)
     if sum(not isinstance(node, exp.Identifier) for node in tree.walk()) > _MAX_TERMS:
         raise ValueError(f"a condition has at most {_MAX_TERMS:,} columns, values, operators and calls")
-    return _boolean_expression(tree, row, 0)
+    return _to_boolean_expression(tree, row, 0)
 
 
 def _parse(condition: str) -> "exp.Expr":
@@ -148,22 +148,22 @@ def _limit_depth(tokens: Iterable[str]) -> None:
             raise ValueError(_TOO_DEEP)
 
 
-def _boolean_expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> "pl.Expr":
-    expression: pl.Expr = _expression(node, row, depth + 1)
+def _to_boolean_expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> "pl.Expr":
+    expression: pl.Expr = _to_expression(node, row, depth + 1)
     kind = row.select(expression.alias("holds")).schema["holds"]
     if str(kind) != "Boolean":
         raise ValueError(f"the condition must be boolean, got a value of type {kind}")
     return expression
 
 
-def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
+def _to_expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
     import polars as pl
     from sqlglot import exp
 
     if depth > 2 * _MAX_DEPTH:
         raise ValueError(_TOO_DEEP)
-    read = functools.partial(_expression, row=row, depth=depth + 1)
-    truth = functools.partial(_boolean_expression, row=row, depth=depth)
+    read = functools.partial(_to_expression, row=row, depth=depth + 1)
+    truth = functools.partial(_to_boolean_expression, row=row, depth=depth)
     kind = type(node).__name__
     if isinstance(node, exp.Column):
         return _column(node, row.columns)
@@ -216,7 +216,7 @@ def _expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
 
 
 def _check_form(node: "exp.Expr") -> None:
-    """Raise ValueError for unsupported parts, and for operands that need parentheses."""
+    """Raise ValueError for unsupported parts of a node, or missing parentheses."""
     from sqlglot import exp
 
     if isinstance(node, exp.Alias):

@@ -20,11 +20,11 @@ from pipeline_assets.corpus.nemotron.message_text import (
     read_reasoning,
     read_text,
     split_think_blocks,
-    think_tag_counts,
+    sum_think_tags,
     unread_key,
 )
 from pipeline_assets.corpus.nemotron.open_calls import OpenCalls
-from pipeline_assets.corpus.nemotron.proofs import PROOF_COLUMNS, formalisation
+from pipeline_assets.corpus.nemotron.proofs import PROOF_COLUMNS, read_formalisation
 from pipeline_assets.corpus.nemotron.row_forms import read_train_turns
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection, RowsRecipe
@@ -55,8 +55,9 @@ class _MessageReader:
             `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`: assistant messages whose tags do
             not pair up; `think_tags/contradicted`: assistant messages with reasoning apart from their content, although
             the user's message ends with a request for `<think>` and `<solution>` tags.
-        roles: Roles of the row's messages.
-        owners: For each message that `read` returned, the number of the row's message that it comes from.
+        roles: Roles of the row's messages, in order.
+        owners: For each message that `read` returned, the number of its source message in the row; empty for a proof
+            without messages.
     """
 
     def __init__(self, settings: RowsRecipe) -> None:
@@ -78,19 +79,19 @@ class _MessageReader:
         that follow from it. An answer is on the final channel. Text before calls in the same message is on the
         commentary channel, like the calls. Every other text is unchanged, even if blank or empty; blank reasoning is
         omitted. A user or assistant message with absent or null content and without calls makes the row a reject.
-        `read_text` explains other content, `ThinkTags` the treatment of `<think>` blocks, and `formalisation` a
+        `read_text` explains other content, `ThinkTags` the treatment of `<think>` blocks, and `read_formalisation` a
         proof without messages.
         """
         raw_messages = row.get("messages")
         if not has_value(raw_messages):
             if domain != "proof" or not any(has_value(row.get(column)) for column in PROOF_COLUMNS):
                 raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
-            return [*_render_prompt(None, tools, self._settings), *formalisation(row)]
+            return [*_render_prompt(None, tools, self._settings), *read_formalisation(row)]
         if not isinstance(raw_messages, list):
             raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(raw_messages).__name__}")
         first = raw_messages[0]
         has_instructions = isinstance(first, dict) and first.get("role") in _SYSTEM_ROLES
-        instructions = self._content(first) if isinstance(first, dict) and has_instructions else ""
+        instructions = self._read_content(first) if isinstance(first, dict) and has_instructions else ""
         messages = _render_prompt(instructions or None, tools, self._settings)
         self.owners = [0] * len(messages)
         for number, message in enumerate(raw_messages):
@@ -109,28 +110,28 @@ class _MessageReader:
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number}, of the {role}, has no content")
             self.roles.append(str(role))
             if number > 0 or not has_instructions:
-                messages += self._messages(role, message)
+                messages += self._read_message(role, message)
                 self.owners += [number] * (len(messages) - len(self.owners))
                 if has_value(message.get("tool_calls")):
                     self.calls.reserve(_following_replies(raw_messages, number + 1))
         return messages
 
-    def _messages(self, role: JsonValue, message: Row) -> list[Message]:
-        content = self._content(message)
+    def _read_message(self, role: JsonValue, message: Row) -> list[Message]:
+        content = self._read_content(message)
         match role:
             case "user":
                 end = content[-_REQUEST_CHARACTERS:]
                 self._requests_tags = "<think>" in end and "<solution>" in end
                 return [Message(Role.USER, content)]
             case "assistant":
-                return self._assistant(message, content)
+                return self._read_answer(message, content)
             case "tool":
                 reply, matched = self.calls.add_reply(content, message.get("tool_call_id"), message.get("name"))
                 self.counts[f"replies_matched_by_{matched}"] += 1
                 return [reply]
         return prompt_messages(None, DeveloperContent(content, ())) if content else []
 
-    def _assistant(self, message: Row, content: str) -> list[Message]:
+    def _read_answer(self, message: Row, content: str) -> list[Message]:
         reasoning, tool_calls = read_reasoning(message, self._reasoning_keys, self.counts), message.get("tool_calls")
         messages = []
         if reasoning is not None:
@@ -147,10 +148,11 @@ class _MessageReader:
         return messages + self.calls.add_calls(tool_calls)
 
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
-        """Return messages for the parts of content before its last text, and that text.
+        """Separate `<think>` blocks from content; return their messages and the last text.
 
-        If `<think>` blocks are split, each block and each text before or between blocks becomes a message, unless it is
-        blank or a thought that equals `reasoning`. Otherwise there are no such messages.
+        If the settings split blocks, each block, and each text before or between blocks, becomes a message, unless it
+        is blank or a thought that equals `reasoning`. Otherwise the list is empty, and the text is the whole content,
+        without blocks if the settings drop them.
         """
         rule = self._settings.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
@@ -165,7 +167,7 @@ class _MessageReader:
             for is_thought, text in texts
         ], parts[-1][1]
 
-    def _content(self, message: Row) -> str:
+    def _read_content(self, message: Row) -> str:
         """Return content as text; null becomes `""`, and so does `[]` except for a tool."""
         content, role = message.get("content"), str(message.get("role"))
         if content is None or (content == [] and role != "tool"):
@@ -186,7 +188,7 @@ def _following_replies(raw_messages: Sequence[JsonValue], start: int) -> Iterato
 
 
 def _render_prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowsRecipe) -> list[Message]:
-    """Return the system and developer messages, if any, that begin a conversation."""
+    """Return the messages that begin a conversation: system and developer, if set."""
     namespaces = () if tools is None else (tools.namespace,)
     has_developer = instructions is not None or tools is not None
     developer = DeveloperContent(instructions, namespaces) if has_developer else None
@@ -197,11 +199,11 @@ class RowText(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
-        loss: Loss mode of the row, narrowed by `read_train_turns`.
+        loss: Loss mode of the row: the recipe's, without the messages that `read_train_turns` excludes.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text, as in the column `template`; None if the text is not valid Harmony.
-        came_as_text: True if the text is the row's column `text`.
+        is_own_text: Whether the row has a column `text`, from which the messages were parsed.
         counts: `analysis_given`, `analysis_rendered`: messages on the analysis channel, before and after rendering; and
             the counts of `_MessageReader`. Empty if the text is not valid Harmony.
         refusal: Reason why the text is not valid Harmony; None if it is valid.
@@ -214,7 +216,7 @@ class RowText(NamedTuple):
     parsed: ParsedText
     messages: list[Message]
     template: str | None
-    came_as_text: bool
+    is_own_text: bool
     counts: Mapping[str, int]
     refusal: Refusal | None = None
     stalled_calls: int = 0
@@ -228,11 +230,12 @@ def row_text(
     """Return the text of a row: its column `text`, or else its rendered messages.
 
     With a chat template, the messages of a column `text` are rendered too, without Harmony's own system message. Raise
-    Refusal, such as RowFault, if the row is not usable.
+    Refusal, such as RowFault, if the row is not usable. A column `text` that is not valid Harmony is usable without a
+    chat template; `RowText.refusal` is set.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameters
     template: str | None = None if isinstance(settings.template, ChatTemplateSection) else settings.template
-    if came_as_text := has_value(text):
+    if is_own_text := has_value(text):
         if not isinstance(text, str):
             raise RowFault(RowReason.WRONG_TYPE, f"text is {type(text).__name__}")
         if text.endswith(("|>\n", "|>\r\n")):  # the line end of a file, which is not part of a message
@@ -245,7 +248,7 @@ def row_text(
             unread = ParsedText(text, (), None, text.encode("utf-8"))
             return RowText(settings.loss_mode, unread, [], None, True, {}, refusal)
         messages, template, log = parsed.conversation, parsed.template, log_calls(parsed.conversation)
-        counts, roles = think_tag_counts(messages), [str(message.role) for message in messages]
+        counts, roles = sum_think_tags(messages), [str(message.role) for message in messages]
         has_system = chat is not None and template == Template.HARMONY_1 and messages[0].role is Role.SYSTEM
         owners = [*range(len(messages))]
         kept = owners[int(has_system) :]
@@ -266,17 +269,17 @@ def row_text(
         return encode.AssistantTurns(tuple(number for number in counting if turns[owners[kept[numbers[number]]]]))
 
     if chat is not None:
-        declared_tools = None if came_as_text else read_tools(row)
+        declared_tools = None if is_own_text else read_tools(row)
         conversation = [messages[number] for number in kept]
         parsed, tokens, counting = render_chat(conversation, declared_tools, chat, find_loss)
         template, loss = chat.column, MarkedSpans(tuple(counting), format_rule(parsed, counting))
     else:
-        if not came_as_text:
+        if not is_own_text:
             parsed = encode.render_harmony(messages, analysis=settings.analysis, ending=Ending.TRAINING)
         loss = find_loss(parsed, range(len(kept)))
     counts.update(analysis_given=_count_analysis(messages), analysis_rendered=_count_analysis(parsed.conversation))
     stalled, checks = log.count_stalled(), find_checks(parsed, log, declared)
-    return RowText(loss, parsed, messages, template, came_as_text, counts, None, stalled, checks, tokens)
+    return RowText(loss, parsed, messages, template, is_own_text, counts, None, stalled, checks, tokens)
 
 
 def _count_analysis(messages: Sequence[Message]) -> int:

@@ -40,13 +40,13 @@ FindPrompt = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class RowOrigin:
-    """Dataset, split and file that a block of rows comes from.
+    """Dataset, split and file of a block of source rows.
 
     Attributes:
         subset: Configuration on the hub, such as `default`.
         file: Name of the file, as in the manifest's inputs.
         revision: Commit, 40 hex digits; None for a local folder.
-        find_prompt: Finds a prompt that the publisher withheld; None without seed sets.
+        find_prompt: Function that finds a prompt which the publisher withheld; None without seed sets.
     """
 
     dataset: str
@@ -146,7 +146,7 @@ class DatasetSection(SplitSource):
         return self.domain or known_domain(self.dataset)
 
     def rows_content(self, split: str) -> dict[str, Any]:
-        """Return the section's settings for the rows of a split."""
+        """Return the section's settings for the rows of a split, as stored in a recipe."""
         known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seeds()]}
         effort = self.reasoning_effort.get(split)
         content = {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}

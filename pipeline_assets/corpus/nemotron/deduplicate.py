@@ -47,6 +47,7 @@ class _Shard:
     """File of normalised rows; `rows` is always 0, because a file is read whole.
 
     Attributes:
+        path: Path of the file in the artifact, and of its kept rows in the output.
         dropped: Work file of rows that the prompts stage dropped.
         refused: Work file of prompts that decontamination removed.
         decided: Work file of decisions on duplicates among the remaining prompts.
@@ -73,9 +74,9 @@ def deduplicate_split(
 ) -> BuildResult:
     """Build the kept rows of a split.
 
-    `clean` is the result of decontamination, None if it was skipped. `near` is the result of the search for near
-    duplicates, None if it was skipped; its decisions on other sources than `split` are ignored. If `drops`, near
-    duplicates are dropped instead of tagged.
+    `rows` has the split's normalised rows, `prompts` its prompts. `clean` is the result of decontamination, None if it
+    was skipped. `near` is the result of the search for near duplicates, None if it was skipped; decisions on sources
+    other than `split` are ignored. If `drops`, near duplicates are dropped instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DroppedRow))
@@ -101,12 +102,12 @@ def deduplicate_split(
 
 
 def _shard_number(shard: str) -> str:
-    """Return the five-digit number of the file of rows that a prompt shard belongs to."""
+    """Return the five-digit number in a prompt shard's name, the same as of its rows."""
     return Path(shard).name.removesuffix(SUFFIX).rpartition("-")[2]
 
 
 def _removed_prompts(clean: Artifact | None) -> Iterator[Reject]:
-    """Yield the prompts that decontamination dropped or rejected, in order."""
+    """Yield prompts that decontamination dropped or rejected, by shard and row."""
     if clean is None:
         return
     contaminated = (Reject(row.shard, row.row, row.reason, str(row)) for row in read_contaminated(clean))
@@ -115,7 +116,7 @@ def _removed_prompts(clean: Artifact | None) -> Iterator[Reject]:
 
 
 def _write_by_shard(
-    staging: StagingDir, area: str, names: Mapping[str, str], rows: Iterator[tuple[str, msgspec.Struct | Reject]]
+    staging: StagingDir, folder_name: str, names: Mapping[str, str], rows: Iterator[tuple[str, msgspec.Struct | Reject]]
 ) -> dict[str, Path]:
     """Write rows to a work file per shard; return the files by shard number.
 
@@ -124,7 +125,7 @@ def _write_by_shard(
     waiting = itertools.groupby(rows, key=lambda row: row[0])
     group, paths = next(waiting, None), {}
     for name in names.values():
-        paths[name] = staging.path(f"{WORK}/{area}/{name}{SUFFIX}")
+        paths[name] = staging.path(f"{WORK}/{folder_name}/{name}{SUFFIX}")
         with JsonlZstWriter(paths[name], level=1) as writer:
             if group is not None and group[0] == name:
                 for _, row in group[1]:
@@ -167,10 +168,10 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
 
 
 def _earlier_decisions(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
-    """Yield the decision of earlier stages on each row of a file, or None.
+    """Yield, for each row of a file, the decision of an earlier stage, or None.
 
-    The iterator has no end. Prompts that decontamination removed are numbered among the rows that the prompts stage
-    kept; decisions on duplicates are numbered among the prompts that decontamination kept.
+    After the last row, None is yielded without end. Prompts that decontamination removed are numbered among the rows
+    that the prompts stage kept; decisions on duplicates, among the prompts that decontamination kept.
     """
     dropped = {row.shard_row: row for row in read_structs(shard.dropped, DroppedRow)}
     refused = {row.row: row for row in read_structs(shard.refused, Reject)}

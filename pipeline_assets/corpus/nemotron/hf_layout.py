@@ -24,14 +24,14 @@ _SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
 
 
 def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
-    """Link the files of all splits into one folder; `card` is its README.md, if any."""
-    files = [file for split in splits for file in _linked_files(split, staging)]
+    """Link the files of all splits into one folder; `card` is the README.md, or None."""
+    files = [file for split in splits for file in _link_files(split, staging)]
     labels = [] if card is None else [write_text(staging, CARD, card)]  # a label, because it states stored sizes
     counts = {name: sum(split.manifest.identity.counts[name] for split in splits) for name in _SUMS}
     return BuildResult(files, {"splits": len(splits), **counts}, {}, labels=labels)
 
 
-def _linked_files(split: Artifact, staging: StagingDir) -> Iterator[OutputFile]:
+def _link_files(split: Artifact, staging: StagingDir) -> Iterator[OutputFile]:
     stored_at = {file.path: file for file in split.manifest.storage}
     for content in split.manifest.identity.files:
         if content.path not in (REJECTS_FILE, DROPPED_FILE):

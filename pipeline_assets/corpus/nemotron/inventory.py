@@ -12,7 +12,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.markdown import code, escape_cell, markdown_table
 from pipeline_assets.corpus.nemotron import source_rows
-from pipeline_assets.corpus.nemotron.parquet_values import as_json_lines, object_columns
+from pipeline_assets.corpus.nemotron.parquet_values import as_json_lines, find_object_columns
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add_tally
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
@@ -33,8 +33,8 @@ _SIZES = ["split", "files", "bytes", "format", "rows", "scan", "rejected", "opti
 _ROLE_PARTS = ("keys", "calls", "arguments", "types")  # parts of the tally of a role's messages
 
 
-def coverage_markdown(inventory: Mapping[str, Any]) -> str:
-    """Render coverage, sizes, tags, and notes on unread files and rows, as Markdown."""
+def render_coverage(inventory: Mapping[str, Any]) -> str:
+    """Render an inventory as Markdown: coverage, sizes, tags, unread files and rows."""
     split = escape_cell(f"{inventory['dataset'].rpartition('/')[2]} {inventory['split']}")
     coverage, scan = inventory["coverage"], inventory["scan"]
     names = [name for name in COVERAGE if name in _ALWAYS or coverage[name]["rows"]]
@@ -114,11 +114,11 @@ def take_inventory(
     tally: Tally = {}
     for receipt in receipts:
         add_tally(tally, receipt.notes["tally"])
-    inventory = _inventory(files, pin, max_rows, counts, tally)
+    inventory = _describe_split(files, pin, max_rows, counts, tally)
     rejects = concatenate_lines(staging, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
-        write_text(staging, INVENTORY_JSON, _as_json(inventory)),
-        write_text(staging, COVERAGE_MD, coverage_markdown(inventory)),
+        write_text(staging, INVENTORY_JSON, _encode_inventory(inventory)),
+        write_text(staging, COVERAGE_MD, render_coverage(inventory)),
         rejects,
     ]
     ledger = Ledger(counts.get("in", 0), counts.get("rows", 0), {}, inventory["rejected"]).to_json()
@@ -132,7 +132,7 @@ def take_inventory(
 def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView) -> Receipt:
     """Count the rows of a shard, as a tally in the receipt's notes; write its rejects."""
     census, rejects = RowCensus(), []
-    parquet = object_columns(shard.pieces)
+    parquet = find_object_columns(shard.pieces)
     for row in source_rows.read_shard(shard):
         if isinstance(row, Reject):
             rejects.append(row)
@@ -144,10 +144,10 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
     return Receipt([reject_file], counts, {"tally": census.tally()})
 
 
-def _inventory(
+def _describe_split(
     files: Sequence[SourceFile], pin: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
-    """Return the content of `inventory.json`; its shares refer to readable rows."""
+    """Return the inventory of a split; its shares refer to readable rows."""
     rows = counts.get("rows", 0)
     read = counts.get("in", 0)
     footers = []
@@ -173,9 +173,9 @@ def _inventory(
         "rows": all_rows,
         "rows_counted": rows,
         "rejected": Ledger.from_counts(counts).rejected,
-        "columns": _columns(columns, rows),
+        "columns": _describe_columns(columns, rows),
         "optional_columns": sorted(name for name, types in columns.items() if _count_non_null(types) < rows),
-        "metadata": _columns(tally.get("metadata", {}), rows),
+        "metadata": _describe_columns(tally.get("metadata", {}), rows),
         "messages": {
             role: {part: _sort_names(messages[role][part]) for part in _ROLE_PARTS if part in messages[role]}
             for role in sorted(messages)
@@ -189,8 +189,8 @@ def _inventory(
     }
 
 
-def _columns(columns: Tally, rows: int) -> dict[str, Any]:
-    """Return each column's types with counts, and its share of non-null rows."""
+def _describe_columns(columns: Tally, rows: int) -> dict[str, Any]:
+    """Return, by column, its types with counts, and the share of non-null rows."""
     return {
         name: {"types": _sort_names(types), "share": _format_fraction(_count_non_null(types), rows)}
         for name, types in sorted(columns.items())
@@ -215,11 +215,11 @@ def _sort_names(tally: Tally) -> Tally:
 
 
 def write_text(staging: StagingDir, name: str, text: str) -> OutputFile:
-    """Write a text file to the staging directory, durably."""
+    """Write a UTF-8 text file to the staging directory, durably."""
     return staging.write(name, text.encode("utf-8"), text.count("\n"))
 
 
-def _as_json(inventory: Mapping[str, Any]) -> str:
+def _encode_inventory(inventory: Mapping[str, Any]) -> str:
     """Encode an inventory as JSON: `{DATASET: {"splits": {SPLIT: inventory}}}`."""
     content = {key: value for key, value in inventory.items() if key not in ("dataset", "split")}
     datasets = {inventory["dataset"]: {"splits": {inventory["split"]: content}}}

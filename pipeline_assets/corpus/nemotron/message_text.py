@@ -40,7 +40,7 @@ class ThinkTags(StrEnum):
 
 
 def unread_key(owner: str, key: str) -> str:
-    """Return the name, in printable characters, under which an unread key is counted."""
+    """Return the name under which a key of `owner`, such as a role, counts as unread."""
     short = key[:_KEY_CHARACTERS]
     return f"{UNREAD}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
 
@@ -70,7 +70,7 @@ def _is_text(part: Row) -> bool:
 
 
 def _find_media_type(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
-    """Return `_media_type` of the first media part in nested lists; None if none has."""
+    """Return the `_media_type` of the first media part in nested lists, or None."""
     for part in parts:
         inner = part
         if isinstance(part, dict):
@@ -83,7 +83,7 @@ def _find_media_type(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
 
 
 def _media_type(part: Row, is_reply: bool) -> str | None:
-    """Return the type or key that makes a part media, such as `image_url`; else None."""
+    """Return the type or key that makes a part media, such as `image_url`, or None."""
     kind, keys = part.get("type"), [key for key in part if has_value(part[key])]
     if kind == "text":
         return next((key for key in keys if _MEDIA_PART.fullmatch(key) and not _COMMON_WORD.fullmatch(key)), None)
@@ -95,15 +95,15 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
 
 
 def _has_payload(part: Row, kind: str) -> bool:
-    """Check whether a part has `mimeType`, or an object under `source` or its type."""
+    """Check whether a part has `mimeType`, or an object under `source` or `kind`."""
     return any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
 
 
 def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> str | None:
     """Return the reasoning of an assistant message; None if missing or blank.
 
-    `keys` are the message keys that may hold reasoning. A boolean under a key is a switch, not reasoning, and counts as
-    unread. Media, and different texts under two keys, raise RowFault.
+    `keys` are the message keys that may have reasoning. A boolean under a key is a switch, not reasoning, and is added
+    to `counts` as an unread key. Media, and different texts under two keys, raise RowFault.
     """
     texts: dict[str, str] = {}
     for key in keys:
@@ -140,7 +140,7 @@ def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
 
 
 def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
-    """Count a text with `<think>` tags under its owner; return whether it has tags.
+    """Count a text under its owner if it has `<think>` tags; return whether it has.
 
     The owner is a role, or `analysis`. A text of the assistant whose tags do not pair up also counts as `unpaired`.
     """
@@ -152,7 +152,7 @@ def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
     return has_tags
 
 
-def think_tag_counts(messages: Iterable[Message]) -> Counter[str]:
+def sum_think_tags(messages: Iterable[Message]) -> Counter[str]:
     """Count the messages with `<think>` tags, under the names of `count_think_tags`."""
     counts: Counter[str] = Counter()
     for message in messages:

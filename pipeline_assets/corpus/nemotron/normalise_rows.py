@@ -34,7 +34,7 @@ Encoder = HarmonyEncoder | ChatTemplate
 
 @dataclass(frozen=True)
 class NormalisedRows:
-    """Kept rows, rejects (unusable rows) and rows that the settings drop, in order.
+    """Result for a block: kept rows, rejects (unusable rows), dropped rows, in order.
 
     Attributes:
         batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.
@@ -70,9 +70,9 @@ def normalise_rows(
 ) -> NormalisedRows:
     """Normalise the rows of a block, each independently of the others.
 
-    `rows` has pairs: a position in the file, and the row as JSON values, or the fault that makes it unreadable. The
-    caller bounds the bytes of a block, because all its texts are in memory together, and one column holds at most 2
-    GiB. Rows on the removal list `removals` are dropped.
+    `rows` has (position in the file, row) pairs. A row is a mapping of JSON values, or the fault that makes it
+    unreadable. The caller bounds the bytes of a block, because all texts of a block are in memory together, and a
+    column has at most 2 GiB. Rows on the removal list `removals` are dropped.
     """
     template = encoder if isinstance(encoder, ChatTemplate) else None
     drafts, rejects, dropped = _read_drafts(rows, settings, origin, template, removals)
@@ -126,7 +126,7 @@ def _read_drafts(
 
 
 def _drop_reason(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
-    """Return the reason and detail for which the settings drop a row; None if kept."""
+    """Return (reason, detail) if the settings drop a row, else None."""
     if settings.drop_invalid_harmony and draft.text.refusal is not None:
         return INVALID, str(draft.text.refusal)
     if settings.drop_empty_completion and not has_completion(draft.text.parsed, draft.text.loss):
@@ -197,7 +197,7 @@ def _to_batch(drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], origin
 
 
 def _column_values(draft: _Draft, tokens: HarmonyTokens) -> dict[str, object]:
-    """Return a row's values of the columns that differ between rows, except the text."""
+    """Return a row's values, by column, of all columns but `text` and constant ones."""
     text, tools = draft.text, draft.tools
     return {
         "id": draft.id,

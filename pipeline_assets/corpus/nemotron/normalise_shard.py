@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
 from pipeline_assets.corpus.nemotron.normalise_rows import INVALID, Encoder, NormalisedRows, normalise_rows
-from pipeline_assets.corpus.nemotron.parquet_values import as_json_lines, object_columns
+from pipeline_assets.corpus.nemotron.parquet_values import as_json_lines, find_object_columns
 from pipeline_assets.corpus.nemotron.row_census import OTHERS
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_values import Row
@@ -62,9 +62,10 @@ def normalise_shard(
 
     Files of the receipt, in order: kept rows (`SCHEMA`, repeated ids not yet numbered), their ids (`IdsWriter`),
     rejects, lists of tools (a line `[id, canonical JSON]` each, sorted by id), dropped rows in the format of rejects.
-    Counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `origin.file` and `origin.find_prompt` are
-    replaced: a shard may have several files, and `prompts` is the file of `write_seed_prompts`. One row in a thousand,
-    chosen by id, is compared with tiktoken; a difference raises `OracleMismatchError`.
+    Counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `prompts` is the file of `write_seed_prompts`,
+    None without seed sets. `origin.file` and `origin.find_prompt` are ignored, because the shard determines the files,
+    and `prompts` the finder. One row in a thousand, chosen by id, is compared with tiktoken; a difference raises
+    `OracleMismatchError`. With a chat template, its tokenizer encodes, and nothing is compared.
     """
     encoder: Encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
     if template is not None:
@@ -83,7 +84,7 @@ def normalise_shard(
         ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
         IdsWriter(folder.path(ids_name)) as ids,
     ):
-        for file, rows in _blocks(shard):
+        for file, rows in _read_blocks(shard):
             block_origin = replace(origin, file=file, find_prompt=find_prompt)
             block = normalise_rows(rows, settings, block_origin, encoder, removals)
             rows.clear()
@@ -110,7 +111,7 @@ def normalise_shard(
 
 
 def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
-    """Sum the counts of unread message keys except the 64 most frequent ones."""
+    """Merge the counts of all but the 64 most frequent unread keys into one count."""
     rest = f"{UNREAD}/{OTHERS}"
     names = sorted(
         (name for name in counts if name.startswith(f"{UNREAD}/") and name != rest),
@@ -121,9 +122,9 @@ def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
     return kept | ({rest: kept.get(rest, 0) + sum(counts[name] for name in rare)} if rare else {})
 
 
-def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]]]]:
-    """Yield blocks: name of the file, (position, row) pairs."""
-    parquet = object_columns(shard.pieces)
+def _read_blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]]]]:
+    """Yield blocks: the name of a file, (position, row or fault) pairs of its rows."""
+    parquet = find_object_columns(shard.pieces)
     for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
         block: list[tuple[int, Row | Fault]] = []
         characters = 0
@@ -141,7 +142,7 @@ def _blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]
 
 
 def _estimate_characters(columns: Mapping[str, object]) -> int:
-    """Estimate the length of a row as text, in characters."""
+    """Estimate the length of a row as text, in characters, without its keys."""
     characters = 0
     values: list[Any] = [*columns.values()]
     for value in values:
@@ -158,7 +159,7 @@ def _estimate_characters(columns: Mapping[str, object]) -> int:
 
 
 def _spot_check(block: NormalisedRows, settings: RowsRecipe, encoder: HarmonyEncoder) -> int:
-    """Raise `OracleMismatchError` if tiktoken differs on a sample; return its size."""
+    """Compare sampled rows with tiktoken (OracleMismatchError); return their number."""
     ids = block.batch.column("id").to_pylist()
     sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id)]
     if sample:

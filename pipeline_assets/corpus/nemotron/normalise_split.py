@@ -55,7 +55,7 @@ _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 
 
 def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
-    """Return a split's origin, without a file; `subset` overrides the card's config."""
+    """Return the origin of a split's rows, without file; `subset` overrides the card."""
     subset, split = subset or pin.decisions.get("config") or DEFAULT_CONFIG, pin.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
 
@@ -74,8 +74,8 @@ def normalise_split(
     """Build the normalised rows of a split; `origin.file` is ignored.
 
     Withheld prompts are restored from `seeds`, see `write_seed_prompts`. If gigatoken and tiktoken disagree on a
-    sampled row, tiktoken encodes all rows again. `template` has the files of the rules' chat template, if it is one.
-    Raise InputError for too many rejects, an empty sample or no kept row.
+    sampled row, tiktoken encodes all rows again. `template` has the files of the rules' chat template; None if the
+    rules have a template of Harmony. Raise InputError for too many rejects, an empty sample or no kept row.
     """
     prompts = staging.path(f"{WORK}/seed_prompts.sqlite") if seeds else None
     if prompts is not None:
@@ -144,7 +144,7 @@ def _has_listed_row(path: Path, removals: Removals) -> bool:
 
 
 def _nested_counts(counts: Mapping[str, int], kind: str) -> dict[str, int]:
-    """Return the counts `KIND/NAME` of a kind, by NAME."""
+    """Return the counts with names `KIND/NAME` for one kind, by NAME."""
     return {name.removeprefix(f"{kind}/"): count for name, count in counts.items() if name.startswith(f"{kind}/")}
 
 
@@ -173,7 +173,7 @@ def _check_counts(
 def _store_rows(
     staging: StagingDir, receipts: Sequence[Receipt], split: str, settings: RunSettings
 ) -> list[OutputFile]:
-    """Store rows under their final names, rewriting only shards with a repeated id."""
+    """Store shards under their final names; rewrite only shards with a repeated id."""
     repeats = write_repeats([staging.path(receipt.files[1].path) for receipt in receipts], staging)
     finals = [f"{DATA}/{split}-{number:05d}-of-{len(receipts):05d}.parquet" for number in range(len(receipts))]
     files = [receipt.files[0] for receipt in receipts]

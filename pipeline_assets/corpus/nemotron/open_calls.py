@@ -17,11 +17,11 @@ MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: no open call h
 
 
 class OpenCalls:
-    """Tool calls of a conversation, and the calls among them that wait for a reply.
+    """Tool calls of a conversation; a call is open until a reply answers it.
 
-    A reply answers the open call with its id; else, if it names a tool, the first open call of that tool; else the
-    first open call that no later reply names, or the first open call if all are named. "First" is in the order of
-    calls, but calls of the latest message with calls precede all earlier ones.
+    A reply answers the open call with the reply's id; else, if the reply names a tool, the first open call of that
+    tool; else the first open call that no later reply names, or the first open call if all are named. "First" is in the
+    order of calls, but calls of the latest message with calls precede all earlier ones.
     """
 
     def __init__(self) -> None:
@@ -57,12 +57,15 @@ class OpenCalls:
         return messages
 
     def reserve(self, replies: Iterable[Row]) -> None:
-        """Reserve the calls that later replies name, so that other replies skip them."""
+        """Reserve the calls that `replies` name, so that other replies skip these calls."""
         claims = (self._claimed_key(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Close a reply's call, return its message and match; RowFault for a bad name."""
+        """Close the call that a reply answers; return the reply's message and its match.
+
+        Raise RowFault if the name is not text, or if a reply without a name finds no open call.
+        """
         if has_value(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
         if (claim := self._claimed_key(call_id, name)) is not None:
@@ -87,7 +90,7 @@ class OpenCalls:
         return self._close(index, content), "order"
 
     def _claimed_key(self, call_id: JsonValue, name: JsonValue) -> _CallKey | None:
-        """Return the key that a reply names: a known id, else a tool's name, else None."""
+        """Return the call key that a reply names: a known id, or a tool's name, or None."""
         known = to_text(call_id)
         if known is not None and known in self._tool_by_id:
             return "id", known
@@ -109,7 +112,7 @@ class OpenCalls:
         return self._next_open(None)
 
     def _next_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the next open call with a key (None: the next of all)."""
+        """Return the index of the next open call with a key (None: any call), or None."""
         if not (waiting := self._waiting[key]):
             return None
         # The first call since `_latest`, else the earliest call.

@@ -23,10 +23,10 @@ _MESSAGE_TEXTS = frozenset({"content", "reasoning_content", "thinking", "reasoni
 _JSON_TYPES = frozenset({str, int, float, bool, type(None)})  # most values, which need no call
 
 
-def object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
-    """List the columns of each Parquet file that contain objects, by file name.
+def find_object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
+    """List the columns whose values contain objects, by name of the Parquet file.
 
-    `messages` is listed only if one of its objects may become JSON text.
+    `messages` is listed only if one of its objects may become JSON text. Pieces of other files are skipped.
     """
     files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
     columns = {}
@@ -42,7 +42,7 @@ def object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
 
 
 def as_json_lines(row: Mapping[str, Any], with_objects: Iterable[str]) -> dict[str, Any]:
-    """Convert a row to JSON values; remove nulls from objects in some of its columns."""
+    """Convert a row to JSON values, without nulls in the objects of `with_objects`."""
     converted: dict[str, Any] = as_json(row)
     for column in with_objects:
         converted[column] = _without_nulls(converted[column])
@@ -50,7 +50,7 @@ def as_json_lines(row: Mapping[str, Any], with_objects: Iterable[str]) -> dict[s
 
 
 def as_json(value: Any) -> Any:
-    """Convert to JSON types: times, decimals, UUIDs, bytes (UTF-8 or base64) to text."""
+    """Convert to JSON: times, decimals, UUIDs and bytes (base64 if not UTF-8) to text."""
     match value:
         case dict():
             return {key: item if type(item) in _JSON_TYPES else as_json(item) for key, item in value.items()}

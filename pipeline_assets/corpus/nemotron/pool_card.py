@@ -14,9 +14,9 @@ SHARED_ROWS = "A row may be in several pools."
 
 
 def write_pool_card(staging: StagingDir, manifest: Manifest, files: Sequence[OutputFile]) -> OutputFile:
-    """Write the card of pools, with a config for each pool.
+    """Write the card of a folder of pools, with a config for each pool.
 
-    `manifest` does not list stored files yet; `files` are the Parquet files of all pools.
+    `files` are the Parquet files of all pools, which `manifest` does not list as stored yet.
     """
     pools = replace(manifest, storage=[file.stored for file in files])
     splits, sources = collect_splits([Artifact(staging.folder, pools)])

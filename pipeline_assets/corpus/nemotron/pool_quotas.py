@@ -1,7 +1,7 @@
 """Quotas of pools: a maximum number of rows, in equal shares of strata.
 
-A pool selects the rows with the lowest ranks of each stratum, and strata take turns; see `scoring.row_choice`. So a
-quota selects all rows of a stratum up to one rank, and a worker needs only these limits.
+A pool selects rows by ascending rank in each stratum, and strata take turns; see `scoring.row_choice`. So a quota
+selects all rows of a stratum up to one rank, the limit, and a worker needs only the limits.
 """
 
 from collections import Counter
@@ -25,10 +25,11 @@ Limits = Mapping[str, Mapping[str, int]]
 def find_limits(
     spilled: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags: str
 ) -> tuple[Limits, dict[str, Any]]:
-    """Return the limits of pools with a quota, and counts of their rows by stratum.
+    """Return the limits of pools with a quota, and the counts of candidates and rows.
 
-    `spilled` maps splits to files of candidates, and `flags` names the column with the pools of each row. Memory: some
-    tens of bytes per row and pool.
+    Counts are by pool, in total and by stratum. `spilled` maps splits to files of candidates. `flags` names the column
+    that states the pools of a row: for each of `pools`, a character U+0001 or U+0000. Memory: some tens of bytes per
+    row and pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):
@@ -40,7 +41,7 @@ def find_limits(
             is_candidate = np.array([flag[number] == "\x01" for flag in table[flags].to_pylist()], bool)
             table = table.filter(bool_column(is_candidate))
             ranks.append(selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()))
-            names += strata(table, quota)
+            names += read_strata(table, quota)
         rank, candidates = np.concatenate(ranks), Counter(names)
         numbers = {name: group for group, name in enumerate(sorted(candidates))}
         groups = np.array([numbers[name] for name in names], np.int32)
@@ -53,17 +54,17 @@ def find_limits(
 
 
 def is_selected(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: Limits) -> NDArray[np.bool_]:
-    """Return a mask, shape (rows,), of candidates that a pool's quota, if set, keeps."""
+    """Return a mask of candidates up to a pool's limits, shape (rows,); all if none."""
     if (quota := recipe.quota(pool)) is None:
         return np.ones(len(table), bool)
     ranks = selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()).tolist()
     return np.array(
-        [rank <= limits[pool].get(name, -1) for rank, name in zip(ranks, strata(table, quota), strict=True)]
+        [rank <= limits[pool].get(name, -1) for rank, name in zip(ranks, read_strata(table, quota), strict=True)]
     )
 
 
-def strata(table: pa.Table, quota: PoolQuota) -> list[str]:
-    """Return the stratum of each row: values of columns, such as `math, hard`."""
+def read_strata(table: pa.Table, quota: PoolQuota) -> list[str]:
+    """Return each row's stratum: its values of the quota's columns, as `math, hard`."""
     columns = [table[name].to_pylist() for name in quota.stratify]
     if not columns:
         return ["all"] * len(table)

@@ -38,12 +38,12 @@ _UPPER_BOUNDS = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
 
 
 def correctness_range(share: float | None) -> str:
-    """Return the range of `CORRECTNESS` that a share of right attempts falls into."""
+    """Return the range of `CORRECTNESS` with a share of right attempts."""
     return "null" if share is None else CORRECTNESS[bisect_left(_UPPER_BOUNDS, share)]
 
 
 def length_range(tokens: int | None) -> str:
-    """Return the largest power of two that is not above a row's tokens; at least `1`."""
+    """Return the largest power of two up to a row's tokens, as text; at least `1`."""
     return str(1 << max((tokens or 0).bit_length() - 1, 0))
 
 
@@ -133,8 +133,8 @@ _ORDER: Mapping[str, Callable[[str], Any]] = {
 
 
 def report_on_pools(staging: StagingDir, datasets: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
-    """Build the report on pools; its page is rendered when the digest is known."""
-    buckets = list(_buckets(datasets))
+    """Write `report.json`, from which the build later writes `report.html`."""
+    buckets = list(_list_buckets(datasets))
     sizes = [file.bytes for pools in datasets.values() for file in pools.manifest.storage]
     tasks = [Task(f"{dataset}.{name}", 0, functools.partial(count_bucket, files)) for dataset, name, files in buckets]
     warm_up = functools.partial(importlib.import_module, __name__)
@@ -145,14 +145,16 @@ def report_on_pools(staging: StagingDir, datasets: Mapping[str, Artifact], setti
     }
     for (dataset, *_), receipt in zip(buckets, receipts, strict=True):
         add_tally(tallies[dataset], receipt.notes)
-    report = _report({name: {**tallies[name], **pools.manifest.identity.decisions} for name, pools in datasets.items()})
+    report = _build_report(
+        {name: {**tallies[name], **pools.manifest.identity.decisions} for name, pools in datasets.items()}
+    )
     total = report.total
     counts = {"documents": total.rows, "tokens": total.tokens, "completion_tokens": total.completion_tokens}
     pools = {"pools": {name: pool.rows for name, pool in total.pools.items()}}
     return BuildResult([write_report(staging, report)], counts | pools, {}, page=write_page)
 
 
-def _report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
+def _build_report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
     total: dict[str, Any] = {}
     for tally in datasets.values():
         add_tally(total, {name: tally[name] for name in (*_SIZES, "ledger", "pools")})
@@ -162,8 +164,8 @@ def _report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
     )
 
 
-def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[str, Path]]]:
-    """Yield each bucket as (dataset, name of its files, paths of its files by pool)."""
+def _list_buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[str, Path]]]:
+    """Yield a (dataset, file name, paths by pool) triple for each bucket."""
     for dataset, pools in datasets.items():
         files: dict[str, dict[str, Path]] = {}
         for file in pools.manifest.identity.files:
@@ -172,7 +174,7 @@ def _buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[
 
 
 def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView) -> Receipt:
-    """Count the rows of a bucket in each pool, as a tally shaped like `PoolsSummary`."""
+    """Count the rows of a bucket by pool; the notes are a tally for `PoolsSummary`."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
     distinct: Counter[str] = Counter()
@@ -181,7 +183,7 @@ def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView)
         rows = read_columns(path, _COLUMNS)
         ids: list[str] = rows["id"].to_pylist()
         distinct.update(_sum_sizes(rows.filter(bool_column(np.array([row_id not in seen for row_id in ids])))))
-        pools[pool], members[pool] = {**_sum_sizes(rows), **_distributions(rows)}, set(ids)
+        pools[pool], members[pool] = {**_sum_sizes(rows), **_count_distributions(rows)}, set(ids)
         seen |= members[pool]
     for pool, pool_ids in members.items():
         shared = {other: len(pool_ids & other_ids) for other, other_ids in members.items() if other != pool}
@@ -194,7 +196,7 @@ def _sum_sizes(rows: pa.Table) -> dict[str, int]:
     return {"rows": rows.num_rows, **sums}
 
 
-def _distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
+def _count_distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
     tags = itertools.chain.from_iterable(filter(None, rows["meta_tags"].to_pylist()))
     tokens, shares, domains = (rows[name].to_pylist() for name in ("stats_tokens", "meta_correctness", "meta_domain"))
     return {

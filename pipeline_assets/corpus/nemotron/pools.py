@@ -86,7 +86,7 @@ def build_pools(
     rows: Counter[str] = Counter()
     for file in written:
         rows[pool_purpose(file.path)] += file.rows
-    empty = {name: _empty_reason(name, recipe, counts) for name in recipe.rules if not rows[name]}
+    empty = {name: _explain_empty(name, recipe, counts) for name in recipe.rules if not rows[name]}
     return BuildResult(
         files=written,
         counts={
@@ -124,8 +124,8 @@ def _bucket_count(rows: Artifact) -> int:
     return 1 << (uncompressed // _BUCKET_BYTES).bit_length()  # the first power of two above the quotient
 
 
-def _empty_reason(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
-    """Explain an empty pool: by empty columns, else by matching rows per condition."""
+def _explain_empty(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
+    """Explain an empty pool: by its empty columns, or by matching rows per condition."""
     columns = {column for condition in recipe.rules[name] for column in parse_condition(condition).meta.root_names()}
     if not any(counts.get(f"said/{column}", 0) for column in columns):
         return f"no row says anything in {', '.join(sorted(columns))}"
@@ -150,7 +150,7 @@ def spill_rows(
     The notes describe rows with an accepted licence that are in no pool although their correctness is known.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
-    chosen = _pool_rows(split, file, pools, recipe, counts, gaps)
+    chosen = _read_pool_rows(split, file, pools, recipe, counts, gaps)
     for tables in group_by_size(chosen, lambda table: int(table.nbytes), _SPILL_BYTES):
         table = pa.concat_tables(tables)
         numbers = _bucket_numbers(table["id"].to_pylist(), buckets)
@@ -163,12 +163,13 @@ def spill_rows(
     return Receipt(files, counts, _merge_gaps(gaps))
 
 
-def _pool_rows(
+def _read_pool_rows(
     split: str, path: Path, pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str], gaps: list[dict[str, Any]]
 ) -> Iterator[pa.Table]:
     """Yield a file's rows that are in a pool, by row group, with a column `_CHOSEN`.
 
-    All rows are added to `counts`; for each row group, the result of `_describe_gap` is added to `gaps`.
+    The column has a character for each of `pools`: U+0001 if the row is in the pool, else U+0000. All rows are added to
+    `counts`; for each row group, the result of `_describe_gap` is added to `gaps`.
     """
     import polars as pl
 
@@ -179,7 +180,7 @@ def _pool_rows(
             table = select_columns(file.read_row_group(group, use_threads=False))
             frame = pl.DataFrame(pl.from_arrow(table.select(columns)))
             is_allowed = _has_allowed_licence(frame, recipe)
-            chosen = _pool_membership(frame, pools, recipe, is_allowed, counts)
+            chosen = _find_memberships(frame, pools, recipe, is_allowed, counts)
             is_in_any = np.asarray(chosen.any(axis=1))
             is_known = frame["meta_correctness"].is_not_null().to_numpy()
             gaps.append(_describe_gap(split, frame.filter(is_known & is_allowed & ~is_in_any)))
@@ -188,7 +189,7 @@ def _pool_rows(
                 yield table.append_column(_CHOSEN, flags).filter(bool_column(is_in_any))
 
 
-def _pool_membership(
+def _find_memberships(
     frame: "pl.DataFrame",
     pools: Sequence[str],
     recipe: PoolsRecipe,
@@ -197,8 +198,7 @@ def _pool_membership(
 ) -> NDArray[np.bool_]:
     """Return a mask of the pools of each row, shape (rows, pools).
 
-    To `counts` are added: rows, documents, tokens; rows by the reason to drop them, by each condition that they meet,
-    and by each column in which they have a value.
+    `counts` is increased by the counts of `spill_rows`. `is_allowed` marks rows with an accepted licence.
     """
     holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
     targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]
@@ -268,10 +268,10 @@ def write_pools(
     recipe: PoolsRecipe,
     limits: Limits,
 ) -> Receipt:
-    """Write the rows of a bucket to a file for each pool that has any, sorted by id.
+    """Write the rows of a bucket to a file for each pool with such rows, sorted by id.
 
-    `paths` are work files of the split with a row group per bucket; `pools` are in the order of the flags in `_CHOSEN`.
-    The counts correct the counts of `spill_rows` for rows that quotas drop from all pools.
+    `paths` are work files of `spill_rows`, `pools` the pools in the order of the flags in `_CHOSEN`. The counts are
+    corrections to the counts of `spill_rows`, for rows that quotas drop from all pools.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")

@@ -83,7 +83,8 @@ class PoolQuota(RecipeSection):
     Attributes:
         max_rows: Maximum number of rows, over all splits of the dataset.
         stratify: Columns, such as `meta_domain`, that divide rows into strata, one for each combination of values.
-            Strata get equal shares; others fill what a small stratum leaves. Without columns, all rows are one stratum.
+            Strata get equal shares; the unused share of a small stratum is divided among the others. Without columns,
+            all rows are one stratum.
     """
 
     max_rows: int = pydantic.Field(ge=1)
@@ -96,9 +97,9 @@ class PoolsRecipe(RecipeSection):
     Attributes:
         rules: SQL conditions on the columns of a row (`parse_condition`), by pool. A row is in a pool if it meets all
             conditions of the pool.
-        by_capability: Add rows with a capability target to the pool `capability_<target>`.
+        by_capability: Whether rows with a capability target are in a pool `capability_<target>`.
         refuse_licences: Licence tags whose rows are in no pool; a row without a licence has the tag `unknown`.
-        quotas: Quotas by pool; the key `every_pool` applies to pools without their own. None limits no pool.
+        quotas: Quotas by pool; the key `every_pool` applies to pools without their own. None for no limits.
         seed: Seed of the selection of rows by quotas.
     """
 
@@ -141,13 +142,13 @@ class PoolsRecipe(RecipeSection):
 
     @property
     def columns(self) -> list[str]:
-        """Columns that the conditions use."""
+        """Columns that the conditions use, sorted."""
         conditions = (parse_condition(sql) for conditions in self.rules.values() for sql in conditions)
         return sorted({column for condition in conditions for column in condition.meta.root_names()})
 
 
 def describe_quotas(recipe: Mapping[str, Any]) -> str:
-    """Describe the quotas in the recipe of pools; empty if it has none."""
+    """Describe the quotas in the stored recipe of pools; empty without quotas."""
     quotas = (recipe["pools"].get("quotas") or {}).items()
     parts = [
         f"{quota['max_rows']:,} of {name}" + (f" by {' and '.join(quota['stratify'])}" if quota["stratify"] else "")
@@ -164,7 +165,7 @@ def raise_if_invalid_name(purpose: str) -> None:
 
 @functools.cache
 def parse_condition(condition: str) -> "pl.Expr":
-    """Parse an SQL condition on a row.
+    """Parse an SQL condition on a row into a boolean expression of polars.
 
     Raises:
         ValueError: The condition is not one expression, is too large, uses no column, an unknown column (the error

@@ -90,7 +90,7 @@ class PromptRules:
 
     Attributes:
         split: Partition key of the split, stored as the source of its Documents.
-        system: System message that normalisation put before rendered conversations, if any.
+        system: System message that normalisation added to rendered conversations; None without one.
     """
 
     split: str
@@ -101,7 +101,7 @@ class PromptRules:
 def gather_prompts(
     staging: StagingDir, rows: Artifact, earlier: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
-    """Build a split's prompts; a text that is in `earlier` prompts is a duplicate."""
+    """Build a split's prompts; drop texts that occurred before, also in `earlier`."""
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     hashed = list(run_stage("judge", functools.partial(hash_texts, rules=rules), shards, staging, settings))
@@ -127,13 +127,13 @@ def gather_prompts(
 
 
 def hash_texts(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
-    """Write hashes of the texts that pass the rules (`IdsWriter`); count them."""
+    """Write hashes of the texts that pass the rules (`IdsWriter`); count these texts."""
     name, passing = f"{WORK}/{TEXTS}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
-        for batch in _batches(shard.file, ["text", *_QUALITY_COLUMNS]):
+        for batch in _read_batches(shard.file, ["text", *_QUALITY_COLUMNS]):
             texts = [row["text"] for row in batch if drop_reason(row, rules) is None]
-            ids.add(without_system(str(text), prefixes) for text in texts)
+            ids.add(remove_system(str(text), prefixes) for text in texts)
             passing += len(texts)
     return Receipt([ids.output(name)], {"passing": passing})
 
@@ -149,14 +149,14 @@ def write_prompts(
         JsonlZstWriter(folder.path(name), zstd_level) as documents,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
     ):
-        for batch in _batches(shard.file, ["text", *_QUALITY_COLUMNS, *_DOCUMENT_COLUMNS]):
+        for batch in _read_batches(shard.file, ["text", *_QUALITY_COLUMNS, *_DOCUMENT_COLUMNS]):
             kept: list[Document] = []
             for row in batch:
                 reason = drop_reason(row, rules)
                 if reason is None and next(occurrences):
                     reason = "duplicate_text", "a row before it has the same text"
                 if reason is None:
-                    kept.append(_document(row, rules.split))
+                    kept.append(_to_document(row, rules.split))
                 else:
                     counts[dropped_key(reason[0])] += 1
                     source = str(row["source_file"]), int(str(row["source_row"]))
@@ -168,7 +168,7 @@ def write_prompts(
     return Receipt([documents.output(name), dropped.output(dropped_name)], dict(counts))
 
 
-def _batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
+def _read_batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
     with StoredParquet(file) as parquet:
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
             yield pa.RecordBatch.to_pylist(batch)
@@ -187,7 +187,7 @@ def drop_reason(row: Row, rules: PromptRules) -> tuple[str, str] | None:
 
 
 def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
-    """Render the system message without and with the line for tools; empty if None."""
+    """Render the system message without, and with, the line on tools; empty if None."""
     if system is None:
         return ()
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
@@ -196,12 +196,12 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
     return tuple(render([message]).text for message in messages)
 
 
-def without_system(text: str, prefixes: Sequence[str]) -> str:
-    """Remove the system message, one of `prefixes`, from a text that begins with it."""
+def remove_system(text: str, prefixes: Sequence[str]) -> str:
+    """Return a text without its system message, one of `prefixes`, if it has one."""
     return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
 
 
-def _document(row: Row, split: str) -> Document:
+def _to_document(row: Row, split: str) -> Document:
     correctness = row["meta_correctness"]
     columns = {CORRECTNESS: _UNKNOWN if correctness is None else correctness}
     return Document(

@@ -12,7 +12,7 @@ PROOF = "proof"
 PROOF_COLUMNS = ("problem", "formal_statement", "lean_header")
 
 
-def formalisation(row: Row) -> list[Message]:
+def read_formalisation(row: Row) -> list[Message]:
     """Return a conversation that answers a problem with its formal statement in Lean.
 
     Before the statement, the answer has `lean_header` (imports and options), if any, and a blank line. A row without a

@@ -163,14 +163,14 @@ class RowCensus:
 
 
 def _standard_row(row: Row) -> Row:
-    """Return a row in standard form, or as it is if it will be a reject."""
+    """Return a row in standard form, or unchanged if normalisation would reject it."""
     with suppress(RowFault, RecursionError):
         return standard_row(row, Counter())
     return row
 
 
 def _failed_checks(row: Row) -> Sequence[str]:
-    """List the checks that the row's text fails, if it has a text."""
+    """List the checks that a row's text fails; empty if the row would be rejected."""
     with suppress(Refusal, UnicodeEncodeError, RecursionError):
         return row_text(row, declared_tools(row), _SETTINGS, "chat_if").checks
     return ()

@@ -30,7 +30,7 @@ _ENDS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
 
 
 def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
-    """Yield (row in the batch, problem) for each text whose validity flag is wrong."""
+    """Yield a (row in the batch, problem) pair for each wrong validity flag."""
     for row, values in enumerate(batch.to_pylist()):
         text, template, rule, is_claimed = (values[name] for name in _PARSED_COLUMNS)
         why = _parse_error(text, template, rule)
@@ -41,7 +41,7 @@ def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
 def encoding_faults(
     batch: pa.RecordBatch, rows: Sequence[int], loss_mode: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[tuple[int, str]]:
-    """Yield (row in the batch, problem) for each disagreement between tokens and text.
+    """Yield a (row in the batch, problem) pair for each fault of a row's tokens.
 
     Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts. `span_faults` checks
     the bodies that count in the loss by `loss_mode`, or by the row's own rule if it is of `AssistantTurns`. `rows` are
@@ -76,7 +76,7 @@ def encoding_faults(
 def span_faults(
     parsed: ParsedText, encoded: encode.HarmonyTokens, loss_mode: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[str]:
-    """Compare bodies that count in the loss with the control tokens; yield errors."""
+    """Yield a text for each body in the loss that contradicts the control tokens."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
     opened = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[MESSAGE]).tolist()
     closed = np.flatnonzero(np.isin(encoded.ids, _ENDS)).tolist()
@@ -135,7 +135,7 @@ def texts_parse(shards: Artifact) -> Verdict:
     Invalid texts of the source are counted by reason.
     """
     rows, faults = 0, []
-    for name, batch in _batches(shards, ["id", *_PARSED_COLUMNS]):
+    for name, batch in _read_batches(shards, ["id", *_PARSED_COLUMNS]):
         ids = batch.column("id")
         faults += [f"{name} {ids[row]}: {why}" for row, why in wrongly_flagged_rows(batch)]
         rows += batch.num_rows
@@ -156,7 +156,7 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
     loss, encoder = recipe.loss_mode, load_encoder(recipe.tokenizer.sha256)
     rows, checked, faults, seen = 0, 0, [], ""
     columns = ["id", "text", "loss_rule", "quality_valid_harmony", "stats_tokens", "stats_completion_tokens"]
-    for name, batch in _batches(shards, columns):
+    for name, batch in _read_batches(shards, columns):
         ids = batch.column("id").to_pylist()
         sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id) or (name != seen and row == 0)]
         seen = name
@@ -207,7 +207,7 @@ def pools_have_rows(pools: Artifact) -> Verdict:
     return Verdict(not empty, "; ".join([*parts, *left_out]))
 
 
-def _batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _read_batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the columns of all rows by row group, with the name of the file."""
     for name in data_files(shards):
         with StoredParquet(shards.path(name)) as file:

@@ -57,7 +57,7 @@ def is_row_id(uuid: str) -> bool:
 
 
 def _normalise_identity(value: JsonValue) -> JsonValue:
-    """Remove missing values and write floats, which have several JSON forms, as text."""
+    """Remove missing values; convert floats, which have several JSON forms, to text."""
     if isinstance(value, dict):  # most values are text, so skip a call for them
         return {
             key: item if isinstance(item, str) else _normalise_identity(item)
@@ -106,7 +106,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
 
 
 def _solved_bin(attempts: list[_Attempts]) -> str | None:
-    """Return the bin of a share of right attempts, such as `hard`; None if unknown."""
+    """Return the bin of the share of right attempts, such as `hard`; None without any."""
     count = sum(condition.attempts or 0 for condition in attempts)
     passed = sum(condition.passed or 0 for condition in attempts)
     if not count:
@@ -157,8 +157,8 @@ _STORED_COLUMNS = frozenset(
 def row_metadata(row: Row, text: RowText, domain: Domain, split: str, settings: RowsRecipe) -> dict[str, object]:
     """Return the columns `meta_…` of a row; a missing value is null.
 
-    A source value of an unexpected type is stored as canonical JSON, and so is the source column `metadata`, in
-    `meta_eval_json`. Source columns without an output column are stored together in `meta_source_json`, without the
+    A source value of an unexpected type is stored as canonical JSON. `meta_eval_json` is the source column `metadata`
+    as canonical JSON. Source columns without an output column are stored together in `meta_source_json`, without the
     user names and URLs that the settings omit.
     """
     copied = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
@@ -167,16 +167,16 @@ def row_metadata(row: Row, text: RowText, domain: Domain, split: str, settings: 
         **{f"meta_{column}": to_text(row.get(column)) for column in copied},
         "meta_difficulty_bin": difficulty_bin(row, split),
         "meta_domain": domain,
-        "meta_tags": _tags(row, text),
+        "meta_tags": _collect_tags(row, text),
         "meta_eval_json": None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
         "meta_used_in": _to_texts(row.get("used_in")) or None,
         "meta_task": proof_task(row) if domain == "proof" else None,
-        "meta_source_json": _source_json(row, settings),
+        "meta_source_json": _encode_unused_columns(row, settings),
     }
 
 
 def difficulty_bin(row: Row, split: str) -> str | None:
-    """Return a row's difficulty, else its split's, such as `low`; None if unknown."""
+    """Return the difficulty of a row, or else of its split, such as `low`, or None."""
     # Math-v2 has splits such as `high_part00`.
     stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])
     return next((word for word in stated if isinstance(word, str) and word in _BINS), None)
@@ -187,8 +187,8 @@ def row_correctness(row: Row) -> dict[str, object]:
     return read_correctness(read_object(row.get("metadata")))
 
 
-def _tags(row: Row, text: RowText) -> list[str]:
-    """Return the sorted tags: the row's own, its sources, its features, failed checks."""
+def _collect_tags(row: Row, text: RowText) -> list[str]:
+    """Return a row's tags, sorted: its own, its sources, its features, failed checks."""
     conversation = text.messages
     sources = (row.get(column) for column in ("data_source", "source"))
     features = {
@@ -203,7 +203,7 @@ def _tags(row: Row, text: RowText) -> list[str]:
     return sorted(tags | {f"source:{source}" for source in sources if isinstance(source, str) and source})
 
 
-def _source_json(row: Row, settings: RowsRecipe) -> str | None:
+def _encode_unused_columns(row: Row, settings: RowsRecipe) -> str | None:
     hidden = (() if settings.keep_user_names else _NAMES) + (() if settings.keep_urls else _URLS)
     stored = _STORED_COLUMNS - {"messages"} if has_value(row.get("text")) else _STORED_COLUMNS
     uuid = to_text(row.get("uuid"))
@@ -218,7 +218,7 @@ def _source_json(row: Row, settings: RowsRecipe) -> str | None:
 
 
 def _to_texts(value: JsonValue) -> list[str]:
-    """Return the texts of a column, a list or a single value, without missing values."""
+    """Return a column's value, or the items of a list, as texts; omit missing ones."""
     values = value if isinstance(value, list) else [value]
     return [text for text in map(to_text, values) if text is not None]
 
@@ -266,7 +266,7 @@ def row_stats(parsed: ParsedText, encoded: HarmonyTokens, mode: LossMode) -> dic
 def has_completion(parsed: ParsedText, mode: LossMode) -> bool:
     """Check whether the last message is non-blank and counts in the loss.
 
-    If the row names the messages that count, one of these must be non-blank.
+    If the mode is `AssistantTurns`, check instead whether a message that counts is non-blank.
     """
     counting, last = loss_messages(parsed, mode), len(parsed.messages) - 1
     if type(mode) is AssistantTurns:  # in a text of a chat template, the last message decides
@@ -275,10 +275,10 @@ def has_completion(parsed: ParsedText, mode: LossMode) -> bool:
 
 
 def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None) -> dict[str, object]:
-    """Return the columns `quality_…` of a text, as if it were not a duplicate."""
+    """Return the columns `quality_…` of a text, before the search for duplicates."""
     is_valid, calls = bool(text.parsed.messages), text.parsed.calls
     # Unknown: a row that came as Harmony text may declare its tools only in the text.
-    is_known = is_valid and not (text.came_as_text and calls and tools is None)
+    is_known = is_valid and not (text.is_own_text and calls and tools is None)
     return {
         "quality_valid_harmony": None if is_chat(text.template) else is_valid,
         "quality_completion_nonempty": has_completion(text.parsed, text.loss),

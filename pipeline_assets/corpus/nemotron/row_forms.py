@@ -34,8 +34,9 @@ _SWITCHES = ("thinking", "enable_thinking")
 def standard_row(row: Row, counts: Counter[str]) -> Row:
     """Return a row with its messages as objects, and with its reasoning label.
 
-    JSON text that cannot be read makes the row a reject. A reasoning switch stays in its column, and is added to
-    `counts` under its `unread_key`, if it is not a boolean, or contradicts the other one or the row's own label.
+    JSON text that cannot be read raises RowFault. A reasoning switch, a key of `chat_template_kwargs`, is removed if
+    the label states its value. It is kept, and its `unread_key` is counted, if it is not a boolean, or contradicts the
+    other switch or the row's own label.
     """
     messages = row.get("messages")
     if isinstance(messages, str) and messages:
@@ -63,7 +64,7 @@ def _read_message(number: int, message: JsonValue) -> JsonValue:
 
 
 def read_object(value: JsonValue) -> Mapping[str, JsonValue]:
-    """Return an object, or the object in a JSON text; empty for other values."""
+    """Return an object, or decode it from a JSON text; empty for any other value."""
     if isinstance(value, str) and value.startswith("{"):
         with suppress(msgspec.DecodeError, RecursionError):
             value = msgspec.json.decode(value)
@@ -71,7 +72,7 @@ def read_object(value: JsonValue) -> Mapping[str, JsonValue]:
 
 
 def withheld_prompt(row: Row) -> tuple[int, str] | None:
-    """Return the number and sha256 of a message that the publisher emptied, or None."""
+    """Return (message number, sha256) of a prompt that the publisher emptied, or None."""
     messages = row.get("messages")
     for number, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict) and message.get("role") == "user":
@@ -83,9 +84,10 @@ def withheld_prompt(row: Row) -> tuple[int, str] | None:
 
 
 def restore_prompt(row: Row, find_prompt: FindPrompt | None, counts: Counter[str]) -> Row:
-    """Return a row in standard form with its withheld prompt, if any.
+    """Restore and count a withheld prompt of a row in standard form; return the row.
 
-    An unknown prompt raises `RowFault` with the reason `prompt_withheld`.
+    A row without a withheld prompt is returned as it is. A prompt that `find_prompt` does not find raises RowFault with
+    the reason `prompt_withheld`.
     """
     if (withheld := withheld_prompt(row)) is None:
         return row
@@ -99,10 +101,11 @@ def restore_prompt(row: Row, find_prompt: FindPrompt | None, counts: Counter[str
 
 
 def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> list[bool] | None:
-    """Return `train_turns` of a row, which narrow its loss; None if missing.
+    """Return `train_turns` of a row: a flag per message, whether its loss may count.
 
-    It has a boolean for each of the row's messages, whose roles are `roles`; any other value raises RowFault. A trained
-    message of another role cannot count, and is added to `counts`.
+    None if missing. `roles` are the roles of the row's messages. RowFault is raised unless the value is a list with a
+    boolean for each message. `counts` is increased for the row, and for each true value of a message that is not the
+    assistant's, which cannot count.
     """
     turns = read_object(row.get("metadata")).get("train_turns")
     if turns is None:

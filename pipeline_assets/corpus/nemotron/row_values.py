@@ -35,7 +35,7 @@ def canonical_text(value: JsonValue) -> str:
 
 
 def decode_text(text: str, reason: "RowReason", where: str) -> JsonValue:
-    """Return the value of a JSON text; text that is not JSON raises `RowFault`."""
+    """Decode a JSON text; RowFault with `reason` and `where` if it is not JSON."""
     try:
         return cast(JsonValue, msgspec.json.decode(text))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -43,16 +43,16 @@ def decode_text(text: str, reason: "RowReason", where: str) -> JsonValue:
 
 
 def to_text(value: JsonValue) -> str | None:
-    """Return a value as text: None if missing, canonical JSON if not a string."""
+    """Return a string as it is, other values as canonical JSON, and None if missing."""
     if not has_value(value):
         return None
     return value if isinstance(value, str) else canonical_text(value)
 
 
 class RowReason(StrEnum):
-    """Reason code of a rejected row; `harmony.message.Reason` has the others.
+    """Reason code of a rejected row, in addition to `Reason` and `ChatReason`.
 
-    `docs/nemotron.md` explains all of them, "Rejects". A row with `prompt_withheld` is dropped, not rejected.
+    `docs/nemotron.md`, "Rejects", explains the codes. A row with `prompt_withheld` is dropped, not rejected.
     """
 
     NO_MESSAGES = "no_messages"

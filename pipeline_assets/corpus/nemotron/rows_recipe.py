@@ -88,12 +88,13 @@ class RowsRecipe(RecipeSection):
         system: System message before each rendered conversation, or null. A row's tools are in the developer message.
             Chat templates have their own.
         reasoning_key: Message key of reasoning; None reads each of `REASONING_KEYS`.
-        restore_latex: Restore LaTeX words whose first letters JSON read as a control character, see `text_flags`.
-        drop_invalid_harmony: Drop a row whose own text is not valid Harmony; else keep and flag it.
-        drop_empty_completion: Drop a row that does not end with assistant text that counts in the loss; else keep and
-            flag it.
-        keep_user_names: Store the column `user_name` in `meta_source_json`.
-        keep_urls: Store the columns `url` and `user_url` in `meta_source_json`.
+        think_tags: Treatment of `<think>` blocks in content of the assistant.
+        restore_latex: Whether to restore LaTeX words of which JSON decoding made a control character; see `text_flags`.
+        drop_invalid_harmony: Whether to drop rows whose own text is not valid Harmony, instead of flagging them.
+        drop_empty_completion: Whether to drop rows that do not end with assistant text that counts in the loss, instead
+            of flagging them.
+        keep_user_names: Whether to store the column `user_name` in `meta_source_json`.
+        keep_urls: Whether to store the columns `url` and `user_url` in `meta_source_json`.
         max_rows: Maximum rows of a sample over all files of a split (`plan_sample`); None for all rows.
         shard_bytes: Approximate number of source bytes for one Parquet file.
     """
@@ -179,7 +180,7 @@ class RowsRecipe(RecipeSection):
 
 
 def rows_recipe(recipe: Mapping[str, Any], tokenizer: Mapping[str, Any] | None) -> RowsRecipe:
-    """Return a split's rules from `recipe` and `tokenizer` of its target or manifest."""
+    """Return a split's rules, from `recipe` and `tokenizer` of a target or manifest."""
     stored = {} if tokenizer is None else {"tokenizer": tokenizer}  # a chat template has its own tokenizer
     rows, effort = RowsRecipe.from_content({**recipe["rows"], **stored}), recipe["reasoning_effort"]
     if rows.system is None or effort is None:

@@ -41,7 +41,8 @@ class DeduplicateRecipe(RecipeSection):
         min_completion_tokens: A row with fewer completion tokens is dropped.
         scope: Rows that are compared: of one split, of one dataset, or of the whole recipe.
         near: Similarity of near duplicates; None to skip the search.
-        near_duplicates: Tag or drop near duplicates, except the first of the most correct rows of a group.
+        near_duplicates: Whether near duplicates are tagged or dropped, except the first most correct row of a group.
+
     """
 
     min_completion_tokens: int = pydantic.Field(8, ge=0)
@@ -50,7 +51,7 @@ class DeduplicateRecipe(RecipeSection):
     near_duplicates: Literal["tag", "drop"] = "tag"
 
     def scope_for(self, split: str) -> str | None:
-        """Return the split or dataset to compare a split's rows with; None for all rows."""
+        """Return the split or dataset within which rows are compared; None for all rows."""
         return {"split": split, "dataset": dataset_of_partition(split), "all": None}[self.scope]
 
     def prompt_dedup_recipe(self) -> dict[str, Any] | None:

@@ -19,22 +19,22 @@ from pipeline_assets.spine.errors import InputError
 def write_seed_prompts(path: Path, seeds: Sequence[tuple[str, Sequence[SourceFile]]]) -> None:
     """Write the prompts of seed sets to an SQLite table, keyed by their sha256.
 
-    Each entry of `seeds` has the prompt column of a set and its files. A prompt is text, or the first user message of a
-    list. Unreadable rows and other values are skipped. If no prompt of a set is new, raise `InputError`.
+    Each entry of `seeds` has the prompt column and the files of a set. A prompt is text, or the first user message of a
+    list. Unreadable rows and other values are skipped. If a set has no new prompt, raise `InputError`.
     """
     path.unlink(missing_ok=True)  # of an interrupted build
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = OFF")  # a journal of an interrupted build would be applied to this file
         database.execute("CREATE TABLE prompts (sha256 TEXT PRIMARY KEY, prompt TEXT) WITHOUT ROWID")
         for column, files in seeds:
-            rows = database.executemany("INSERT OR IGNORE INTO prompts VALUES (?, ?)", _prompts(column, files))
+            rows = database.executemany("INSERT OR IGNORE INTO prompts VALUES (?, ?)", _read_prompts(column, files))
             database.commit()
             if not rows.rowcount:
                 what = f"no row has a new prompt in the column {column!r}"
                 raise InputError(what, files[0].path, "correct `text` of the seed set in the recipe, or omit the set")
 
 
-def _prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, str]]:
+def _read_prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, str]]:
     for shard in plan_shards(files, SHARD_BYTES):
         for row in read_shard(shard):
             prompt = row.columns.get(column) if isinstance(row, SourceRow) else None
@@ -47,7 +47,7 @@ def _prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, st
 
 @contextmanager
 def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
-    """Yield a finder of prompts by sha256, None without a path; InputError if damaged."""
+    """Yield a finder of prompts, or None; finding raises InputError if it is damaged."""
     if path is None:
         yield None
         return

@@ -18,9 +18,9 @@ CHECKS: Final = {
 
 
 def find_checks(parsed: ParsedText, log: CallLog, declared: Container[str] | None) -> list[str]:
-    """List the names of the checks that a text fails.
+    """List the checks that a text fails, as names in `CHECKS`.
 
-    `log` has the text's calls and replies; `declared` has the names of the row's tools, None if unknown.
+    `log` has the text's calls and replies; `declared` has the names of the row's tools, or is None if unknown.
     """
     is_last = itertools.takewhile(bool, (message.is_call for message in reversed(parsed.conversation)))
     answered = [call for call, reply in log.events if reply is not None]

@@ -35,7 +35,7 @@ _SHOWN_BYTES = 80
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """Row with the name of its file, as in the manifest, and its position in the file."""
+    """Source row, with its file's name in the manifest and its position in the file."""
 
     file: str
     position: int
@@ -59,7 +59,7 @@ class RowShard:
 
 
 def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
-    """Plan shards of about `shard_bytes` by sizes and footers; InputError if damaged."""
+    """Plan shards of about `shard_bytes` bytes, in file order; InputError if damaged."""
     pieces = [piece for file in files for piece in _split_file(file, shard_bytes)]
     groups = group_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
     return [RowShard(name, tuple(group), None) for name, group in number_shards(groups)]
@@ -107,7 +107,7 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
     `invalid_utf8`, `lone_surrogate`, `unreadable_value`, `nested_too_deep`. Raises `InputError` if the file changed
     after it was planned.
     """
-    rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _line_rows(lines(piece))
+    rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _read_lines(lines(piece))
     file = piece.file.name
     for position, row in itertools.islice(rows, limit):
         if isinstance(row, Fault):
@@ -116,7 +116,7 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
             yield SourceRow(file, position, row)
 
 
-def _line_rows(numbered: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+def _read_lines(numbered: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     for position, line in numbered:
         row = parse_row(line)
         if isinstance(row, Fault):

@@ -54,8 +54,8 @@ class SplitFiles:
 
     Attributes:
         found_by: Source of the split's list of files.
-        left_out: Other files whose names contain the split, such as those in another format, which are not read.
-        config: Config of the card; None if the card names none, or only `default`.
+        left_out: Other files whose names contain the split, which are not read, such as files of another format.
+        config: The split's config in the card; None without one, and for the config `default`.
     """
 
     split: str
@@ -73,11 +73,11 @@ def detect_format(path: str) -> Format | None:
 
 
 def split_from_name(path: str) -> str:
-    return _split_name(_stem(path))
+    return _split_name(_remove_suffixes(path))
 
 
 def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitFiles]:
-    """Find every split with its files, in the card's order.
+    """Find all splits of a dataset with their files, by name, in the card's order.
 
     If the card names no files, the names of the files determine the splits, which are sorted. `card` is the text of
     README.md, empty if it is missing; `where` names the dataset in errors. Raise InputError if two splits have the same
@@ -86,7 +86,7 @@ def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitF
     available = sorted(paths)
     configs = parse_configs(card, where)
     if any(config.files or config.folder is not None for config in configs):
-        return _card_splits(configs, available, where)
+        return _find_card_splits(configs, available, where)
     return {
         split: _prefer_json_lines(split, files, "file name", ())
         for split, files in _group_by_name(available, where).items()
@@ -143,13 +143,13 @@ def _group_by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
             continue
         split = split_from_name(path)
         other = first.setdefault((split, kind), path)
-        if _stem(other) != _stem(path):
-            raise _name_clash(f"the files {other} and {path}", split, where)
+        if _remove_suffixes(other) != _remove_suffixes(path):
+            raise _name_clash_error(f"the files {other} and {path}", split, where)
         by_split.setdefault(split, []).append(path)
     return dict(sorted(by_split.items()))
 
 
-def _card_splits(configs: Sequence[Config], paths: Sequence[str], where: str) -> dict[str, SplitFiles]:
+def _find_card_splits(configs: Sequence[Config], paths: Sequence[str], where: str) -> dict[str, SplitFiles]:
     """Return the splits of all configs of a card, named by rule 1."""
     same_name: dict[str, list[str]] = {}
     for path in filter(detect_format, paths):
@@ -164,7 +164,7 @@ def _card_splits(configs: Sequence[Config], paths: Sequence[str], where: str) ->
             name = _split_name(split if config_counts[split] == 1 else unique_name)
             whole_name = f"{split!r} of config {config.name!r}"
             if name in splits:
-                raise _name_clash(f"the card's splits {whole_names[name]} and {whole_name}", name, where)
+                raise _name_clash_error(f"the card's splits {whole_names[name]} and {whole_name}", name, where)
             chosen = _prefer_json_lines(name, files, "card", same_name.get(name, ()))
             splits[name] = replace(chosen, config=None if config.name == DEFAULT_CONFIG else config.name)
             whole_names[name] = whole_name
@@ -182,7 +182,7 @@ def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str,
     }
 
 
-def _name_clash(both: str, split: str, where: str) -> InputError:
+def _name_clash_error(both: str, split: str, where: str) -> InputError:
     fix = "set `files` of each split in a recipe"
     return InputError(f"{both} would both be the split {split}", where, fix)
 
@@ -190,14 +190,14 @@ def _name_clash(both: str, split: str, where: str) -> InputError:
 def _prefer_json_lines(
     split: str, files: Sequence[str], found_by: Literal["recipe", "card", "file name"], same_name: Sequence[str]
 ) -> SplitFiles:
-    """Apply rule 3; `same_name` are all files whose names contain the split."""
+    """Apply rule 3 above; `same_name` are all files whose names contain the split."""
     lines = [path for path in files if detect_format(path) == "jsonl"]
     chosen = lines or list(files)
     left_out = tuple(sorted({*files, *same_name} - set(chosen)))
     return SplitFiles(split, tuple(chosen), "jsonl" if lines else "parquet", found_by, left_out)
 
 
-def _stem(path: str) -> str:
+def _remove_suffixes(path: str) -> str:
     """Return the name of a file without suffixes and shard number."""
     name = without_compression(PurePosixPath(path).name)
     return _SHARD_NUMBER.sub("", name.rpartition(".")[0])

@@ -15,8 +15,8 @@ class CallLog:
     """Calls of a conversation and the replies to them, in order.
 
     Attributes:
-        calls: Name and arguments of each call.
-        events: For a call, its index and None; for a reply, the index of its call and its text.
+        calls: (tool's name, arguments) of each call.
+        events: (index in `calls`, text) of each call and reply; the text is the reply's, None for a call.
     """
 
     def __init__(self) -> None:

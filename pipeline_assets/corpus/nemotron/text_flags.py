@@ -23,7 +23,7 @@ _ESCAPE = re.compile(r"\\(?:([bf]|u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]))|.)",
 
 
 def restore_latex(message: Message, counts: Counter[str]) -> Message:
-    r"""Restore and count LaTeX words such as `\boxed` in a message that is not a call."""
+    r"""Restore and count LaTeX words such as `\boxed`; keep a call's message unchanged."""
     content, count = _LATEX.subn(lambda match: match.group().translate(_ESCAPES), message.content)
     if message.is_call or not count:
         return message
@@ -32,12 +32,12 @@ def restore_latex(message: Message, counts: Counter[str]) -> Message:
 
 
 def has_known_channels(parsed: ParsedText) -> bool | None:
-    """Check that every channel is one of Harmony's, or none; None for invalid Harmony."""
+    """Check that channels are Harmony's or missing; None for invalid Harmony."""
     return all(message.channel in _CHANNELS for message in parsed.conversation) if parsed.messages else None
 
 
 def count_control_characters(parsed: ParsedText) -> int:
-    r"""Count control characters, as characters and as escapes in JSON messages.
+    r"""Count the control characters of a text, and their escapes in messages of JSON.
 
     Control characters are U+0000 to U+001F and U+007F without tab, line feed and carriage return. U+0008 in particular
     results from LaTeX's `\boxed` and `\begin` in JSON with a single backslash.

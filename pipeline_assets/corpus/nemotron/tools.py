@@ -45,9 +45,9 @@ _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
 class Schema:
-    """Compiled JSON Schema of a tool's arguments, which checks many values.
+    """Compiled JSON Schema of a tool's arguments.
 
-    Any value fits a schema that is neither an object nor a boolean; no value fits one that is too complex.
+    If the schema is neither an object nor a boolean, any value fits it; if it is too complex, no value does.
     """
 
     def __init__(self, schema: JsonValue) -> None:
@@ -56,7 +56,7 @@ class Schema:
             rewriter = _SchemaRewriter(schema)
         except _TooComplex:
             return
-        self._weight, self._validator = rewriter.weight, _validator(rewriter.rewritten)
+        self._weight, self._validator = rewriter.weight, _compile_validator(rewriter.rewritten)
 
     def fits(self, value: JsonValue) -> bool:
         return self._validator is not None and self._validator.is_valid(value)
@@ -70,7 +70,7 @@ class _TooComplex(Exception):
     pass
 
 
-def _validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Draft202012Validator:
+def _compile_validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(schema, pattern_options=_PATTERNS, offline=True, validate_formats=False)
 
 
@@ -156,7 +156,7 @@ class _SchemaRewriter:
         """Return a pattern that the library accepts (linear time, low memory), else None."""
         self._spend(_PATTERN_WEIGHT)
         try:
-            return pattern if isinstance(pattern, str) and _validator({"pattern": pattern}) else None
+            return pattern if isinstance(pattern, str) and _compile_validator({"pattern": pattern}) else None
         except jsonschema_rs.ValidationError:
             return None
 
@@ -233,7 +233,7 @@ class DeclaredTools:
         tools_id: Hex sha256 of `canonical`, the key of the list in the catalogue.
         canonical: The list as JSON with sorted keys; the tools keep their order.
         namespace: Tools for the developer message; the keys of schemas keep the row's order.
-        parameters: JSON Schema of a tool's arguments, by the tool's name; the last of several tools with a name counts.
+        parameters: JSON Schema of a tool's arguments, by the tool's name; of several tools with one name, the last's.
         schemas: Schemas compiled so far, by the tool's name.
     """
 
@@ -251,7 +251,7 @@ class DeclaredTools:
 
 
 def declared_tools(row: Row) -> DeclaredTools | None:
-    """Return the tools in `tools`, list or JSON; None if missing, RowFault if invalid."""
+    """Parse the column `tools` (list or JSON); None if missing, RowFault if invalid."""
     tools = read_tools(row)
     if tools is None:
         return None
@@ -260,7 +260,7 @@ def declared_tools(row: Row) -> DeclaredTools | None:
 
 
 def read_tools(row: Row) -> JsonValue:
-    """Return the column `tools` as JSON values; None if missing."""
+    """Return the column `tools` as a JSON value; None if missing, RowFault if invalid."""
     tools = row.get("tools")
     if isinstance(tools, str) and has_value(tools):
         tools = decode_text(tools, RowReason.MALFORMED_TOOLS, "the column")
@@ -286,7 +286,7 @@ def _parse_tools(encoded: bytes) -> DeclaredTools:
 
 
 def _standard_tool(tool: JsonValue) -> JsonValue:
-    """Return a tool as `{"type", "function"}`, also if its schema is an `inputSchema`."""
+    """Convert a tool with `inputSchema` to `{"type", "function"}`; keep other tools."""
     schema = tool.get("inputSchema") if isinstance(tool, dict) else None
     if not isinstance(tool, dict) or "function" in tool or not isinstance(schema, dict):
         return tool
@@ -310,7 +310,7 @@ def _read_function(number: int, tool: JsonValue) -> FunctionTool:
 _decode = msgspec.json.Decoder().decode
 
 
-def _arguments(call: Message) -> JsonValue:
+def _decode_arguments(call: Message) -> JsonValue:
     """Return the arguments of a call; None if not JSON or nested too deep."""
     with suppress(msgspec.DecodeError, RecursionError):
         arguments = _decode(call.content)
@@ -321,17 +321,18 @@ def _arguments(call: Message) -> JsonValue:
 def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bool:
     """Check whether each call names a declared tool and fits its schema.
 
-    The arguments must be a JSON object. True without calls. A tool without declared parameters accepts any object. A
-    call does not fit if the checks of all calls up to it need more than `MAX_STEPS`.
+    The arguments must be a JSON object. True without calls. A tool without declared parameters accepts any object. The
+    result is also False if the checks of all calls could take more than `MAX_STEPS` steps.
     """
     steps = 0
+
     for call in calls:
         namespace, _, name = (call.recipient or "").partition(".")
         if tools is None or namespace != FUNCTIONS or name not in tools.parameters:
             return False
         schema = tools.schema(name)
         steps += schema.max_steps(len(call.content))
-        arguments = _arguments(call)
+        arguments = _decode_arguments(call)
         if not (isinstance(arguments, dict) and steps <= MAX_STEPS and schema.fits(arguments)):
             return False
     return True
