@@ -154,10 +154,7 @@ def _commit(volume: modal.Volume) -> None:
 
 
 def parse_batch_size(variables: Mapping[str, str]) -> str:
-    """Return the variable BATCH_SIZE as a number of tokens; UsageError if invalid.
-
-    Below `MIN_BATCH_TOKENS` (512), BATCH_SIZE is a number of rows, each of MAX_LENGTH tokens.
-    """
+    """Return BATCH_SIZE as tokens, converted from rows if below 512, or UsageError."""
     from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
     numbers = {"MAX_LENGTH": _ROW_TOKENS}

@@ -42,11 +42,7 @@ class ChatReason(StrEnum):
 
 @dataclass(frozen=True)
 class MarkedSpans(encode.AssistantTurns):
-    """Loss mode of a text of a chat template.
-
-    Attributes:
-        stored_rule: The row's `loss_rule`, with the spans of all messages.
-    """
+    """Loss mode of a text of a chat template; `stored_rule` is the row's `loss_rule`."""
 
     name: ClassVar = "marked_spans"
     stored_rule: str

@@ -98,11 +98,7 @@ def _pair_calls_with_replies(numbers: Sequence[int], messages: Sequence[Message]
 def _render_and_locate(
     messages: Sequence[Message], tools: JsonValue, template: ChatTemplate, is_split: bool, marks_blanks: bool
 ) -> tuple[ParsedText, list[int]]:
-    """Render a conversation; return the text and the numbers of its messages.
-
-    The numbers, indexes in `messages`, are in the order of the text. `is_split` is an argument of `to_chat_messages`,
-    `marks_blanks` one of `_make_mark`.
-    """
+    """Render a conversation; return its text, and message numbers in text order."""
 
     def render(contents: Sequence[Any]) -> str:
         """Render the messages with `contents` as their contents or call arguments."""
@@ -151,10 +147,7 @@ def _decode_arguments(content: str) -> JsonValue:
 
 
 def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
-    """Return the mark of message `number`, or `value` itself if it gets no mark.
-
-    Empty texts get none, and blank texts and empty objects get one only if `marks_blanks`.
-    """
+    """Return a value's mark, or the value if empty, or blank and not `marks_blanks`."""
     if isinstance(value, dict) and (value or marks_blanks):
         a, b, c, d = (f"Zq{number}{part}Zq" for part in "abcd")
         return {a: b, c: d}
@@ -164,10 +157,7 @@ def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
 def _find_messages(
     text: str, marked: str, messages: Sequence[Message], values: Sequence[Any], controls: str
 ) -> dict[int, ParsedMessage]:
-    """Find the messages whose marks are in `marked`; map number to message, in order.
-
-    Raise Refusal if `text` is not `marked` with contents (`_possible_forms`) in place of marks.
-    """
+    """Return the messages whose marks are in `marked`, by number, in text order."""
     found, last, matches = dict[int, ParsedMessage](), 0, [*_MARK.finditer(marked)]
     begins = [*(match.start() for match in matches), len(marked)]
     position, is_equal = begins[0], text.startswith(marked[: begins[0]])

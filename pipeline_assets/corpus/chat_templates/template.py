@@ -34,18 +34,12 @@ def is_template_file(name: str) -> bool:
 
 @dataclass(frozen=True)
 class ChatFiles:
-    """Folder of a chat template's files, with the recipe's settings for it.
-
-    Attributes:
-        name: Name of the template in the column `template`.
-        date: Day that `strftime_now` formats, `YYYY-MM-DD`; None if no source calls it.
-        variables: Other variables of the template, a JSON object.
-    """
+    """Folder of a chat template, with its name in rows, its day and its variables."""
 
     folder: Path = field(compare=False)  # the name stands for the files
     name: str
-    date: str | None
-    variables: str = "{}"
+    date: str | None  # YYYY-MM-DD, for `strftime_now`
+    variables: str = "{}"  # as JSON
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class ChatTemplate:
         column: Value of the column `template`: `chat/`, the name, a blank, and the sha256 of the tokenizer's file.
         sources: Sources by name: `default`, and possibly `tool_use` for rows with tools.
         constants: Texts of special tokens by name, such as `bos_token`, and the recipe's `variables`.
-        date: As in `ChatFiles`.
+        date: Day that `strftime_now` formats; None if no source calls it.
 
     """
 
@@ -126,10 +120,7 @@ def load_template(files: ChatFiles) -> ChatTemplate:
 
 
 def _read_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return template sources by name, possibly none.
-
-    Template files have priority over `chat_template` in the tokenizer's config, and that over the old JSON file.
-    """
+    """Return sources by name, from template files or else from the tokenizer's config."""
     files = {path.stem: path for path in sorted((folder / MORE_TEMPLATES).glob("*.jinja"))}
     files |= {"default": folder / TEMPLATE} if (folder / TEMPLATE).is_file() else {}
     if files:

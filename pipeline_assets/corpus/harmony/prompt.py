@@ -273,8 +273,7 @@ GPT_OSS_SYSTEM = SystemContent(
 def prompt_messages(system: SystemContent | None, developer: DeveloperContent | None) -> list[Message]:
     """Render the system message, then the developer message; None renders none.
 
-    If the developer has functions, a system message that lists channels also names the channel for calls. Raise Refusal
-    as `tool_section` does.
+    If the developer has functions, a system message that lists channels also names the channel for calls.
     """
     messages: list[Message] = []
     if system is not None:

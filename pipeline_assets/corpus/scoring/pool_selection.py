@@ -37,10 +37,7 @@ class Selection:
         return sum(map(len, self.rows.values()))
 
     def text_bytes(self, files: Mapping[str, Path]) -> int:
-        """Estimate the bytes of the rows' texts from the footers of the pool files.
-
-        `files` has the paths of the pool files by the names in `rows`.
-        """
+        """Estimate the bytes of the rows' texts from footers; `files` has paths by name."""
         total = 0.0
         for name, rows in self.rows.items():
             with StoredParquet(files[name]) as file:

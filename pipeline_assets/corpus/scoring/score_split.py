@@ -96,10 +96,7 @@ def score_split(
 
 
 def _parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
-    """Return the number of shards to run at a time: CPU workers, or GPUs.
-
-    It is 1 if all GPUs share a model. Raise UsageError if the recipe requires a GPU and none is found.
-    """
+    """Return the number of parallel shards: CPU workers, or GPUs (UsageError if none)."""
     if recipe.device == "cpu":
         return max(settings.workers, 1)
     if detect_device() != "cuda":

@@ -78,10 +78,7 @@ def write_token_files(
     loss: TokenLoss,
     settings: RunSettings,
 ) -> list[OutputFile]:
-    """Write the token files of subsets; return them by subset.
-
-    `subsets` has the Parquet files of each subset by its name, in row order.
-    """
+    """Write and return token files of subsets; `subsets` has their files in row order."""
     shards = {
         name: [
             _Shard(f"{name}-{number:05d}", file.path.partition("/")[2].rsplit("-", 3)[0], staging.path(file.path))

@@ -33,11 +33,10 @@ TOO_LONG = dropped_key("longer_than_a_row")
 
 
 def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padding: int) -> Receipt:
-    """Pack the rows of a subset into a Parquet file with rows of `seq_len` tokens.
+    """Pack a subset into a file, if any row fits; each row has `seq_len` tokens.
 
     `tokens` is the subset's folder of token files (`subset_tokens`), `path` the new file's path in `folder`, `padding`
-    an id. If all rows are too long, no file is written. Counts: `rows` (all), `documents` and `tokens` (packed), and
-    `TOO_LONG`.
+    an id. Counts: `rows` (all), `documents` and `tokens` (packed), `TOO_LONG`.
     """
     rows = read_columns(tokens / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len
