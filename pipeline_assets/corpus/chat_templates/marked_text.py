@@ -89,7 +89,7 @@ def parse_row(
 
 
 def parse_text(text: str, template: str | None, loss_rule: str | None) -> ParsedText:
-    """Parse a row's text like `parse_row`, without checking a Harmony row's loss."""
+    """Parse a row's text as `parse_row` does, but ignore the loss of a Harmony text."""
     return _parse_rule(text, loss_rule or "")[0] if is_chat(template) else parse_harmony(text)
 
 

@@ -180,7 +180,7 @@ def _find_messages(
 
 
 def _possible_forms(mark: re.Match[str], value: Any) -> Iterator[str]:
-    """Yield the texts that may stand for `value` if the template writes its mark so."""
+    """Yield the texts that may be in a mark's place if the template writes `value`."""
     _, colon, comma, _, between, separator, _ = mark.groups()
     if comma:
         yield from (json.dumps(value, ensure_ascii=is_ascii, separators=(comma, colon)) for is_ascii in (False, True))

@@ -37,7 +37,7 @@ _NO_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmlattr",
 class _StepCounter(NodeTransformer):
     """Transformer that inserts counters of loop turns, macro calls and new containers.
 
-    The parts of containers are counted, because nesting a container twice in each next one doubles them every time.
+    The parts of a new container are counted, because `[x, x]` doubles the parts of `x`, and a loop can repeat that.
     """
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:

@@ -171,8 +171,8 @@ def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
     `loss_rule` decides if it is set. Otherwise `loss_mode` decides, and `assistant_all` counts analysis and calls.
 
     Raises:
-        ValueError: `loss_rule` is neither in `LOSS_MODES` nor of `AssistantTurns`, so it may count other bodies than
-            `loss_mode` suggests. Or `loss_rule` is None, and `loss_mode` is unknown.
+        ValueError: `loss_rule` is neither in `LOSS_MODES` nor of `AssistantTurns`; or it is None, and `loss_mode` is
+            unknown.
     """
     if loss_rule is not None and loss_rule.startswith(AssistantTurns.prefix):
         return AssistantTurns.from_rule(loss_rule)

@@ -76,7 +76,7 @@ def encoding_faults(
 def span_faults(
     parsed: ParsedText, encoded: encode.HarmonyTokens, loss_mode: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[str]:
-    """Yield a text for each body in the loss that contradicts the control tokens."""
+    """Yield a line for each contradiction between loss bodies and control tokens."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
     opened = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[MESSAGE]).tolist()
     closed = np.flatnonzero(np.isin(encoded.ids, _ENDS)).tolist()

@@ -91,26 +91,26 @@ class _SchemaRewriter:
         self._weights: dict[str, int] = {}
         whole: dict[str, JsonValue] = {"allOf": [self._rewrite(root)]}
         self.rewritten: dict[str, JsonValue] = {**whole, "$defs": self._definitions}
-        self.weight = self._weight(whole)
+        self.weight = self._measure_weight(whole)
         if self.weight > MAX_WEIGHT:
             raise _TooComplex
 
-    def _weight(self, part: JsonValue) -> int:
+    def _measure_weight(self, part: JsonValue) -> int:
         match part:
             case list():
-                return 1 + sum(map(self._weight, part))
+                return 1 + sum(map(self._measure_weight, part))
             case dict():
                 named = part.get("patternProperties")
                 patterns = ("pattern" in part) + (len(named) if isinstance(named, dict) else 0)
-                referenced = self._referenced_weight(part.get("$ref"))
-                return 1 + referenced + _PATTERN_WEIGHT * patterns + sum(map(self._weight, part.values()))
+                referenced = self._measure_reference(part.get("$ref"))
+                return 1 + referenced + _PATTERN_WEIGHT * patterns + sum(map(self._measure_weight, part.values()))
         return 1
 
-    def _referenced_weight(self, reference: JsonValue) -> int:
+    def _measure_reference(self, reference: JsonValue) -> int:
         number = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
         if number in self._definitions and number not in self._weights:
             self._weights[number] = 1  # weight of recursive references, which occur while the weight is computed
-            self._weights[number] = self._weight(self._definitions[number])
+            self._weights[number] = self._measure_weight(self._definitions[number])
         return self._weights.get(number, 0)
 
     def _spend(self, weight: int) -> None:
@@ -135,24 +135,24 @@ class _SchemaRewriter:
         nullable: list[JsonValue] = [{"type": "null"}, read]
         return {"anyOf": nullable} if schema.get("nullable") is True else read
 
-    def _items(self, schema: JsonValue) -> JsonValue:
+    def _rewrite_items(self, schema: JsonValue) -> JsonValue:
         return None if isinstance(schema, list) else self._rewrite(schema)
 
     def _rewrite_list(self, schemas: JsonValue) -> JsonValue:
         return [self._rewrite(schema) for schema in schemas] if isinstance(schemas, list) and schemas else None
 
-    def _properties(self, schemas: JsonValue) -> JsonValue:
+    def _rewrite_properties(self, schemas: JsonValue) -> JsonValue:
         return {name: self._rewrite(schema) for name, schema in schemas.items()} if isinstance(schemas, dict) else None
 
-    def _pattern_properties(self, schemas: JsonValue) -> JsonValue:
+    def _rewrite_pattern_properties(self, schemas: JsonValue) -> JsonValue:
         """Rewrite schemas by pattern; an unreadable pattern accepts every name and value."""
         if not isinstance(schemas, dict):
             return None
         # The pattern "" matches every name, so that no name is an additional property.
-        read = {self._pattern(pattern) or "": self._rewrite(schema) for pattern, schema in schemas.items()}
+        read = {self._read_pattern(pattern) or "": self._rewrite(schema) for pattern, schema in schemas.items()}
         return read if read.keys() == schemas.keys() else read | {"": True}
 
-    def _pattern(self, pattern: JsonValue) -> str | None:
+    def _read_pattern(self, pattern: JsonValue) -> str | None:
         """Return a pattern that the library accepts (linear time, low memory), else None."""
         self._spend(_PATTERN_WEIGHT)
         try:
@@ -160,7 +160,7 @@ class _SchemaRewriter:
         except jsonschema_rs.ValidationError:
             return None
 
-    def _reference(self, reference: JsonValue) -> str | None:
+    def _redirect_reference(self, reference: JsonValue) -> str | None:
         """Redirect a reference into `$defs`; None if it has no target in the schema."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
@@ -202,14 +202,14 @@ def _is_number(value: JsonValue) -> bool:
 _READERS: Mapping[str, _ReadKeyword] = {
     "type": _read_types,
     "required": _read_names,
-    "$ref": _SchemaRewriter._reference,
-    "pattern": _SchemaRewriter._pattern,
-    "patternProperties": _SchemaRewriter._pattern_properties,
-    "items": _SchemaRewriter._items,
+    "$ref": _SchemaRewriter._redirect_reference,
+    "pattern": _SchemaRewriter._read_pattern,
+    "patternProperties": _SchemaRewriter._rewrite_pattern_properties,
+    "items": _SchemaRewriter._rewrite_items,
     "enum": _keep_if(lambda value: isinstance(value, list)),
     "uniqueItems": _keep_if(lambda value: isinstance(value, bool)),
     "multipleOf": _keep_if(lambda value: _is_number(value) and value > 0),
-    **dict.fromkeys(("properties", "dependentSchemas"), _SchemaRewriter._properties),
+    **dict.fromkeys(("properties", "dependentSchemas"), _SchemaRewriter._rewrite_properties),
     **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SchemaRewriter._rewrite_list),
     **dict.fromkeys(("not", "if", "then", "else", "contains"), _SchemaRewriter._rewrite),
     **dict.fromkeys(("additionalProperties", "propertyNames"), _SchemaRewriter._rewrite),

@@ -19,7 +19,7 @@ class ScoreJob:
         name: Name of the shard's output.
         pool_file, file: Name of the pool file, as in `scores.parquet`, and its path.
         row_numbers: Numbers of the rows in the file, ascending.
-        batch_rows: Maximum number of rows per batch; None for as many as fit.
+        batch_rows: Maximum number of rows per batch; None if only `batch_tokens` limits a batch.
         rows: Always 0, so that the engine does not search the shard for poison rows.
     """
 

@@ -38,6 +38,8 @@ class ModalSettings(pydantic.BaseModel):
         tokens_per_s: Estimated speed of a container. 17,000 is a published figure of gpt-oss-120b on one H100.
         gpu_price, cpu_price, memory_price: Prices; the GPU price is None if unknown.
         region_factor: Factor of all prices if a region is set.
+        prices_read: Day on which the prices were read; None if unknown.
+
         cost_limit: Limit for all splits that one command scores; None for no limit.
         split_cost_limit: Limit for one split; None for no limit.
     """
@@ -123,7 +125,8 @@ class ModalSettings(pydantic.BaseModel):
         """Return the error that prevents the start of a split; None if it may start.
 
         It may not start if its cost exceeds a limit, or if an interrupted shard would lose too much work.
-        `tokens`, `shards` and `rows` exclude those already scored. `spent` is the cost of the command's earlier splits.
+        `tokens`, `shards` and `rows` are counts of what is not scored yet. `spent` is the cost of the command's earlier
+        splits.
         """
         seconds = tokens / self.tokens_per_s
         cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)
