@@ -131,7 +131,10 @@ def _render_and_locate(
 
 
 def _whole_lines(text: str, first: int, body: Span, limit: int, controls: str) -> Span:
-    """Extend a call back to a line's start or control token, and on to the next blank."""
+    """Extend the body of a call in a text, from `first` to `limit`, to whole lines.
+
+    It then starts after a line end or control token, and stops before a blank or control token.
+    """
     begins = [first, *(edge.end() for edge in re.compile(f"\n|{controls}").finditer(text, first, body.start))]
     end = re.compile(rf"\s|{controls}").search(text, body.stop, limit)
     return Span(begins[-1], limit if end is None else end.start())
@@ -147,7 +150,10 @@ def _decode_arguments(content: str) -> JsonValue:
 
 
 def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
-    """Return a value's mark, or the value if empty, or blank and not `marks_blanks`."""
+    """Return the mark of message `number`, or `value` itself if it gets no mark.
+
+    Empty texts get no mark; blank texts and empty objects get one only if `marks_blanks`.
+    """
     if isinstance(value, dict) and (value or marks_blanks):
         a, b, c, d = (f"Zq{number}{part}Zq" for part in "abcd")
         return {a: b, c: d}

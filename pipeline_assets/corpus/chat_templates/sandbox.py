@@ -83,7 +83,7 @@ def _raise_exception(message: object) -> None:
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
-    """Environment of one template; `date` is for `strftime_now`, unset if None."""
+    """Jinja environment of one template; `strftime_now` formats `date`, unless None."""
 
     intercepted_binops = frozenset({"*", "**"})
 
@@ -170,7 +170,7 @@ def _limit_error(limit: str) -> InputError:
 
 @contextlib.contextmanager
 def _limit_memory() -> Iterator[None]:
-    """Limit a block's memory (on Linux); convert its errors, see `render`."""
+    """Limit a block's memory on Linux; convert its errors to those of `render`."""
     limits, pages = resource.getrlimit(resource.RLIMIT_AS), Path("/proc/self/statm")
     try:
         if pages.exists():

@@ -34,10 +34,10 @@ def is_template_file(name: str) -> bool:
 
 @dataclass(frozen=True)
 class ChatFiles:
-    """Folder of a chat template, with its name in rows, its day and its variables."""
+    """Files of a chat template, with the settings of a recipe for the template."""
 
     folder: Path = field(compare=False)  # the name stands for the files
-    name: str
+    name: str  # in the column `template`
     date: str | None  # YYYY-MM-DD, for `strftime_now`
     variables: str = "{}"  # as JSON
 
@@ -51,7 +51,6 @@ class ChatTemplate:
         sources: Sources by name: `default`, and possibly `tool_use` for rows with tools.
         constants: Texts of special tokens by name, such as `bos_token`, and the recipe's `variables`.
         date: Day that `strftime_now` formats; None if no source calls it.
-
     """
 
     column: str

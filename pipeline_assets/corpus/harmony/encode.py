@@ -206,7 +206,7 @@ def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
 
 
 def loss_spans(parsed: ParsedText, mode: LossMode) -> list[Span]:
-    """Return the character spans of the bodies of `loss_messages`, ascending."""
+    """Return the character spans of the bodies that count in the loss, ascending."""
     return [parsed.messages[number].body for number in loss_messages(parsed, mode)]
 
 

@@ -102,7 +102,7 @@ def deduplicate_split(
 
 
 def _shard_number(shard: str) -> str:
-    """Return the five-digit number in a prompt shard's name, the same as of its rows."""
+    """Return a prompt shard's five-digit number, which its file of rows has too."""
     return Path(shard).name.removesuffix(SUFFIX).rpartition("-")[2]
 
 

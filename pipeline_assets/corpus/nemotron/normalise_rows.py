@@ -28,7 +28,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.spine.ledger import Reject, dropped_key, rejected_key
 
 logger = logging.getLogger("corpusmill")
-INVALID = "invalid_harmony"
+INVALID_HARMONY = "invalid_harmony"
 Encoder = HarmonyEncoder | ChatTemplate
 
 
@@ -87,8 +87,10 @@ def normalise_rows(
     for draft in drafts:
         counts.update(draft.text.counts)
         if draft.text.refusal is not None:
-            counts[f"{INVALID}/{draft.text.refusal.reason}"] += 1
-    counts.update(f"{INVALID}/{row.detail.partition(':')[0]}" for row in dropped if row.reason == INVALID)
+            counts[f"{INVALID_HARMONY}/{draft.text.refusal.reason}"] += 1
+    counts.update(
+        f"{INVALID_HARMONY}/{row.detail.partition(':')[0]}" for row in dropped if row.reason == INVALID_HARMONY
+    )
     tools = {draft.tools.tools_id: draft.tools.canonical for draft in drafts if draft.tools is not None}
     return NormalisedRows(batch, rejects, dropped, counts, tools)
 
@@ -128,7 +130,7 @@ def _read_drafts(
 def _drop_reason(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
     """Return (reason, detail) if the settings drop a row, else None."""
     if settings.drop_invalid_harmony and draft.text.refusal is not None:
-        return INVALID, str(draft.text.refusal)
+        return INVALID_HARMONY, str(draft.text.refusal)
     if settings.drop_empty_completion and not has_completion(draft.text.parsed, draft.text.loss):
         return "empty_completion", "the text doesn't end with words of the assistant that count in the loss"
     return None
@@ -197,7 +199,7 @@ def _to_batch(drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], origin
 
 
 def _column_values(draft: _Draft, tokens: HarmonyTokens) -> dict[str, object]:
-    """Return a row's values, by column, of all columns but `text` and constant ones."""
+    """Return a row's values by column, without `text` and the columns of the origin."""
     text, tools = draft.text, draft.tools
     return {
         "id": draft.id,

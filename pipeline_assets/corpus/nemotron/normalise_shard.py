@@ -21,7 +21,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, wri
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
-from pipeline_assets.corpus.nemotron.normalise_rows import INVALID, Encoder, NormalisedRows, normalise_rows
+from pipeline_assets.corpus.nemotron.normalise_rows import INVALID_HARMONY, Encoder, NormalisedRows, normalise_rows
 from pipeline_assets.corpus.nemotron.parquet_values import as_json_lines, find_object_columns
 from pipeline_assets.corpus.nemotron.row_census import OTHERS
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
@@ -39,7 +39,7 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 from pipeline_assets.spine.usage import pause_gc
 
-NESTED_COUNTS: Final = (INVALID, UNREAD, THINK)  # counts that are nested by name, as `COUNT/NAME`
+NESTED_COUNTS: Final = (INVALID_HARMONY, UNREAD, THINK)  # counts that are nested by name, as `COUNT/NAME`
 _MAX_NAMES = 64
 _BLOCK_CHARACTERS = 8 << 20
 _BLOCK_ROWS = 4096
@@ -159,7 +159,7 @@ def _estimate_characters(columns: Mapping[str, object]) -> int:
 
 
 def _spot_check(block: NormalisedRows, settings: RowsRecipe, encoder: HarmonyEncoder) -> int:
-    """Compare sampled rows with tiktoken (OracleMismatchError); return their number."""
+    """Raise OracleMismatchError if sampled rows differ from tiktoken; count the rows."""
     ids = block.batch.column("id").to_pylist()
     sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id)]
     if sample:

@@ -112,7 +112,7 @@ class OpenCalls:
         return self._next_open(None)
 
     def _next_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the next open call with a key (None: any call), or None."""
+        """Return the index of the next open call with a key (None: of all), None if none."""
         if not (waiting := self._waiting[key]):
             return None
         # The first call since `_latest`, else the earliest call.

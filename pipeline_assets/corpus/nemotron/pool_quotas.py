@@ -54,7 +54,7 @@ def find_limits(
 
 
 def is_selected(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: Limits) -> NDArray[np.bool_]:
-    """Return a mask of candidates up to a pool's limits, shape (rows,); all if none."""
+    """Return a mask (rows,) of rows that a pool's quota selects; all without a quota."""
     if (quota := recipe.quota(pool)) is None:
         return np.ones(len(table), bool)
     ranks = selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()).tolist()

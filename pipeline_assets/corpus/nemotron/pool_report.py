@@ -38,7 +38,7 @@ _UPPER_BOUNDS = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
 
 
 def correctness_range(share: float | None) -> str:
-    """Return the range of `CORRECTNESS` with a share of right attempts."""
+    """Return the range in `CORRECTNESS` that contains a share; `null` for None."""
     return "null" if share is None else CORRECTNESS[bisect_left(_UPPER_BOUNDS, share)]
 
 

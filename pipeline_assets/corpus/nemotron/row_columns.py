@@ -83,9 +83,10 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     """Return the correctness columns of a row; null without valid conditions.
 
     The columns describe the condition with the highest accuracy; only `meta_correctness_high` describes the best
-    `high_…` condition, and `meta_solved_bin` all conditions. A condition is ignored if its `count` is 0, if its `pass`
-    exceeds its `count`, or if neither these two nor `accuracy` are valid numbers. If only `accuracy` is valid,
-    `meta_pass_k` and `meta_correct_count` are null. Numbers may be text. Shares are rounded to four digits.
+    `high_…` condition, and `meta_solved_bin` all conditions. A condition is ignored if its `count` is 0, or its `pass`
+    exceeds its `count`. If `count` or `pass` is not a number, only `accuracy` is used, or the condition is ignored if
+    `accuracy` is not a share; `meta_pass_k` and `meta_correct_count` are then null. Numbers may be text. Shares are
+    rounded to four digits.
     """
     valid = {}
     for condition in CONDITIONS:

@@ -101,7 +101,7 @@ def restore_prompt(row: Row, find_prompt: FindPrompt | None, counts: Counter[str
 
 
 def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> list[bool] | None:
-    """Return `train_turns` of a row: a flag per message, whether its loss may count.
+    """Return `train_turns` of a row: whether each message may count in the loss.
 
     None if missing. `roles` are the roles of the row's messages. RowFault is raised unless the value is a list with a
     boolean for each message. `counts` is increased for the row, and for each true value of a message that is not the

@@ -89,7 +89,7 @@ class RowsRecipe(RecipeSection):
             Chat templates have their own.
         reasoning_key: Message key of reasoning; None reads each of `REASONING_KEYS`.
         think_tags: Treatment of `<think>` blocks in content of the assistant.
-        restore_latex: Whether to restore LaTeX words of which JSON decoding made a control character; see `text_flags`.
+        restore_latex: Whether to restore LaTeX words whose start became a control character in JSON; see `text_flags`.
         drop_invalid_harmony: Whether to drop rows whose own text is not valid Harmony, instead of flagging them.
         drop_empty_completion: Whether to drop rows that do not end with assistant text that counts in the loss, instead
             of flagging them.

@@ -41,8 +41,7 @@ class DeduplicateRecipe(RecipeSection):
         min_completion_tokens: A row with fewer completion tokens is dropped.
         scope: Rows that are compared: of one split, of one dataset, or of the whole recipe.
         near: Similarity of near duplicates; None to skip the search.
-        near_duplicates: Whether near duplicates are tagged or dropped, except the first most correct row of a group.
-
+        near_duplicates: Treatment of near duplicates; the most correct row of a group, the first of several, is kept.
     """
 
     min_completion_tokens: int = pydantic.Field(8, ge=0)
@@ -67,7 +66,7 @@ class PublishRecipe(RecipeSection):
 
     Attributes:
         repo: Owner/name; `{dataset}` stands for the dataset's name without its owner, in lower case.
-        allow_unknown_licences: Publish rows without a known licence.
+        allow_unknown_licences: Whether rows without a known licence are published.
     """
 
     repo: Annotated[str, pydantic.Field(pattern=r"^[\w.-]+/([\w.-]|\{dataset\})+$")]

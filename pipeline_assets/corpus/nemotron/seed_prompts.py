@@ -47,7 +47,10 @@ def _read_prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[st
 
 @contextmanager
 def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
-    """Yield a finder of prompts, or None; finding raises InputError if it is damaged."""
+    """Yield the finder of a prompt file, None without a path.
+
+    Calling the finder raises InputError if the file is damaged.
+    """
     if path is None:
         yield None
         return

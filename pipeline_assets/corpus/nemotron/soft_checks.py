@@ -22,13 +22,13 @@ def find_checks(parsed: ParsedText, log: CallLog, declared: Container[str] | Non
 
     `log` has the text's calls and replies; `declared` has the names of the row's tools, or is None if unknown.
     """
-    is_last = itertools.takewhile(bool, (message.is_call for message in reversed(parsed.conversation)))
+    last_calls = itertools.takewhile(bool, (message.is_call for message in reversed(parsed.conversation)))
     answered = [call for call, reply in log.events if reply is not None]
     called = {name.removeprefix(f"{FUNCTIONS}.") for name, _ in log.calls}
     fails = {
         "undeclared_tool": declared is not None and not all(name in declared for name in called),
         "reply_order": any(later < earlier for earlier, later in itertools.pairwise(answered)),
-        "unanswered_call": not set(range(len(log.calls) - sum(is_last))).issubset(answered),
+        "unanswered_call": not set(range(len(log.calls) - sum(last_calls))).issubset(answered),
         "repeated_lines": any(_has_repeated_lines(message.content.split("\n")) for message in parsed.conversation),
     }
     return [name for name, is_failed in fails.items() if is_failed]

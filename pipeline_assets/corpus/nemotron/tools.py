@@ -233,7 +233,7 @@ class DeclaredTools:
         tools_id: Hex sha256 of `canonical`, the key of the list in the catalogue.
         canonical: The list as JSON with sorted keys; the tools keep their order.
         namespace: Tools for the developer message; the keys of schemas keep the row's order.
-        parameters: JSON Schema of a tool's arguments, by the tool's name; of several tools with one name, the last's.
+        parameters: JSON Schema of a tool's arguments, by the tool's name. If tools share a name, the last one counts.
         schemas: Schemas compiled so far, by the tool's name.
     """
 
@@ -325,7 +325,6 @@ def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bo
     result is also False if the checks of all calls could take more than `MAX_STEPS` steps.
     """
     steps = 0
-
     for call in calls:
         namespace, _, name = (call.recipient or "").partition(".")
         if tools is None or namespace != FUNCTIONS or name not in tools.parameters:

@@ -65,7 +65,7 @@ class Launcher(Protocol):
     """Runner of scoring jobs, one per score shard of a split, on other machines."""
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Score jobs, and yield their receipts, committed as the stage's, in job order."""
+        """Score jobs; yield their receipts in job order, committed under the name `stage`."""
 
     def provenance(self) -> Mapping[str, Any]:
         """Return facts about the machines, for the provenance in a manifest."""

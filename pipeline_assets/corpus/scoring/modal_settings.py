@@ -39,7 +39,6 @@ class ModalSettings(pydantic.BaseModel):
         gpu_price, cpu_price, memory_price: Prices; the GPU price is None if unknown.
         region_factor: Factor of all prices if a region is set.
         prices_read: Day on which the prices were read; None if unknown.
-
         cost_limit: Limit for all splits that one command scores; None for no limit.
         split_cost_limit: Limit for one split; None for no limit.
     """

@@ -212,7 +212,7 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
     """Compute -log p of each target token, in float32 on the head's device.
 
     `hidden` has the states that predict the targets, shape (positions, width). They are converted to the head's dtype,
-    because some models keep them in float32. `targets` has int64 ids; it and the result have the shape (positions,).
+    because some models keep them in float32. `targets` (int64 ids) and the result have the shape (positions,).
     """
     hidden, targets = hidden.to(head.weight.device, head.weight.dtype), targets.to(head.weight.device)
     positions, block_ids = _CPU_BLOCK

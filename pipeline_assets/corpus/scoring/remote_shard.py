@@ -109,7 +109,7 @@ def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
 
     def score(folder: StagingView) -> Receipt:
         pools, [entry] = request["pools"], request["pools"]["files"]
-        pool = _verified_file(HubFiles(files), pools["name"], pools["revision"], HubFile(*entry))
+        pool = _verify_file(HubFiles(files), pools["name"], pools["revision"], HubFile(*entry))
         job = ScoreJob(request["name"], request["pool_file"], pool, tuple(request["rows"]), request["batch_rows"])
         name, weights = _link_model(request["model"], files)
         try:
@@ -130,8 +130,8 @@ def load_or_score(
 ) -> Receipt:
     """Return the receipt of stored scores, or call `score` and store its scores.
 
-    `environment` is the part of the digest that the request lacks. If three earlier attempts ended before they
-    finished, raise RetryableError; the next call tries again.
+    Scores are stored by the digest of request and `environment`. If three earlier attempts ended before they finished,
+    raise RetryableError; the next call tries again.
     """
     [[_, _, pool]] = request["pools"]["files"]  # a file's hash without its commit: equal files are scored once
     digest = canonical_sha256({**request, "pools": pool, "means": environment}).rpartition(":")[2]
@@ -181,12 +181,12 @@ def _link_model(model: str, files: Path) -> tuple[str, Path]:
     hub, folder = HubFiles(files).for_models(), Path(tempfile.mkdtemp(prefix="model-"))
     for path, size, digest in listed:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).symlink_to(_verified_file(hub, name, revision, HubFile(path, size, digest)))
+        (folder / path).symlink_to(_verify_file(hub, name, revision, HubFile(path, size, digest)))
     return f"{name}@{revision}", folder
 
 
 @functools.cache
-def _verified_file(hub: HubFiles, name: str, revision: str, file: HubFile) -> Path:
+def _verify_file(hub: HubFiles, name: str, revision: str, file: HubFile) -> Path:
     """Check a fetched file's hash, once per process, and return the file's path."""
     if hub.count_missing_bytes(name, file, 0, file.size):
         raise _not_fetched_error(f"{name}@{revision}:{file.path}")

@@ -82,9 +82,9 @@ def is_near_boundary(
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows whose NLL is within an error bar of a band's boundary.
 
-    The band is the rule's range of percentiles. Each of its two boundaries is halfway between the outermost NLL in the
-    band and the nearest NLL beyond it; without rows beyond it, there is no boundary. `nll` and `percentile` have the
-    values of all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
+    The band is the rule's range of percentiles. Each boundary is halfway between the outermost NLL in the band and the
+    nearest NLL outside; a side of the band without rows outside has no boundary. `nll` and `percentile` have the values
+    of all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
     """
     low, high = rule.band
     is_near = np.zeros(len(nll), bool)

@@ -68,7 +68,7 @@ def score_split(
     tables = [staging.path(receipt.files[0].path) for receipt in receipts]
     nll = np.concatenate([to_numpy(fill_null(read_columns(path, ["nll_mean"])["nll_mean"], np.nan)) for path in tables])
     sample = _choose_sample(tables, nll, recipe.rescored)
-    rescoring_jobs = [job for rows in _RESCORING_BATCH_ROWS for job in _rescoring_jobs(sample, files, rows)]
+    rescoring_jobs = [job for rows in _RESCORING_BATCH_ROWS for job in _plan_rescoring(sample, files, rows)]
     rescored = list(run_stage("rescore", rescoring_jobs, staging))
     stability = _measure_stability(sample, [staging.path(receipt.files[0].path) for receipt in rescored])
     scored = nll[~np.isnan(nll)]
@@ -86,9 +86,9 @@ def score_split(
         {"ledger": Ledger.from_counts({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in sums}
         | {"unscored": unscored, "millinats": millinats},
-        {"model": {"name": model, **loaded_as, **_shared_note(receipts, "model", staging)}, "how_sure": stability},
+        {"model": {"name": model, **loaded_as, **_read_shared_note(receipts, "model", staging)}, "how_sure": stability},
         provenance={
-            "scored_by": _shared_note(receipts, "made_by", staging),
+            "scored_by": _read_shared_note(receipts, "made_by", staging),
             **({"gpu_seconds": round(gpu_seconds, 3)} if gpu_seconds else {}),
             **losses_to_provenance({"rows": Losses.from_counts(counts)}),
         },
@@ -119,7 +119,7 @@ def _stop_if_not_finite(receipts: Iterator[Receipt], rows: int, weights: object)
         yield receipt
 
 
-def _shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) -> Any:
+def _read_shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) -> Any:
     """Return the value of a note of all receipts; raise InputError if values differ."""
     values = {json.dumps(receipt.notes[note], sort_keys=True): receipt.notes[note] for receipt in receipts}
     if len(values) > 1:  # libraries were upgraded between an interrupted build and the next one
@@ -143,7 +143,7 @@ def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int)
     return sample
 
 
-def _rescoring_jobs(
+def _plan_rescoring(
     sample: Iterable[tuple[str, int]], files: Mapping[str, Path], batch_rows: int
 ) -> Iterator[ScoreJob]:
     """Yield a job for each pool file in the sample, to score its sampled rows again."""

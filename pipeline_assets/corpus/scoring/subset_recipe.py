@@ -101,7 +101,6 @@ class SubsetsRecipe(RecipeSection):
             manifests sort keys.
         disjoint: Whether a row belongs only to the first rule that selects it. If `max_rows` prevents a rule from
             selecting a row, a later rule may select the row.
-
         seed: Seed of the choice if a rule may not select all rows.
         tokens: Whether token files are written; see `subset_tokens`.
         terminators: Whether terminators count in loss masks; see `TokenLoss`.

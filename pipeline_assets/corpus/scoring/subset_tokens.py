@@ -78,7 +78,7 @@ def write_token_files(
     loss: TokenLoss,
     settings: RunSettings,
 ) -> list[OutputFile]:
-    """Write and return token files of subsets; `subsets` has their files in row order."""
+    """Write token files from the Parquet files of each subset, which are in row order."""
     shards = {
         name: [
             _Shard(f"{name}-{number:05d}", file.path.partition("/")[2].rsplit("-", 3)[0], staging.path(file.path))
@@ -103,7 +103,7 @@ def _build_tables(encoder: Tokenizer) -> None:
 
 
 def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Tokenizer, loss: TokenLoss) -> Receipt:
-    """Encode a subset's rows; InputError if one's tokens do not decode to its text.
+    """Encode a subset's rows; InputError if tokens do not decode to a row's text.
 
     Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS` table
     whose `first_token` counts from the start of this file. Counts: `documents`, `tokens`.
@@ -202,7 +202,7 @@ def _build_loss_mask(
 
 
 def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Tokenizer) -> int:
-    """Return the stop of the tokens from `start` that decode to `text`, else `stop`."""
+    """Return the index after the tokens from `start` that decode to `text`, or `stop`."""
     return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
 
 
