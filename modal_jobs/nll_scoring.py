@@ -154,7 +154,7 @@ def _commit(volume: modal.Volume) -> None:
 
 
 def parse_batch_size(variables: Mapping[str, str]) -> str:
-    """Return BATCH_SIZE as tokens, converted from rows if below 512, or UsageError."""
+    """Convert BATCH_SIZE, in rows if below 512, to tokens; UsageError if invalid."""
     from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
     numbers = {"MAX_LENGTH": _ROW_TOKENS}

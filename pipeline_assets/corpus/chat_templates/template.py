@@ -69,7 +69,7 @@ class ChatTemplate:
     def controls(self) -> re.Pattern[str]:
         """Pattern of texts that no message may contain.
 
-        It matches special tokens, other added tokens that a template writes, and `<|…|>` in a template.
+        They are special tokens, other added tokens that a template writes, and texts such as `<|user|>` in a template.
         """
         source = "".join(self.sources.values())
         written = {token for token in self.tokenizer.added if token in source and not token.isspace()}

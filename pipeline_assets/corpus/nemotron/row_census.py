@@ -24,8 +24,8 @@ OTHERS = "(others)"
 _MAX_NAME_CHARACTERS = 200
 
 
-def add_count(tally: Tally, path: Iterable[str], more: int = 1) -> None:
-    """Add `more` to the count at a path of names in a tally.
+def add_count(tally: Tally, path: Iterable[str], times: int = 1) -> None:
+    """Add `times` to the count at a path of names in a tally.
 
     Memory is bounded: beyond `MAX_NAMES` siblings a new name counts as `(others)`, and names are cut to 200 characters.
     """
@@ -33,7 +33,7 @@ def add_count(tally: Tally, path: Iterable[str], more: int = 1) -> None:
     for name in parents:
         tally = tally.setdefault(_bounded_name(tally, name), {})
     last = _bounded_name(tally, last)
-    tally[last] = tally.get(last, 0) + more
+    tally[last] = tally.get(last, 0) + times
 
 
 def _bounded_name(tally: Tally, name: str) -> str:

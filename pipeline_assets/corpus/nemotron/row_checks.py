@@ -208,7 +208,7 @@ def pools_have_rows(pools: Artifact) -> Verdict:
 
 
 def _read_batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the columns of all rows by row group, with the name of the file."""
+    """Yield (file name, row group with these columns) pairs, all rows in order."""
     for name in data_files(shards):
         with StoredParquet(shards.path(name)) as file:
             for group in range(file.num_row_groups):

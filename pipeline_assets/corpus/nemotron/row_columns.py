@@ -278,12 +278,12 @@ def has_completion(parsed: ParsedText, mode: LossMode) -> bool:
 def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None) -> dict[str, object]:
     """Return the columns `quality_…` of a text, before the search for duplicates."""
     is_valid, calls = bool(text.parsed.messages), text.parsed.calls
-    # Unknown: a row that came as Harmony text may declare its tools only in the text.
-    is_known = is_valid and not (text.is_own_text and calls and tools is None)
+    # A row that came as Harmony text may declare its tools only in the text.
+    knows_tools = is_valid and not (text.is_own_text and calls and tools is None)
     return {
         "quality_valid_harmony": None if is_chat(text.template) else is_valid,
         "quality_completion_nonempty": has_completion(text.parsed, text.loss),
-        "quality_valid_tool_schema": calls_fit_tools(calls, tools) if is_known else None,
+        "quality_valid_tool_schema": calls_fit_tools(calls, tools) if knows_tools else None,
         "quality_is_duplicate": False,
         "quality_duplicate_of": None,
         "quality_similarity": None,

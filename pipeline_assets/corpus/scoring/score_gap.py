@@ -80,8 +80,8 @@ class ScoreGap:
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table as rows of texts: header, all, splits, domains."""
-        named = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
-        return [_HEAD, *((name, *gap.cells()) for name, gap in named.items())]
+        gaps = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
+        return [_HEAD, *((name, *gap.cells()) for name, gap in gaps.items())]
 
     def warnings(self) -> Iterator[str]:
         """Yield a line for each split with excluded rows."""
