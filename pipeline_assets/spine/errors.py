@@ -44,8 +44,9 @@ class InputError(Exception):
     """
 
     def __init__(self, what: str, where: object, fix: str) -> None:
-        super().__init__(what, str(where), fix)
-        self.what, self.where, self.fix = what, str(where), fix
+        place = str(where) or "''"  # an empty value that the user gave
+        super().__init__(what, place, fix)
+        self.what, self.where, self.fix = what, place, fix
         self.key = where.name if isinstance(where, RecipeKey) else ""
         self.others: Sequence[InputError] = ()
         self._has_named_keys = False

@@ -192,7 +192,10 @@ def pools_have_rows(pools: Artifact) -> Verdict:
         f"{name}: no row meets all of {', '.join(f'`{rule}` (rows: {rows:,})' for rule, rows in conditions.items())}"
         for name, conditions in decisions["empty"].items()
     ]
-    left_out = [f"{name} is omitted: {why}" for name, why in decisions["left_out"].items()]
+    omitted: dict[str, list[str]] = {}
+    for name, why in decisions["left_out"].items():
+        omitted.setdefault(why, []).append(name)
+    left_out = [f"omitted, because {why}: {', '.join(names)}" for why, names in omitted.items()]
     counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
     parts = [*empty, ", ".join(counts) or "no pool has rows"]
     parts += [

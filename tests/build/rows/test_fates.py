@@ -342,6 +342,6 @@ def test_a_source_row_reads_back_as_it_is_written() -> None:
 )
 def test_what_is_no_row_of_a_hub_file(text: str) -> None:
     assert refusal(lambda: HubRow.parse(text), UsageError) == (
-        (f"{text}: " if text else "") + "not a row of a hub file; "
+        (text or "''") + ": not a row of a hub file; "
         "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0"
     )
