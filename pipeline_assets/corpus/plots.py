@@ -24,10 +24,12 @@ def length_bars(lengths: Sequence[int] | Mapping[str, int], unit: str = " tokens
     counted = lengths.items() if isinstance(lengths, Mapping) else ((1 << k, count) for k, count in enumerate(lengths))
     counts = {int(power): count for power, count in counted if count}
     powers = [1 << k for k in range(min(counts).bit_length() - 1, max(counts).bit_length())] if counts else []
-    return [Bar(counts.get(power, 0), _label(power), f"of {power:,} to {2 * power - 1:,}{unit}") for power in powers]
+    return [
+        Bar(counts.get(power, 0), _format_power(power), f"of {power:,} to {2 * power - 1:,}{unit}") for power in powers
+    ]
 
 
-def _label(number: int) -> str:
+def _format_power(number: int) -> str:
     for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")):
         if number >= unit:
             return f"{number // unit}{name}"

@@ -69,7 +69,7 @@ def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
     )
 
 
-def selected_shards(selection: Manifest) -> Sequence[FileContent]:
+def read_selection(selection: Manifest) -> Sequence[FileContent]:
     """List the shards of a text manifest, in manifest order."""
     return [FileContent(**shard) for shard in selection.identity.decisions["shards"]]
 

@@ -138,7 +138,7 @@ def _encode(job: Job) -> BuildResult:
     return splits.build_split(
         job.staging,
         open_artifact(run.root / snapshot.folder, corpus["digest"]),
-        sampling.selected_shards(selected),
+        sampling.read_selection(selected),
         recipe,
         _split(job.recipe["split"]),
         run.settings,

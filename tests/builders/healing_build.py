@@ -12,7 +12,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.megatron_split import build_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.sampling import Split, selected_shards
+from pipeline_assets.corpus.sampling import Split, read_selection
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Driver
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -91,7 +91,7 @@ def build_megatron(
 ) -> Artifact:
     selection = build_selection(recipe, root)
     corpus = open_artifact(root / recipe.fineweb_edu_snapshot().folder)
-    shards = selected_shards(selection.manifest)
+    shards = read_selection(selection.manifest)
     return build_target(
         recipe.megatron_split(split),
         root,

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
-from pipeline_assets.corpus.sampling import selected_shards, split_rule
+from pipeline_assets.corpus.sampling import read_selection, split_rule
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
@@ -100,7 +100,7 @@ class SplitRows(RowStore):
     def fate(self, part: Part) -> Fate | None:
         identity = self.artifact.manifest.identity
         selection = self._selection.manifest
-        if part.shard not in {shard.path for shard in selected_shards(selection)}:
+        if part.shard not in {shard.path for shard in read_selection(selection)}:
             return Fate(self.artifact, "not_selected", f"{selection.name} does not select {part.shard}")
         belongs_to = split_rule(identity.recipe["valid_fraction"])(part.id)
         if belongs_to != identity.recipe["split"]:

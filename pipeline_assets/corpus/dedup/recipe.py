@@ -133,7 +133,7 @@ class NearRecipe(RecipeSection):
         return Banding(self.minhash.bands, self.minhash.rows)
 
     def recommended_proposal(self) -> "Banding | DistanceLimit":
-        """Return the cheapest proposal that reaches `TARGET_RECALL`."""
+        """Return the cheapest proposal that reaches `TARGET_RECALL` at the threshold."""
         recommend = recommend_banding if self.minhash is not None else recommend_distance
         return recommend(self.proposer.permutations, float(self.threshold), TARGET_RECALL)
 

@@ -48,7 +48,7 @@ class SeenRuns(NamedTuple):
     def tables(self, low: int = 0, high: int = ALL_KEYS) -> Iterator[pa.Table]:
         """Yield the rows with `low <= key < high`, a table per row group.
 
-        The column `order` gets the numbers that the store's documents have in the corpus.
+        The column `order` gets the numbers of the store's documents in the new corpus.
         """
         for path in self.paths:
             with StoredParquet(path) as file:

@@ -235,7 +235,7 @@ def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDA
 
 @compiled_inner
 def _key_grams(remaining: int, scratch: Scratch) -> int:
-    """Compute keys of n-grams that may repeat; return how many words `repeated` keeps."""
+    """Compute keys of n-grams that may repeat; keep only their words; return how many."""
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
     for index in range(to_index(remaining)):
