@@ -105,7 +105,7 @@ def _parse(code: str, file: str) -> ast.Module:
 def _find_pins(code: str, file: str) -> dict[str, str]:
     """Return the pins of a file: its sha256, and the versions of Python and packages.
 
-    The packages are those that the file imports, and their requirements. Raise UsageError if a module is in no
+    Packages are pinned if the file, or a pinned package, requires them. Raise UsageError if an imported module is in no
     installed package, such as another file of the user.
     """
     python, needed = "{}.{}".format(*sys.version_info), list[str]()

@@ -32,8 +32,8 @@ def raise_if_source_empty(
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    `weighted` names the sources with a weight. The message counts the dropped documents of the source: those that the
-    corpus `deduplicated` dropped, unless it is None, then those that the source's corpus in `corpora` dropped.
+    `weighted` names the sources with a weight. The message counts the documents of the source that each step dropped:
+    first `deduplicated`, if it exists, then the source's corpus in `corpora`.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts
