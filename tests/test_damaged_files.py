@@ -34,7 +34,7 @@ from pipeline_assets.corpus.nemotron.seed_prompts import open_seed_prompts
 from pipeline_assets.corpus.shards.mixture_report import JSON_FILE
 from pipeline_assets.corpus.tokens.describe import expected_hash
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA, DocumentTable
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import ChangedFileError, InputError, RetryableError
 from pipeline_assets.spine.staging import StagedInput, StagingView
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash, verify_reads
@@ -305,7 +305,7 @@ def test_a_column_that_an_old_file_lacks_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_read_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(RetryableError) as caught, damage_named(tmp_path / "a", "Parquet file"):
+    with pytest.raises(RetryableError) as caught, errors_as_damage(tmp_path / "a", "Parquet file"):
         raise OSError(errno.EIO, "Input/output error")  # as pyarrow raises it, without the file
 
     assert str(caught.value) == (
@@ -314,7 +314,7 @@ def test_a_read_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
 
 
 def test_memory_that_runs_out_and_a_missing_file_are_no_damage(tmp_path: Path) -> None:
-    with pytest.raises(pa.ArrowMemoryError), damage_named(tmp_path / "a", "Parquet file"):
+    with pytest.raises(pa.ArrowMemoryError), errors_as_damage(tmp_path / "a", "Parquet file"):
         raise pa.ArrowMemoryError("malloc of size 99 failed")
     with pytest.raises(FileNotFoundError):
         map_npy(tmp_path / "a.npy")

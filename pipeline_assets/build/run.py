@@ -156,10 +156,10 @@ class Run:
             keep_work=bool(KEEP_WORK.read(variables)) if variables.get(KEEP_WORK.variable) else None,
         )
 
-    def require_hub(self, what: str) -> HubFiles:
-        """Return the hub; raise ValueError that names `what` if the run has none."""
+    def require_hub(self, content: str) -> HubFiles:
+        """Return the hub, which `content` is read from; ValueError if the run has no hub."""
         if self.hub is None:
-            raise ValueError(f"{what} is read from a hub, but this run has no hub")
+            raise ValueError(f"{content} is read from a hub, but this run has no hub")
         return self.hub
 
     def for_artifact(self, partition: str | None, is_intermediate: bool = False) -> Self:

@@ -82,7 +82,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
 
     def run(**values: Any) -> None:
         export_settings({name: values[name] for name in settings})
-        Stopwatch.name_command(running_command())
+        Stopwatch.record_command(running_command())
         try:
             with (
                 resume_hint(running_command()),

@@ -32,7 +32,7 @@ from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import make_folder, write_durably
 from pipeline_assets.spine.errors import DeniedError, UsageError
 from pipeline_assets.spine.files import file_sha256
@@ -163,7 +163,7 @@ def train(
         for name in (decisions["model"], vocabulary, CHECKSUM, FIGURES):
             write_durably(output_dir / name, tokenizer.path(name).read_bytes())
             print_lines([str(output_dir / name)])
-    with damage_named(figures := tokenizer.path(FIGURES), "table of figures"):
+    with errors_as_damage(figures := tokenizer.path(FIGURES), "table of figures"):
         statistics = {"recipe": recipe.name, **json.loads(figures.read_bytes())}
     _write_statistics(log_file, statistics)
 

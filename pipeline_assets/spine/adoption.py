@@ -17,10 +17,10 @@ _THREADS = 4  # hashing releases the interpreter lock
 
 
 def drop_invalid_receipts(folder: Path) -> set[str]:
-    """Remove invalid receipts; return the paths that the valid receipts name.
+    """Remove invalid receipts; return the paths that valid ones name, as in `OutputFile`.
 
     A receipt is invalid if it is damaged, or if a file that it names is missing or changed. Its shard then runs again.
-    If a work file changed, shards of other stages may have read it, so their receipts are removed, too.
+    After a change of a work file, the receipts of all other stages are removed, too: their shards may have read it.
     """
     paths = [*(folder / RECEIPTS).rglob("*.json")]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -39,8 +39,8 @@ def drop_invalid_receipts(folder: Path) -> set[str]:
 def verify_work(folder: Path) -> Iterator[None]:
     """Raise RetryableError if a work file changed since the block wrote it.
 
-    It replaces an error of the block, which the changed file may have caused. All receipts are removed, since any shard
-    may have read the file.
+    An error of the block that is not an InputError is replaced, since the changed file may have caused it. All receipts
+    are removed, since any shard may have read the file.
     """
     try:
         yield

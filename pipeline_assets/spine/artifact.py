@@ -36,7 +36,7 @@ class Artifact:
     manifest: Manifest
 
     def path(self, name: str) -> Path:
-        """Return a stored file's path, checked by `verify_reads`; InputError if unlisted."""
+        """Return a listed file's path after `expect_hash`; InputError if unlisted."""
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
@@ -46,7 +46,7 @@ class Artifact:
         return self.folder / name
 
     def members(self) -> list[Manifest]:
-        """Read the manifests of the sealed members: artifacts inside this folder."""
+        """Read the manifests of the members: artifacts inside this folder. Skip unsealed ones."""
         manifests = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
         return [manifest for manifest in manifests if manifest is not None]
 
@@ -76,7 +76,7 @@ def try_read_manifest(folder: Path) -> Manifest | None:
 def copy_manifest(artifact: Artifact, copy: Path) -> None:
     """Copy an artifact's manifest to `copy`, unless `copy` has the same bytes already.
 
-    Raise InputError if the file is not a manifest, RetryableError if it is not the intact one that was opened.
+    Raise InputError if the artifact's manifest file is damaged, RetryableError if it changed after it was opened.
     """
     path = artifact.folder / FILE_NAME
     data = MANIFEST_FILE.read_raw(path)
@@ -135,8 +135,9 @@ def require_manifest(folder: Path) -> Manifest:
 def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Read every file of an artifact and its members; yield each file or its damage.
 
-    These are damage, too: a missing or replaced member; a file that the manifest does not name; and a named file that
-    the digest does not cover, unless `label_names` returns its name for the artifact's kind.
+    Paths are relative to `folder`. Raise UsageError if nothing is sealed there. These are damage, too: a missing
+    or replaced member; a file that the manifest does not name; and a named file that the digest does not cover, unless
+    `label_names` returns its name for the artifact's kind.
     """
     manifest = require_manifest(folder)
     for item in scan_folder(folder, manifest, label_names):
@@ -152,10 +153,10 @@ def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[
 
 
 def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> Iterator[StoredFile | Damage]:
-    """Check names, types and sizes of an artifact's files; yield files and damage.
+    """Check names, types and sizes of an artifact's files; yield each file or its damage.
 
-    No file except the manifest is read, and members are skipped. A link is damage even if it leads to the right bytes,
-    since its target is not protected.
+    Only the manifest is read, to check its seal; members are skipped. A link is damage even if it leads to the right
+    bytes, since its target is not protected.
     """
     yield from _check_sizes(folder, manifest, label_names)
     named = {file.path for file in manifest.storage} | {FILE_NAME}
@@ -297,7 +298,7 @@ def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult
 
 
 def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
-    """Read an artifact's check results for `digest`; None if missing or unreadable."""
+    """Read an artifact's check results; None if unreadable or not for `digest`."""
     try:
         record = _FILE.read(check_record_path(folder))
     except (FileNotFoundError, InputError):

@@ -20,7 +20,7 @@ _STEP: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
 class Bar:
     """Progress bar, shown on the terminal with all others until `end_bars` is called."""
 
-    shown: "ClassVar[rich.progress.Progress | None]" = None
+    display: "ClassVar[rich.progress.Progress | None]" = None
 
     def __init__(self, title: str) -> None:
         from rich.console import Console
@@ -29,25 +29,25 @@ class Bar:
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(_BAR_WIDTH),
-            TextColumn("{task.fields[words]}", markup=False),
+            TextColumn("{task.fields[text]}", markup=False),
         )
-        if Bar.shown is None:
+        if Bar.display is None:
             # Callers draw, not a thread, since workers may be forks of this process. Results are printed on stdout.
             console = Console(stderr=True)
-            Bar.shown = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
-            Bar.shown.start()
+            Bar.display = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
+            Bar.display.start()
             atexit.register(end_bars)
-        self._bars = Bar.shown
-        self._task = self._bars.add_task(in_one_line(" ".join([*_STEP.get(), title])), words="")
+        self._bars = Bar.display
+        self._task = self._bars.add_task(in_one_line(" ".join([*_STEP.get(), title])), text="")
         self._drawn = -_REDRAW_S
 
     @property
     def is_shown(self) -> bool:
         """True until `end_bars` is called, perhaps by other work in this process."""
-        return self._bars is Bar.shown
+        return self._bars is Bar.display
 
-    def draw(self, done: int, total: int, words: str) -> None:
-        self._bars.update(self._task, completed=done, total=total, words=in_one_line(words))
+    def draw(self, done: int, total: int, text: str) -> None:
+        self._bars.update(self._task, completed=done, total=total, text=in_one_line(text))
         now = time.monotonic()
         if now - self._drawn >= _REDRAW_S:
             self._drawn = now
@@ -58,8 +58,8 @@ class Bar:
 
 def end_bars() -> None:
     """Stop drawing the bars and release the terminal, if bars are shown."""
-    if Bar.shown is not None:
-        bars, Bar.shown = Bar.shown, None
+    if Bar.display is not None:
+        bars, Bar.display = Bar.display, None
         bars.stop()
 
 

@@ -10,9 +10,10 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Map the dotted key of each changed value to a text, keys sorted.
+    """Return a text for each recipe key whose value changed, by dotted key, sorted.
 
-    The text is `old → new`, or, for long lists, lists the added and removed entries.
+    The text is `old → new`, long values cut; for long lists, it names the added and removed entries. `code` is skipped
+    if both recipes have `pins`, which give the hash of that code. `prefix` is put before each key.
     """
     changed = dict[str, str]()
     for part in sorted(old.keys() | new.keys()):
@@ -38,15 +39,15 @@ def _describe(before: object, after: object) -> str:
             "removed": [entry for entry in before if str(entry) not in current],
         }
         if any(differing.values()):
-            return "; ".join(f"{word} {_short(str(part)[1:-1])}" for word, part in differing.items() if part)
+            return "; ".join(f"{word} {_shorten(str(part)[1:-1])}" for word, part in differing.items() if part)
     equal = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))
     start = sum(1 for _ in equal) - _CONTEXT_CHARACTERS
     if is_long and start > 0 and not any(map(_SHA256.fullmatch, texts)):
         texts = f"…{texts[0][start:]}", f"…{texts[1][start:]}"
-    return " → ".join(map(_short, texts))
+    return " → ".join(map(_shorten, texts))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     if _SHA256.fullmatch(text):
         return f"{text[:12]}…"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -12,11 +12,11 @@ _RETRY = "run the same command again"  # which checks the files of an unfinished
 
 
 @contextlib.contextmanager
-def damage_named(path: Path, noun: str) -> Iterator[None]:
-    """Convert any error of the block, which parses a file, to an InputError.
+def errors_as_damage(path: Path, noun: str) -> Iterator[None]:
+    """Convert errors of the block, which parses a file, to InputErrors.
 
-    The block must only read and parse `path`, because each of its errors is taken for damage. Errors for a file of an
-    unfinished build are RetryableErrors. A missing file stays a FileNotFoundError.
+    The block must only read and parse `path`, because most of its errors are taken for damage, with the message `not a
+    valid NOUN`. A MemoryError, or an OSError that names a file, such as FileNotFoundError, is raised unchanged.
     """
     try:
         yield
@@ -25,9 +25,9 @@ def damage_named(path: Path, noun: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise error if error.filename is not None else explain_os_error(error, path) from None
-        raise damaged_file(f"not a valid {noun}: {one_line(error, 200) or type(error).__name__}", path) from None
+        raise damaged_file_error(f"not a valid {noun}: {one_line(error, 200) or type(error).__name__}", path) from None
 
 
-def damaged_file(what: str, path: Path) -> InputError:
-    """Return the error for a damaged file of an artifact or of an unfinished build."""
+def damaged_file_error(what: str, path: Path) -> InputError:
+    """Return the error for a damaged file: RetryableError if its build is unfinished."""
     return RetryableError(what, path, _RETRY) if ".building." in str(path) else InputError(what, path, REBUILD)

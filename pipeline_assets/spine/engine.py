@@ -18,7 +18,7 @@ from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.ray_engine import run_on_ray
 from pipeline_assets.spine.stage import WHOLE_SHARD, S, WarmUp, Work, no_warm_up, run_shard
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
-from pipeline_assets.spine.start_method import StartMethod, default_start_method, starter
+from pipeline_assets.spine.start_method import StartMethod, default_start_method, worker_starter
 from pipeline_assets.spine.task_digest import task_digest
 from pipeline_assets.spine.verified_reads import check_hashes
 from pipeline_assets.spine.worker import Worker
@@ -42,7 +42,7 @@ class RunSettings:
         start_method: How workers start, see `StartMethod`.
         growth_bytes: Memory growth after which a fresh fork replaces a worker. Forking takes milliseconds, and the fork
             shares memory that the old worker had copied. Spawned workers have no limit.
-        inline_bytes: Bytes of shards below which no workers are started, by the rule of `limit_workers`.
+        inline_bytes: Smaller stages, in compressed bytes, start no workers, by the rule of `limit_workers`.
         subject: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text files.
         intermediate_zstd_level: Compression level of intermediate artifacts; None if it is `zstd_level`.
@@ -75,11 +75,11 @@ class RunSettings:
 def limit_workers(staging: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
     """Return settings without workers if starting workers takes longer than they save.
 
-    Workers save at most the time that all shards except the largest take. A large shard keeps the workers, since
-    they find poison rows (rows that crash a process). Without workers, a poison row ends the build; the next build
-    finds partial work, so it starts workers.
+    The largest shard takes as long with workers as without, so only the other shards are compared with
+    `inline_bytes`. But workers also find poison rows (rows that crash a process), so a large shard gets workers anyway.
+    Without workers, a poison row ends the build; the next build finds partial work, so it starts workers.
 
-    `sizes` are the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
+    `sizes` has the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
     """
     largest = max(sizes, default=0)
     is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD * settings.inline_bytes
@@ -101,7 +101,7 @@ def run_stage(
     """Run a stage over shards, and yield their receipts in the order of `shards`.
 
     Receipts of finished shards are reused; the other shards run, and their receipts are committed under `stage`. If the
-    caller stops early, the seal removes the files of the shards whose receipts were not used.
+    caller stops early, some shards have run in vain; the seal removes their files.
 
     `warm_up` loads, before the first shard, the data that all shards share: in the fork server, in each process of Ray,
     or in this process if it runs the shards. Spawned workers do not call it, but load the data with their first shard.
@@ -135,7 +135,7 @@ def _run_here(work: Work[S], warm_up: WarmUp) -> StageRunner[S]:
 
 
 def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> StageRunner[S]:
-    start = starter(settings.start_method, work, warm_up, settings.growth_bytes)
+    start = worker_starter(settings.start_method, work, warm_up, settings.growth_bytes)
     return Pool[S](lambda: Worker(start()), settings.workers).run
 
 
@@ -149,8 +149,8 @@ def adopt_finished_shards(
 ) -> Generator[Receipt]:
     """Yield the receipts of `shards` in order; run unfinished ones with `run_missing`.
 
-    With kept work in the settings and a `work` function, shards count as finished if the earlier version has tasks of
-    equal digests.
+    If the settings have kept work and `work` is set, a shard also counts as finished if the artifact's earlier version
+    has a kept task with the digest of `work` on this shard. Raise ChangedFileError if a shard read a changed file.
     """
     receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}

@@ -26,7 +26,7 @@ from typing import Any
 from pipeline_assets.spine import worker
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.stage import WarmUp, Work
-from pipeline_assets.spine.usage import count_forked, forget_forked_cpu
+from pipeline_assets.spine.usage import add_forked_usage, reset_forked_cpu
 
 NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
@@ -48,7 +48,7 @@ class _Server:
     """Handle of the fork server in its parent process."""
 
     def __init__(self) -> None:
-        self.surroundings = _surroundings()
+        self.surroundings = _inherited_state()
         self.loaded: set[int] = set()  # numbers of stages
         self._started = worker.start_process("fork" if _can_fork_safely() else "spawn", _serve, name=NAME)
 
@@ -66,7 +66,7 @@ class _Server:
             raise failure.error
         self.loaded.add(stage.number)
 
-    def fork(self, number: int) -> worker.Started:
+    def fork(self, number: int) -> worker.StartedProcess:
         """Fork a worker of a loaded stage.
 
         Raises:
@@ -78,7 +78,7 @@ class _Server:
             control.send(("fork", number))
             reduction.send_handle(control, theirs.fileno(), None)
             pid = control.recv()
-        return worker.Started(_Forked(pid, self), ours)
+        return worker.StartedProcess(_ForkedWorker(pid, self), ours)
 
     def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
         """Wait for a worker; return its exit status, or -N if signal N ended it.
@@ -93,7 +93,7 @@ class _Server:
         if ended is None:
             return None
         status, maxrss, cpu_s = ended
-        count_forked(maxrss, cpu_s)
+        add_forked_usage(maxrss, cpu_s)
         return status
 
     def stop(self) -> str:
@@ -135,7 +135,7 @@ def forking_starter(work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> work
     return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))
 
 
-def _start_forked(stage: _Load) -> worker.Started:
+def _start_forked(stage: _Load) -> worker.StartedProcess:
     with contextlib.suppress(EOFError, ConnectionError):
         return _fork_worker(stage)
     _stop()
@@ -147,9 +147,9 @@ def _start_forked(stage: _Load) -> worker.Started:
         raise RetryableError(what, f"process {os.getpid()}", fix) from None
 
 
-def _fork_worker(stage: _Load) -> worker.Started:
+def _fork_worker(stage: _Load) -> worker.StartedProcess:
     global _server
-    if _server is not None and _server.surroundings != _surroundings():
+    if _server is not None and _server.surroundings != _inherited_state():
         _stop()
     if _server is None:
         _server = _Server()
@@ -164,19 +164,19 @@ def _stop() -> str:
     if server is None:
         return "gone"
     end = server.stop()
-    forget_forked_cpu()
+    reset_forked_cpu()
     return end
 
 
-def _surroundings() -> tuple[object, ...]:
+def _inherited_state() -> tuple[object, ...]:
     """Return what a process inherits: environment, working directory, module path."""
     return dict(os.environ), os.getcwd(), tuple(sys.path)
 
 
 def _can_fork_safely() -> bool:
-    """Check whether a fork of this process would lose no thread except an allocator's.
+    """Check whether this process has only threads that a fork may lose.
 
-    False if unknown, as on other systems than Linux.
+    A fork keeps only the main thread; the threads of a memory allocator may be lost. False on systems other than Linux.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -189,7 +189,7 @@ def _can_fork_safely() -> bool:
         return False
 
 
-class _Forked:
+class _ForkedWorker:
     """Worker that the server forked, with the methods of a `multiprocessing.Process`."""
 
     def __init__(self, pid: int, server: _Server) -> None:

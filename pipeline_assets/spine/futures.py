@@ -23,11 +23,11 @@ Call: TypeAlias = Callable[[bytes, bytes], Result]
 
 @dataclass(frozen=True)
 class FutureEngine:
-    """Engine that runs functions in processes, on this machine or on others."""
+    """Engine whose processes run the jobs of stages, on this machine or on others."""
 
     submit: Callable[[Call, bytes, bytes], Future[Result]]  # calls a function in a process that can import it
     cancel: Callable[[Future[Result]], object]  # cancels a call; one that runs may end first
-    deaths: tuple[type[BaseException], ...]  # exceptions of a call whose process died
+    death_errors: tuple[type[BaseException], ...]  # exceptions of a call whose process died
 
     def pool(self, work: Work[S], warm_up: WarmUp, size: int) -> Pool[S]:
         """Return a pool of `size` workers, with one job each at a time."""
@@ -52,7 +52,7 @@ class _FutureWorker(Generic[S]):
         job, self.job = self.job, None
         try:
             result = self.future.result()
-        except self._engine.deaths:
+        except self._engine.death_errors:
             return None
         if isinstance(result, Failure):
             raise result.error_in(job)

@@ -75,14 +75,14 @@ class KeptWork:
         self._files[stage, name] = {file.path for file in receipt.files}
 
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
-        """Discard the tasks of some shards, whatever their suffix, and of whole stages."""
+        """Discard all tasks of `stages`, and tasks whose name up to the first dot is in `shards`."""
         discarded = {*shards}
         for stage, name in [*self._tasks]:
             if stage in stages or name.partition(".")[0] in discarded:
                 del self._tasks[stage, name], self._files[stage, name]
 
     def write(self, staging: StagingView) -> None:
-        """List the kept tasks for the seal, and remove work files that belong to none."""
+        """Write `tasks.json` into the work folder; remove work files of no kept task."""
         work = staging.path(f"{WORK}/{KEPT_TASKS}")
         remove_unnamed(
             work.parent, {path.removeprefix(f"{WORK}/") for paths in self._files.values() for path in paths}, keep=()

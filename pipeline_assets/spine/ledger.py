@@ -127,9 +127,10 @@ def check_rejects(
 ) -> None:
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
-    Up to `floor` rows may be rejected anyway, if they are at most a third of all and `max_fraction` is not 0.
-    `max_fraction` is a decimal string, and `rows` may be a planned number. The message counts `rejects_in_order` by
-    reason and shows the first five. The error's fix begins with the `advice` for the first reject.
+    Up to `floor` rejects are always accepted, if they are at most a third of all rows and `max_fraction` is not 0.
+    `max_fraction` is a decimal string; `rejects` and `rows` are numbers, and `rows` may be planned. The message counts
+    `rejects_in_order` by reason and shows the first five. `advice` gets the first reject, or None without rejects, and
+    returns the beginning of the error's fix.
     """
     limit = Fraction(max_fraction)
     tolerated = min(Fraction(floor), MAX_FLOOR * rows) if limit else limit
@@ -146,7 +147,7 @@ def check_rejects(
 
 
 def sufficient_limit(share: Fraction) -> str:
-    """Return a round `max_reject_fraction` that allows a share of rejects."""
+    """Return a round `max_reject_fraction`, as a decimal string, that allows `share`."""
     return next((limit for limit in _LIMITS if share <= Fraction(limit)), "1")
 
 

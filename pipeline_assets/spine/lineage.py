@@ -34,7 +34,7 @@ OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
 
 
 def read_sealed_manifest(path: Path | str) -> Manifest:
-    """Read a manifest file, without computing its digest if its seal is intact."""
+    """Read a manifest file; check its digest only if its seal is broken."""
     data = MANIFEST_FILE.read_raw(path)
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
@@ -94,7 +94,7 @@ class Lineage:
         return digest in self._folders_by_digest
 
     def folder_for(self, digest: str, name: str | None = None) -> Path | None:
-        """Return the folder of an artifact by digest, preferably one with `name`, or None."""
+        """Return a folder of the digest's artifact, preferably named `name`; None if none."""
         folders = self._folders_by_digest.get(digest)
         return None if folders is None else Path(next((entry for entry in folders if entry[1] == name), folders[0])[0])
 
@@ -134,7 +134,7 @@ class Lineage:
             return None
         return None if folder is None or manifest is None or manifest.digest != digest else Artifact(folder, manifest)
 
-    def exported_copy(self, digest: str) -> Manifest | None:
+    def read_exported_copy(self, digest: str) -> Manifest | None:
         """Read a manifest by digest from the root's manifest copies; None if missing."""
         path = self._manifest_copies.get(digest)
         return None if path is None else Manifest.from_bytes(MANIFEST_FILE.read_raw(path), path)
@@ -203,7 +203,7 @@ class Chain:
 
 
 def collect_chain(folder: Path, root: Path | None) -> Chain:
-    """Collect the chain of the artifact in a folder.
+    """Collect the chain of the artifact in a folder; UsageError if nothing is sealed.
 
     Upstream artifacts are found by digest in the data root; without a root, the chain is the artifact and its members.
     """

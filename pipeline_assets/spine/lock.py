@@ -46,7 +46,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
     """Process that has the lock on an artifact, according to the lock file.
 
-    If the file is invalid, `fence` is 0 and each other field is empty. `since_s` is in seconds since 1970.
+    If the file is invalid, `fence` is 0 and each other field is None. `since_s` is in seconds since 1970.
     """
 
     fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
@@ -127,7 +127,7 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
 
 
 def lock_owner(target: Path) -> Builder | None:
-    """Return the process that builds `target`; None if the lock is free or not a file.
+    """Return the process that builds `target`; None if no process has its lock.
 
     A shared lock is tried and released immediately, so a builder that starts in this moment may be refused. Without
     permission to open the lock file, return an empty `Builder`.
@@ -204,11 +204,11 @@ def _open_lock_file(path: Path) -> int:
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-        raise _not_a_lock_file(path) from None
+        raise _lock_file_error(path) from None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise _not_a_lock_file(path)
+            raise _lock_file_error(path)
         mode = 0o660 if durable.is_shared(path.parent) else 0o600
         if stat.S_IMODE(status.st_mode) != mode and status.st_uid == os.geteuid():
             durable.call_failpoint("chmod", path)
@@ -233,7 +233,7 @@ def _raise_if_not_exclusive(descriptor: int, path: Path) -> None:
     _probed_disks.add(disk)
 
 
-def _not_a_lock_file(path: Path) -> RetryableError:
+def _lock_file_error(path: Path) -> RetryableError:
     what = "expected a lock file with one name, got a link, a folder or a device"
     return RetryableError(what, path, "delete it, then run the same command")
 

@@ -11,7 +11,7 @@ _LOCAL_OPTIONS = ("nolock", "local_lock=flock", "local_lock=all", "localflock")
 
 
 def mounts_for(root: Path, mounts: Path = _MOUNTS) -> list[tuple[str, list[str]]]:
-    """Return (type, options) of each mount of a path's disk; none without /proc.
+    """Return (type, options) of each mount of a path's disk; empty without /proc.
 
     The path need not exist.
     """

@@ -101,7 +101,7 @@ class MetadataFile(Generic[T]):
 
 
 def _nesting_error(value: object) -> str | None:
-    """Describe nesting too deep or a number too large for other code; None if neither."""
+    """Describe too deep a nesting or too large a number in a value; None if neither."""
     # Walk the levels from the top, since recursion would fail on the nesting that is searched for.
     level: list[Any] = [[value]]
     for _ in range(_MAX_DEPTH + 1):

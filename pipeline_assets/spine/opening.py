@@ -61,8 +61,8 @@ def seal_in_place(
 ) -> artifact.Artifact:
     """Seal an artifact by writing only its manifest.
 
-    The content is members in `target`, or external files. `is_sealed` is called under the lock: if it returns True,
-    since another builder sealed the artifact, nothing is written, because the artifact may be in use.
+    The content is members in `target`, or external files. After locking, `is_sealed` is called: True means that another
+    builder has sealed the artifact meanwhile. It is then returned unchanged, because it may be in use.
     """
     durable.make_folder(target)
     with locked(target, highest_fence(target)) as lock:

@@ -30,7 +30,7 @@ class Stopwatch:
     command: ClassVar[Mapping[str, str] | None] = None
 
     @classmethod
-    def name_command(cls, typed: str) -> None:
+    def record_command(cls, typed: str) -> None:
         """Record the command line of this process, with a new id."""
         process = f"{socket.gethostname()} {os.getpid()} {time.time_ns()}"
         cls.command = {"typed": typed, "id": hashlib.sha256(process.encode()).hexdigest()[:12]}

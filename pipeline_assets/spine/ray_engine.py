@@ -145,7 +145,7 @@ def _connection_error(address: str, error: Exception) -> RetryableError:
 
 
 @contextlib.contextmanager
-def _without_lines_of_ray() -> Iterator[None]:
+def _discard_stderr() -> Iterator[None]:
     """Discard stderr during the block: Ray's core logs each try to connect there."""
     stderr, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
@@ -168,7 +168,10 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
 
 
 def connect(workers: int, memory: int) -> Any:
-    """Connect to RAY_ADDRESS, or start Ray here; raise RetryableError if it fails."""
+    """Connect to RAY_ADDRESS, or start Ray here; return the module `ray`.
+
+    `memory` is the bytes of one worker. Raise RetryableError if it fails, or if no node started here has that memory.
+    """
     global _is_ours
     address = os.environ.get("RAY_ADDRESS") or "local"
     for name, value in (_RAY_VARIABLES | ({} if address == "local" else _CLUSTER_VARIABLES)).items():
@@ -180,7 +183,7 @@ def connect(workers: int, memory: int) -> Any:
         on_sigterm, cpus = signal.getsignal(signal.SIGTERM), workers if address == "local" else None
         try:
             check_address(address)  # Ray itself would try for minutes
-            with contextlib.nullcontext() if address == "local" else _without_lines_of_ray():
+            with contextlib.nullcontext() if address == "local" else _discard_stderr():
                 ray.init(
                     address, num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
                 )

@@ -42,8 +42,8 @@ def format_validation_errors(
 ) -> list[InputError]:
     """Convert pydantic's validation errors to one error per key.
 
-    A missing key is not reported if a misspelt key resembles it. `locate` returns the place of a key, or, if the
-    key is missing, of its section. Types and tags of unions are omitted.
+    A missing key is not reported if a misspelt key resembles it. `locate` gets the path of a key, without pydantic's
+    names of types in unions, and returns the place of the key, or, if the key is missing, of its section.
     """
     problems = error.errors(include_url=False)
     for problem in problems:
@@ -65,9 +65,9 @@ def format_validation_errors(
 
 
 def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Join the errors of a value whose type is not in a union.
+    """Join pydantic's errors about one value, one for each type in a union, to one error.
 
-    An error inside the value, such as in an item of a list, replaces them.
+    If an item inside the value is invalid, such as an item of a list, only the item's error is kept.
     """
     joined = dict[tuple[int | str, ...], ErrorDetails]()
     is_member = [_UNION_MEMBERS.get("".join(map(str, problem["loc"][-1:]))) == problem["type"] for problem in problems]
@@ -127,7 +127,7 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
 
 
 def _mapping_example(problem: ErrorDetails, recipe: type[pydantic.BaseModel]) -> str:
-    """Return a fix that shows a mapping; the only required key gets the value."""
+    """Return a fix with an example mapping; if several keys are required, list all."""
     value, known = problem["input"], ["NAME"]
     if problem["type"] == "model_type":
         [section, *_], _ = _possible_sections(recipe, problem["loc"])
@@ -172,7 +172,7 @@ def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, .
 def _possible_sections(
     recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """Return sections possible at a location, and the location without union tags."""
+    """Return the section types allowed at a location, and its keys without union tags."""
     sections, keys = [recipe], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]

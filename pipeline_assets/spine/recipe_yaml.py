@@ -22,7 +22,7 @@ _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {
 def read_yaml(
     path: Path, noun: str = "recipe", empty_fix: str = "write one: manifests/recipes and docs have examples"
 ) -> dict[str, object]:
-    """Read the mapping in a YAML file; UsageErrors contain `noun` and `empty_fix`."""
+    """Read the mapping in a YAML file, called `noun` in errors; UsageError if invalid."""
     try:
         values = parse_yaml(replace(RECIPE_FILE, noun=noun).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):

@@ -58,7 +58,7 @@ Share = Annotated[
 
 
 def split_patterns(patterns: object) -> object:
-    """Return the patterns of a text with one pattern a line; a list unchanged."""
+    """Split a text into patterns, one per line; return any other value unchanged."""
     return [line.strip() for line in patterns.splitlines() if line.strip()] if isinstance(patterns, str) else patterns
 
 
@@ -77,8 +77,8 @@ class Option:
 
     Attributes:
         help: Text in `--help`.
-        name: Name without `--`; None: the key, with hyphens for underscores.
-        default: Default; None: the command decides; `...`: the key's default, or a required option if it lacks one.
+        name: Name without `--`; if None, the key with hyphens for underscores.
+        default: Default value; if None, the command decides; if `...`, as for the key, which may be required.
         other_names: Further names, with `--`.
     """
 
@@ -189,7 +189,7 @@ def validate_section(
 
 
 def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: bool) -> Iterator[RecipeError]:
-    """Yield errors until a value of a wrong type, reported elsewhere, ends the checks."""
+    """Yield errors; unless `have_valid_types`, stop at the first TypeError or the like."""
     try:
         yield from cross_checks
     except (TypeError, AttributeError, LookupError):

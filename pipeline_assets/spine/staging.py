@@ -113,9 +113,9 @@ class Receipt:
     reads: Mapping[str, str] = field(default_factory=dict)
 
     def to_bytes(self, place: str = "") -> bytes:
-        """Serialize as a line with the sha256 of `place` and the JSON, then the JSON.
+        """Serialize as two lines: the hex sha256 of `place` + JSON, then the JSON.
 
-        `place` is the stage and file name of a stored receipt, so that no receipt is read as that of another shard.
+        `place` is the stage and file name of a stored receipt, so that a receipt cannot be read for another shard.
         """
         content = json.dumps({**vars(self), "files": [vars(file) for file in self.files]}, sort_keys=True).encode()
         return hashlib.sha256(place.encode() + content).hexdigest().encode() + b"\n" + content
@@ -260,7 +260,7 @@ def staging_folders(target: Path) -> list[Path]:
 
 
 def leftover_path(target: Path, role: Role, number: int) -> Path:
-    """Return the path of a target's staging folder or old artifact, by its role."""
+    """Return `.NAME.ROLE.NUMBER` next to the target; `number` is a fencing number."""
     return target.with_name(f".{target.name}.{role}.{number}")
 
 

@@ -14,13 +14,13 @@ _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts b
 _forked_maxrss, _forked_cpu_s = 0, 0.0
 
 
-def count_forked(maxrss: int, cpu_s: float) -> None:
+def add_forked_usage(maxrss: int, cpu_s: float) -> None:
     """Add an ended fork-server worker's `ru_maxrss` and CPU seconds to this process's."""
     global _forked_maxrss, _forked_cpu_s
     _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
 
 
-def forget_forked_cpu() -> None:
+def reset_forked_cpu() -> None:
     """Reset the CPU time of forked workers when the fork server has ended.
 
     `getrusage` in this process includes that time from then on.

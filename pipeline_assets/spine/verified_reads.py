@@ -111,7 +111,7 @@ def expected_sha256(path: Path) -> str | None:
 
 
 def check_hashes(reads: Mapping[str, str]) -> None:
-    """Raise InputError if a hash differs from the hash that is expected for its path."""
+    """Raise ChangedFileError if a hash, by path, differs from a registered one."""
     if _log is None:
         return
     for path, sha256 in reads.items():
@@ -130,12 +130,12 @@ def _sha256(path: str) -> str:
 
 
 def hash_while_reading(file: Readable, path: Path) -> Readable:
-    """Wrap a file, open at its start, so that reading it to its end hashes it."""
-    return file if _log is None and _collected is None else _Hashed(file, path)
+    """Wrap a file, open at its start; the reader reports the hash at the file's end."""
+    return file if _log is None and _collected is None else _HashingReader(file, path)
 
 
-class _Hashed:
-    """File that reports its hash when it has been read to the end."""
+class _HashingReader:
+    """Reader that, at the file's end, hands its hash to `collect_hashes` or checks it."""
 
     def __init__(self, file: Readable, path: Path) -> None:
         self._file, self._path = file, path

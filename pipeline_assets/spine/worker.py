@@ -81,20 +81,20 @@ class Process(Protocol):
 
 
 @dataclass(frozen=True)
-class Started:
+class StartedProcess:
     """Started process, with the parent's end of the pipe to it."""
 
     process: Process
     connection: Connection
 
 
-Starter = Callable[[], Started]
+Starter = Callable[[], StartedProcess]
 
 
 class Worker(Generic[S]):
     """Worker process and its current job."""
 
-    def __init__(self, started: Started) -> None:
+    def __init__(self, started: StartedProcess) -> None:
         self.process, self.connection = started.process, started.connection
         self.job: Job[S] | None = None
         self.has_retired = False
@@ -162,7 +162,9 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-def start_process(method: str, target: Callable[..., None], *arguments: object, name: str | None = None) -> Started:
+def start_process(
+    method: str, target: Callable[..., None], *arguments: object, name: str | None = None
+) -> StartedProcess:
     """Start a process by `spawn` or `fork` that runs `target` with one end of a pipe."""
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
@@ -182,7 +184,7 @@ def start_process(method: str, target: Callable[..., None], *arguments: object, 
             os.environ.pop(_BLAS_THREADS, None)  # another thread may have removed it
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
     theirs.close()
-    return Started(process, ours)
+    return StartedProcess(process, ours)
 
 
 def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.spine.ray_engine import _without_lines_of_ray
+from pipeline_assets.spine.ray_engine import _discard_stderr
 
 
 def test_stderr_works_again_after_the_block_and_no_descriptor_stays_open(capfd: pytest.CaptureFixture[str]) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
 
-    with pytest.raises(ConnectionError), _without_lines_of_ray():
+    with pytest.raises(ConnectionError), _discard_stderr():
         os.write(2, b"a try to connect\n")
         raise ConnectionError
     os.write(2, b"an error\n")

@@ -200,11 +200,11 @@ class RowStore(ABC):
         """Return problem and fix of the error for an id that no row has."""
         return f"no {self.display_names.row} has the {self.id_name} {row_id!r}", self.advice
 
-    def check_range(self, what: str, number: int, count: int) -> None:
-        """Raise UsageError unless a number is in 0 to count - 1."""
+    def check_range(self, noun: str, number: int, count: int) -> None:
+        """Raise UsageError, `NOUN NUMBER not found`, unless 0 <= number < count."""
         if not 0 <= number < count:
             fix = f"choose 0 to {count - 1:,}" if count else "choose another artifact; this one is empty"
-            raise UsageError(f"{what} {number:,} not found", self.artifact.folder, fix)
+            raise UsageError(f"{noun} {number:,} not found", self.artifact.folder, fix)
 
     def row_of_token(self, position: int) -> int:
         """Return the number of the row with a token; UsageError if rows are not tokens."""

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.corpus.formats.parquet import StoredParquet, read_footer
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 
 _TYPES = {str: pa.string(), int: pa.int64()}
 
@@ -44,7 +44,7 @@ class TableShard:
         """Yield the rows in order, as tables that fit in memory."""
         if self.file.name.endswith(SUFFIX):
             for block in read_line_blocks(self.file):
-                with damage_named(self.file, "shard of documents"):
+                with errors_as_damage(self.file, "shard of documents"):
                     documents = msgspec.to_builtins(DOCUMENT_DECODER.decode_lines(block))
                 yield rows_to_table(documents, self.schema)
         else:

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import is_first_in_group
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.formats.checked_file import OTHER_BYTES
 from pipeline_assets.corpus.formats.npy_header import read_npy_header
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import group_by_size
@@ -217,7 +217,7 @@ def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
 
 
 def _map(path: Path, sha256: str) -> NDArray[Any]:
-    with damage_named(path, "array"):
+    with errors_as_damage(path, "array"):
         data = np.memmap(path, np.uint8, "r")
         if hashlib.sha256(data.data).hexdigest() != sha256:
             raise ValueError(OTHER_BYTES)

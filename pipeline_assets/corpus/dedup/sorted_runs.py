@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.checked_file import OTHER_BYTES, map_checked_table, write_checked_table
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
@@ -83,7 +83,7 @@ class KeyRange:
 
         Raise an error like `read_run` if bytes of the index or of a run differ from those written.
         """
-        with damage_named(self.index, "index of sorted runs"):
+        with errors_as_damage(self.index, "index of sorted runs"):
             with open(self.index, "rb") as file:
                 line = file.readline()
                 names = json.loads(line[_HEX_DIGITS:])

@@ -32,7 +32,7 @@ from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document_shards import decode_lines, read_lines
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.partial_documents import RAW_DECODER
-from pipeline_assets.spine.damage import damage_named, damaged_file
+from pipeline_assets.spine.damage import damaged_file_error, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
@@ -126,7 +126,7 @@ def _read_index(path: Path, count: int = -1) -> NDArray[np.void]:
     """Read the first entries of a shard's index, which has at least one."""
     entries = np.fromfile(path, _INDEX, count)
     if not len(entries) or path.stat().st_size % _INDEX.itemsize:
-        raise damaged_file("not a valid index of shingle sets: it ends early", path)
+        raise damaged_file_error("not a valid index of shingle sets: it ends early", path)
     return entries
 
 
@@ -134,7 +134,7 @@ class ShingleSets:
     """Shingle sets of a corpus, read by an `index_sets` file; InputError if damaged."""
 
     def __init__(self, index: Path) -> None:
-        with open(index, "rb") as file, damage_named(index, "index of shingle sets"):
+        with open(index, "rb") as file, errors_as_damage(index, "index of shingle sets"):
             files = json.loads(file.readline())
             self._index = np.memmap(file, _INDEX, "r", file.tell()) if files else np.empty(0, _INDEX)
         self._paths = [path for path, _ in files]
@@ -159,7 +159,7 @@ class ShingleSets:
                 for _, offset, id_bytes, shingles in entries[owners == owner].tolist():
                     padded_id_bytes = -(-id_bytes // 8) * 8  # rounded up to a multiple of 8
                     size = padded_id_bytes + 8 * shingles
-                    with damage_named(Path(self._paths[owner]), "file of shingle sets"):
+                    with errors_as_damage(Path(self._paths[owner]), "file of shingle sets"):
                         if offset + size > os.fstat(file.fileno()).st_size:
                             raise ValueError("it ends early")
                         record = os.pread(file.fileno(), size, offset)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import OutputFile, StagingView
 
@@ -58,7 +58,7 @@ class CheckedFile(DurableFile):
 
 def map_values(path: Path, dtype: DTypeLike, start: int = 0, stop: int | None = None) -> NDArray[Any]:
     """Map the values [start, stop) of a `CheckedFile`, shape (values,), and verify them."""
-    with damage_named(path, "array"):
+    with errors_as_damage(path, "array"):
         with open(path, "rb", buffering=0) as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         value_bytes, item_bytes = _value_bytes(len(data)), np.dtype(dtype).itemsize
@@ -75,7 +75,7 @@ def map_values(path: Path, dtype: DTypeLike, start: int = 0, stop: int | None = 
 
 def count_values(path: Path, dtype: DTypeLike) -> int:
     """Return the number of values of a `CheckedFile` by its size; nothing is read."""
-    with damage_named(path, "array"):
+    with errors_as_damage(path, "array"):
         count, rest = divmod(_value_bytes(path.stat().st_size), np.dtype(dtype).itemsize)
         if rest:
             raise ValueError("it ends early")
@@ -106,7 +106,7 @@ def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = 
 
     The file is not kept open. Errors call it a `noun`.
     """
-    with damage_named(path, noun):
+    with errors_as_damage(path, noun):
         with pa.memory_map(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
         stop = table.num_rows if stop is None else stop

@@ -9,7 +9,7 @@ import msgspec
 import zstandard
 
 from pipeline_assets.corpus.formats.compression import ZSTD, decompress, whole_lines
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.staging import OutputFile
@@ -72,7 +72,7 @@ def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
     """Decode each line to a value of type `kind`; InputError for an invalid line."""
     decoder = msgspec.json.Decoder(kind)
     for block in read_line_blocks(path):
-        with damage_named(path, "file of rows"):
+        with errors_as_damage(path, "file of rows"):
             rows = decoder.decode_lines(block)
         yield from rows
 

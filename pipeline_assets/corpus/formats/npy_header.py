@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError, one_line
 
@@ -37,7 +37,7 @@ class NpyHeader:
 
 def map_npy(path: Path) -> NDArray[Any]:
     """Map an .npy file that this project wrote; InputError names it if it is damaged."""
-    with damage_named(path, "array"):
+    with errors_as_damage(path, "array"):
         return np.asarray(np.load(path, mmap_mode="r"))
 
 

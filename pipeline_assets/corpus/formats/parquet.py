@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_bools, to_numpy, widen_offsets
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import OutputFile
 
@@ -155,21 +155,21 @@ class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with damage_named(path, _NOUN):
+        with errors_as_damage(path, _NOUN):
             super().__init__(path, page_checksum_verification=True)
 
     def read(self, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
-        with damage_named(self._path, _NOUN):
+        with errors_as_damage(self._path, _NOUN):
             return super().read(self._check_columns(columns), **options)
 
     def read_row_group(self, i: int, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
-        with damage_named(self._path, _NOUN):
+        with errors_as_damage(self._path, _NOUN):
             return super().read_row_group(i, self._check_columns(columns), **options)
 
     def iter_batches(
         self, batch_size: int = 65_536, row_groups: Any = None, columns: Any = None, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        with damage_named(self._path, _NOUN):
+        with errors_as_damage(self._path, _NOUN):
             yield from super().iter_batches(batch_size, row_groups, self._check_columns(columns), **options)
 
     def _check_columns(self, columns: Sequence[str] | None) -> list[str] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline_assets.corpus.nemotron.dataset_section import FindPrompt
 from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES, SourceRow, plan_shards, read_shard
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError
 
 
@@ -57,7 +57,7 @@ def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as database:
 
         def find(sha256: str) -> str | None:
-            with damage_named(path, "table of prompts"):
+            with errors_as_damage(path, "table of prompts"):
                 rows = database.execute("SELECT prompt FROM prompts WHERE sha256 = ?", (sha256,))
                 prompt: str | None = next((prompt for (prompt,) in rows), None)
                 if prompt is not None and hashlib.sha256(prompt.encode("utf-8")).hexdigest() != sha256:

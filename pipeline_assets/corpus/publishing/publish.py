@@ -24,7 +24,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.staging import StagingDir
@@ -169,7 +169,7 @@ def publish_sealed(
 def preview_publication(artifact: Artifact) -> list[dict[str, str]]:
     """Return the config, name and number of rows of each split in `publication.json`."""
     path = artifact.path(PUBLICATION)
-    with damage_named(path, "list of splits"):
+    with errors_as_damage(path, "list of splits"):
         rows = json.loads(path.read_bytes())["rows"]
         return [{"config": row["config"], "split": row["split"], "rows": f"{row['rows']:,}"} for row in rows]
 

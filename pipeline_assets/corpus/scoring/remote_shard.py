@@ -21,7 +21,7 @@ from pipeline_assets.corpus.scoring.pool_selection import has_harmony_rows
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer, score_shard, scoring_environment
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import canonical_sha256
@@ -175,7 +175,7 @@ def _link_model(model: str, files: Path) -> tuple[str, Path]:
     listing_path = _listing_path(model, files)
     if not listing_path.exists():
         raise _not_fetched_error(model)
-    with damage_named(listing_path, "listing of a model"):
+    with errors_as_damage(listing_path, "listing of a model"):
         listing = json.loads(listing_path.read_bytes())
         name, revision, listed = listing["name"], listing["revision"], listing["files"]
     hub, folder = HubFiles(files).for_models(), Path(tempfile.mkdtemp(prefix="model-"))

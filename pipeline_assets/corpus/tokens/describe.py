@@ -9,7 +9,7 @@ from typing import Any
 from pipeline_assets.corpus.tokens import o200k_harmony, o200k_vocabulary
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import canonical_sha256
 
@@ -19,7 +19,7 @@ CHECKSUM = "checksum.json"  # next to a model: {"file", "sha256", "bytes"}
 def expected_hash(path: Path, explicit: str = "") -> str:
     """Return `explicit`, else the sha256 in checksum.json next to the file, else ''."""
     sibling = path.with_name(CHECKSUM)
-    with damage_named(sibling, "checksum of a tokenizer"):
+    with errors_as_damage(sibling, "checksum of a tokenizer"):
         return explicit or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
 
 

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.ledger import Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
@@ -199,7 +199,7 @@ class DocumentTable:
 
     def __init__(self, path: Path) -> None:
         table = map_checked_table(path, _TABLE)
-        with damage_named(path, _TABLE):
+        with errors_as_damage(path, _TABLE):
             table = table.cast(TABLE_SCHEMA)
         self.doc_ids: pa.ChunkedArray = table["doc_id"]
         self.license_tags: pa.ChunkedArray = table["license_tag"]

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, Sha25
 from pipeline_assets.corpus.tokens.unigram import UnigramRecipe
 from pipeline_assets.corpus.weights import Weights
 from pipeline_assets.spine.artifact import Artifact, Verdict
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import make_folder, write_durably
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import Option
@@ -83,7 +83,7 @@ def trained_file(tokenizer: Artifact) -> TokenizerFile:
 def preview_tokenizer(tokenizer: Artifact) -> list[dict[str, str]]:
     """Return a preview line per corpus, with the tokenizer's figures."""
     path = tokenizer.path(FIGURES)
-    with damage_named(path, "table of figures"):
+    with errors_as_damage(path, "table of figures"):
         figures = msgspec.json.decode(path.read_bytes())
         return [
             {"corpus": corpus} | {name: str(value) for name, value in values.items()}

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.harmony.message import Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron import schema
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.spine.damage import damage_named
+from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import dropped_key
 from pipeline_assets.spine.stage import Window
@@ -99,7 +99,7 @@ def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Re
 def _convert(source: ChatFile, rows: pq.ParquetFile) -> Iterator[pa.Table]:
     tools: dict[str, msgspec.Raw] = {}
     for catalogue in source.catalogues:
-        with damage_named(catalogue, "catalogue of tools"):
+        with errors_as_damage(catalogue, "catalogue of tools"):
             tools |= msgspec.json.decode(catalogue.read_bytes(), type=dict[str, msgspec.Raw])
     for batch in rows.iter_batches(_BATCH_ROWS, columns=[*_READ_COLUMNS, *_COPIED], use_threads=False):
         chats = [chat for row in batch.to_pylist() if (chat := _convert_row(row, tools, source)) is not None]
