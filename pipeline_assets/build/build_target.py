@@ -24,13 +24,13 @@ _REPLACE_HINT = f"run with {REPLACE}"
 def build_target(
     target: Target, root: Path, make: BuildFunction, replace: bool, run_settings: Mapping[str, Any]
 ) -> Artifact:
-    """Build the artifact of a target unless it matches its recipe.
+    """Build and seal a target, or only open it if it is sealed and matches its recipe.
 
     `make` writes the files into the staging directory and describes them. Nothing is sealed if a file that `make`
     read does not match its pinned hash.
 
     Raises:
-        UsageError: The folder has an artifact of another kind; or another artifact, and `replace` is not set.
+        UsageError: The folder has an artifact of another kind; or of this kind, stale, and `replace` is not set.
         InputError: The folder has a damaged artifact, and `replace` is not set; a check blocks an input; an input
             was replaced during the build; or another process is building.
     """
@@ -62,7 +62,7 @@ def build_target(
             "adopted_shards": adopted,
             **content.provenance,
             **({} if target.intended_use is None else {"made_for": target.intended_use}),
-            **_replaces(try_read_manifest(folder), root),
+            **_replacement_entry(try_read_manifest(folder), root),
         }
         identity = _build_identity(target, content, plan["inputs"])
         labels = list(content.labels)
@@ -78,7 +78,7 @@ def seal_manifest(
     """Seal an artifact without files: its manifest lists members or external files.
 
     A sealed manifest with other content is replaced only if `replace` is set, because artifacts that were built
-    from it would lose their input.
+    from it would lose their input. `since` was started with the build.
     """
     member_folders = {member.folder for member in target.members}
     inputs = [
@@ -92,7 +92,7 @@ def seal_manifest(
     sealed = try_read_manifest(root / target.folder)
     if sealed is None or sealed.digest != identity.digest:
         raise_if_occupied(target, root, replace)
-    provenance = {**since.provenance(run_settings), **content.provenance, **_replaces(sealed, root)}
+    provenance = {**since.provenance(run_settings), **content.provenance, **_replacement_entry(sealed, root)}
     is_sealed = functools.partial(target.matches_recipe, root)
     return seal_in_place(root / target.folder, target.kind.name, target.name, identity, provenance, is_sealed)
 
@@ -118,8 +118,8 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
     raise UsageError(f"another version is sealed here: {reason}", root / target.folder, fix)
 
 
-def _replaces(sealed: Manifest | None, root: Path) -> dict[str, str]:
-    """Link a manifest to the one that it replaces, if the root has a removal list."""
+def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
+    """Return a provenance entry with the replaced digest; empty if nothing is removed."""
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 
 

@@ -44,7 +44,7 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: Kind) -> dict[str, Artifact]:
-        """Open inputs of `kinds` (default: all); keys are partitions, or else names."""
+        """Open inputs of `kinds`, or all; by partition, or by name if there is none."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
@@ -61,7 +61,7 @@ def unknown_kind(name: str, stage: StageVersion) -> Kind:
 
 
 def file_builder(make: Callable[[Job], BuildResult]) -> Build:
-    """Return a `build` that links the files of an earlier recipe, or calls `make`."""
+    """Return a `build` that links an equal earlier artifact's files, or calls `make`."""
 
     def build(target: Target, run: Run) -> Artifact:
         labelled = run.for_artifact(target.partition, target.is_intermediate)
@@ -87,9 +87,9 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
 
 def _open_kept_work(target: Target, run: Run) -> KeptWork:
-    """Open the kept work of an artifact's earlier version.
+    """Return the kept work of the artifact's earlier version, or new, empty kept work.
 
-    That version has the same role in an earlier recipe, or is in the same folder.
+    The earlier version is the artifact with this role in the run's previous recipe, or the one in the target's folder.
     """
     folder = target.folder
     if run.previous_folder is not None:
@@ -131,9 +131,9 @@ def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
 
 
 def _has_downstream(folder: Path, root: Path) -> bool:
-    """Check whether other artifacts were derived from the artifact in a folder.
+    """Check whether the artifact in `folder` is an input of other artifacts.
 
-    Without such artifacts, its manifest can be replaced without `--replace`. If it is unreadable, return True.
+    If not, a new manifest can replace it without `--replace`. True if the manifest in `folder` is unreadable.
     """
     try:
         sealed = read_manifest(folder)

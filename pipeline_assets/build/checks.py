@@ -19,13 +19,13 @@ from pipeline_assets.spine.pinned_folder import forbid_replacement
 
 
 def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
-    """Convert a function of an artifact alone to a check, like `context_check`."""
+    """Convert a function of only the artifact to a check, as `context_check` does."""
     with_context = functools.wraps(function)(lambda artifact, target, root: function(artifact))
     return context_check(with_context, is_blocking=is_blocking)
 
 
 def context_check(function: CheckFunction, *, is_blocking: bool = True) -> Check:
-    """Convert a function to a check; its docstring's first paragraph is the question."""
+    """Convert a function to a check; its question is the docstring's first paragraph."""
     return Check(function.__name__, (function.__doc__ or "").split("\n\n")[0].strip(), function, is_blocking)
 
 

@@ -17,7 +17,7 @@ class FigureOutcome:
 
 
 def real_figures(manifest: Manifest) -> dict[str, float | None]:
-    """Return the figures of an artifact in display order; unknown ones are None."""
+    """Return an artifact's figures by name, in display order; unknown ones are None."""
     counts, provenance = manifest.identity.counts, manifest.provenance
     seconds, laps = provenance.get("seconds"), provenance.get("seconds_of", {})
     network_seconds = laps.get("plan", 0) + laps.get("fetch", 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline_assets.build.removal_state import (
     Comparison,
-    compared_entries,
+    count_compared_entries,
     read_comparisons,
     read_removals,
     write_comparisons,
@@ -31,7 +31,7 @@ Value = tuple[Selector, str]
 
 @dataclass(frozen=True)
 class FoundRow:
-    """Row that a request matches, and further values of it to put on the list."""
+    """Row to forget, with the values of this row that the removal list needs, too."""
 
     folder: Path
     file: str
@@ -40,7 +40,7 @@ class FoundRow:
 
 
 def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
-    """Yield the file of each row of a store, and the values that entries can match."""
+    """Yield (file, id and texts and URL) of each row, to match with the removal list."""
     if isinstance(store, PairRows):
         yield from ((MANIFEST, RowKeys(pair.uid, (pair.src_text, pair.tgt_text))) for pair in store.pairs)
     elif isinstance(store, FileRows):
@@ -53,11 +53,11 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 def find_rows(
     stores: RowStores, values: Collection[Value], patterns: Sequence[str], listed: Removals
 ) -> tuple[list[FoundRow], list[Value]]:
-    """Return the rows that match values or URL patterns, and what matches none.
+    """Return the rows that match, and the (name, value) pairs that no row matches.
 
-    In a pattern, `*` stands for any text.
-    Further values of a row are its URL, if a pattern matched, and its text, if the build may have numbered its id.
-    Values that are on the list are not returned, since builds have left out their rows.
+    In `patterns`, which match URLs, `*` stands for any text. `FoundRow.values` has a row's URL, if a pattern matched,
+    and its texts, if its id ends with a number that another build may give to another row. Values on the removal list
+    `listed` never count as unmatched, since builds have left out their rows.
     """
     keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in values}
     requested = Removals(entries={key: name for (name, _), key in keys.items()})
@@ -77,8 +77,11 @@ def find_rows(
     return found, [*unmatched, *(("url", pattern) for pattern in patterns if pattern not in matched)]
 
 
-def near_copies(lineage: Lineage, rows: Collection[FoundRow]) -> list[tuple[str, str, float]]:
-    """List recorded duplicates of rows: (duplicate's id, row's id, similarity)."""
+def find_near_copies(lineage: Lineage, rows: Collection[FoundRow]) -> list[tuple[str, str, float]]:
+    """List (duplicate's id, row's id, similarity) of duplicates that builds recorded.
+
+    Only duplicates that are not among `rows` are listed, sorted by id.
+    """
     found, copies = {row.id for row in rows}, dict[tuple[str, str], float]()
     for folder, manifest in lineage.sealed.items() if found else ():
         for *pair, similarity in _duplicates(Artifact(folder, manifest)):
@@ -90,7 +93,7 @@ def near_copies(lineage: Lineage, rows: Collection[FoundRow]) -> list[tuple[str,
 
 
 def _duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
-    """Yield the ids and similarity of two documents, if the artifact has duplicates."""
+    """Yield (id, other id, similarity) of each pair of duplicates in an artifact."""
     files = {file.path for file in artifact.manifest.identity.files}
     for entry in read_decisions(artifact) if DECISIONS_FILE in files else ():
         if entry.duplicate_of is not None:
@@ -102,16 +105,17 @@ def _duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
 
 
 def compare_artifacts(stores: RowStores) -> dict[Path, Comparison]:
-    """Compare artifacts with new entries; return artifacts with rows on the list.
+    """Compare artifacts with new entries of the removal list, and store the results.
 
-    Artifacts downstream of such rows are recorded too, since later they may no longer be linked to them.
+    Return those that contain rows on the list, and all artifacts downstream of them, by folder. The latter are stored
+    too, since after a rebuild of their inputs they cannot be found again.
     """
     lineage, root = stores.lineage, stores.lineage.root
     listed, comparisons = read_removals(root), read_comparisons(root)
     for store in stores.read_from_files() if listed.entries else ():
         manifest = store.artifact.manifest
         earlier = comparisons.get(manifest.digest, Comparison())
-        new, rows = listed.part(compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
+        new, rows = listed.part(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
         if new.entries:
             rows.update(file for file, row in _read_rows(store) if new.contains(row))
             comparisons[manifest.digest] = Comparison(listed.positions[-1], dict(rows))

@@ -55,7 +55,10 @@ _CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks its ar
 
 @dataclass(frozen=True)
 class Garbage:
-    """Folder that nothing needs; `artifact` is its artifact's folder, None in a cache."""
+    """Folder that nothing needs.
+
+    `artifact` is the folder itself, or, for a leftover or kept work, its artifact's; None for a folder in a cache.
+    """
 
     folder: Path
     reason: str
@@ -63,13 +66,14 @@ class Garbage:
 
 
 class Survey:
-    """Needs and garbage of a data root at one moment.
+    """Garbage of a data root at one moment, which `remove` removes.
 
     Attributes:
-        garbage: Leftovers, kept work without artifact, artifacts, downstream first, cached hub files, copied objects.
+        garbage: In this order: leftovers, kept work of missing artifacts, artifacts (downstream ones first), folders of
+            cached hub files, and folders of copied objects.
         unfinished: Leftovers to keep: a build uses them or can continue, a seal was cut off, or they are too new.
         named: Folders of artifacts that no recipe requests, but that a user named, pulled or copied.
-        doubts: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
+        errors: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
 
     def __init__(
@@ -82,8 +86,8 @@ class Survey:
     ) -> None:
         """Survey a data root.
 
-        Garbage is at least `min_age_s` seconds old, and in a cache also at least a day. `ignored` has the names of
-        recipes that count as missing. Ages end at `now_s`, by default the time of the clock.
+        Garbage is at least `min_age_s` seconds old, and in a cache also at least a day, at the time `now_s` (by default
+        now). Recipes whose names are in `ignored` need nothing.
         """
         self._now_s = time.time() if now_s is None else now_s
         # A clock that is set back or forward in between must change no age.
@@ -110,15 +114,15 @@ class Survey:
             for kept, folder in kept_folders
             if not folder.exists() and folder not in self._hidden and self._is_old(kept)
         ]
-        self.doubts: list[InputError] = [*errors, *lineage.unreadable.values(), *_unreadable_folders(root), *links]
+        self.errors: list[InputError] = [*errors, *lineage.unreadable.values(), *_unreadable_folders(root), *links]
         self.named = [path for path in lineage.sealed if path not in self._folders and _is_named(path, sealed[path])]
         self._folders |= {folder for folder in lineage.sealed if not self._is_old(folder / FILE_NAME)}.union(self.named)
         self._artifacts = _group_members(sealed)
-        self._needed = self._artifacts.keys() if self.doubts else self._find_needed()
+        self._needed = self._artifacts.keys() if self.errors else self._find_needed()
         for path in self._downstream_first(self._artifacts.keys() - self._needed):
             reason = f"nothing needs {self._artifacts[path][0].name}"
             self.garbage.append(Garbage(self._hidden.get(path, path), reason, path))
-        if not self.doubts and not self._is_building:
+        if not self.errors and not self._is_building:
             texts = [recipe.model_dump_json() for recipe in recipes]
             self.garbage += [*self._unneeded_cache(root / CACHE_FOLDER, texts), *self._unneeded_copies(root, texts)]
 
@@ -138,7 +142,7 @@ class Survey:
                         durable.rename(entry.folder, leftover_path(entry.folder, "building", lock.fence))
         now = self._survey_again()
         now._folders |= now._artifacts.keys() - now._hidden.keys()  # what could not be hidden keeps its inputs
-        restored = now._hidden.keys() & (now._needed if now.doubts else now._find_needed())
+        restored = now._hidden.keys() & (now._needed if now.errors else now._find_needed())
         for folder in reversed(now._downstream_first(restored)):
             with contextlib.suppress(InputError), locked(folder, highest_fence(folder)):
                 if now._hidden[folder].exists() and not folder.exists():
@@ -149,11 +153,14 @@ class Survey:
             if entry.artifact in removed and entry.artifact not in (None, entry.folder) and not is_restored:
                 with contextlib.suppress(InputError), locked(entry.artifact, highest_fence(entry.artifact)):
                     remove_hidden(entry.artifact, entry.folder)
-        if now.doubts and not self.doubts:
-            raise now.doubts[0]
+        if now.errors and not self.errors:
+            raise now.errors[0]
 
     def _read_leftover(self, leftover: Path, folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
-        """Classify a leftover; return the manifests in it if a removal hid it, else none."""
+        """Add a leftover of `folder` to `garbage`, `unfinished` or the hidden artifacts.
+
+        Return the manifests of a hidden artifact, by the folder that each had before; empty for other leftovers.
+        """
         found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
         whole = None if folder.exists() else manifests.get(folder)
@@ -177,7 +184,7 @@ class Survey:
         return {}
 
     def _find_needed(self) -> Set[Path]:
-        """Return the folders of needed artifacts; keep the hashes of inputs in `_names`."""
+        """Return the folders of needed artifacts; set `_names` to all needed digests."""
         copies = defaultdict[str, list[Path]](list)
         self._names = {*self._building_names}
         for folder, manifests in self._artifacts.items():
@@ -247,7 +254,10 @@ def remove_hidden(artifact: Path, hidden: Path) -> None:
 
 
 def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]], list[InputError]]:
-    """List leftovers and kept work, each with its artifact's folder, and link errors."""
+    """Return leftovers, kept work, and errors about links below the data root.
+
+    Each leftover, and each folder of kept work, comes with the folder of its artifact.
+    """
     leftovers, kept, links = list[tuple[Path, Path]](), list[tuple[Path, Path]](), list[InputError]()
     for area in (*AREAS, "rebuilds"):
         for parent, names, files in os.walk(root / area):
@@ -274,7 +284,7 @@ def _unreadable_folders(root: Path) -> Iterator[InputError]:
 
 
 def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]]:
-    """Return manifests by the folder of the outermost artifact; members go with it."""
+    """Group manifests by the outermost artifact's folder, outermost manifest first."""
     groups: dict[Path, list[Manifest]] = {}
     for folder, manifest in sealed.items():
         outermost = [path for path in (folder, *folder.parents) if path in sealed][-1]

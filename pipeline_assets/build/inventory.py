@@ -56,7 +56,7 @@ class Size:
 
 @dataclass(frozen=True)
 class ArtifactStatus:
-    """State of one requested artifact.
+    """State of the artifact of one target, for `status` and the UI.
 
     Attributes:
         condition: `building` if a process builds the artifact; `interrupted` if a build left folders, and the sealed
@@ -105,25 +105,25 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
     paths = [(folder, path) for folder in folders if (root / folder).is_dir() for path in (root / folder).iterdir()]
     leftovers = {folder / place.name for folder, path in paths if (place := leftover_target(path)) is not None}
     for target in targets:
-        status = _status(root, target, states, target.folder in leftovers)
+        status = _artifact_status(root, target, states, target.folder in leftovers)
         states[target.role] = status.sealed
         statuses.append(status)
     return statuses
 
 
-def orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
+def find_orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
     """List the artifacts of a data root that are not in `targets`, sorted by folder."""
     requested = {lineage.root / target.folder for target in targets}
     unreadable = ((folder, error) for folder, error in lineage.unreadable.items() if folder not in requested)
     orphaned = [Orphan(folder, damage=error.what) for folder, error in unreadable]
     for folder, manifest in lineage.sealed.items():
         if folder not in requested:
-            at, size = sealed_at(manifest.provenance), _size(folder, manifest)
+            at, size = sealed_at(manifest.provenance), _sealed_size(folder, manifest)
             orphaned.append(Orphan(folder, manifest.name, manifest.digest, at, size))
     return sorted(orphaned, key=lambda orphan: orphan.folder.parts)
 
 
-def _status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
+def _artifact_status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
     """Return the state of a target; `upstream` has the states of its inputs by role."""
     place = root / target.folder
     unfinished = _find_partial_build(place) if has_leftover else None
@@ -143,7 +143,7 @@ def _status(root: Path, target: Target, upstream: Mapping[str, State], has_lefto
         sealed=sealed,
         reason=reason,
         manifest=manifest,
-        size=_size(place, manifest),
+        size=_sealed_size(place, manifest),
         sealed_at=sealed_at(manifest.provenance) if manifest is not None else None,
         unfinished=unfinished,
         checks=target.results(root, manifest) if manifest is not None else (),
@@ -189,7 +189,7 @@ def sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
         return None
 
 
-def _size(folder: Path, manifest: Manifest | None) -> Size:
+def _sealed_size(folder: Path, manifest: Manifest | None) -> Size:
     if manifest is None:
         return Size()
     try:

@@ -79,12 +79,12 @@ class Recipe(RecipeSection):
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, object], where: object) -> Self:
-        """Return the recipe with these values; `where` is named in errors."""
+        """Return the recipe with these values; UsageError about `where` if invalid."""
         return validate_section(cls, content, lambda location: where, cls.cross_checks(content, None))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the recipe in a YAML file."""
+        """Read the recipe in a YAML file; UsageError if it is missing or invalid."""
         return cls.from_file_values(read_yaml(path), path)
 
     @classmethod
@@ -124,10 +124,10 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 
 
 def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
-    """Mark each corpus that is only an input of another corpus of the recipe.
+    """Return the targets, with `is_intermediate` set for inputs of other corpora.
 
-    A corpus whose next step only links its files is marked if that step's output is marked. `targets` are sorted
-    upstream first.
+    A corpus that the recipe names as an output is not marked. If the next step only links the files of a corpus, the
+    corpus is marked only if that step's output is. `targets` are upstream first.
     """
     intermediate = set[Path]()
     for target in reversed(targets):

@@ -32,7 +32,7 @@ def revision_in(path: Path, dataset: str, systems: Systems) -> str:
         UsageError: The recipe does not read the dataset, or reads it at several revisions.
     """
     values = read_yaml(path)
-    filled = {key: _with_placeholders(value) for key, value in values.items()}
+    filled = {key: _insert_placeholders(value) for key, value in values.items()}
     read = sorted({name for name, _ in systems.parse_recipe(filled, path).revisions()})
     if dataset not in read:
         known = ", ".join(read) or "no hub dataset"
@@ -58,7 +58,7 @@ def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
     expected = parse_yaml(text)
     for section in _hub_sections(expected, dataset):
         section["revision"] = commit
-    pinned = _with_revision(text, dataset, commit)
+    pinned = _set_revision(text, dataset, commit)
     if parse_yaml(pinned) != expected:
         raise UsageError("the YAML writer would change other values too", path, "write the commit by hand")
     durable.write_durably(path, pinned.encode())
@@ -72,7 +72,7 @@ class _Representer(RoundTripRepresenter):
 _Representer.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
 
 
-def _with_revision(text: str, dataset: str, commit: str) -> str:
+def _set_revision(text: str, dataset: str, commit: str) -> str:
     """Return a recipe's text with `commit` as the revision of a dataset.
 
     `parse_yaml` must have accepted the text, because ruamel.yaml limits neither nesting nor the growth of aliases.
@@ -104,13 +104,13 @@ def _hub_sections(values: object, dataset: str) -> Iterator[Any]:
         yield from _hub_sections(value, dataset)
 
 
-def _with_placeholders(value: object) -> object:
+def _insert_placeholders(value: object) -> object:
     """Return recipe values with forty zeros for each revision that is not a commit."""
     if isinstance(value, list):
-        return [_with_placeholders(item) for item in value]
+        return [_insert_placeholders(item) for item in value]
     if not isinstance(value, dict):
         return value
-    filled = {key: _with_placeholders(item) for key, item in value.items()}
+    filled = {key: _insert_placeholders(item) for key, item in value.items()}
     if "dataset" in value and value.get("path") is None and not is_commit(str(value.get("revision"))):
         filled["revision"] = UNPINNED
     return filled

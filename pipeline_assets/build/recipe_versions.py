@@ -116,11 +116,11 @@ def old_versions(name: str, root: Path, keep: int) -> set[str]:
 
 
 def delete_old_artifacts(
-    name: str, root: Path, systems: Systems, keep: int, say: Callable[[str], None] = logger.info
+    name: str, root: Path, systems: Systems, keep: int, report: Callable[[str], None] = logger.info
 ) -> None:
     """Remove the artifacts of all but the `keep` (at least 1) newest versions.
 
-    Recipe files, and artifacts that another recipe or artifact needs, are kept.
+    Recipe files, and artifacts that another recipe or artifact needs, are kept. `report` gets a line for each folder.
     """
     old = old_versions(name, root, max(keep, 1))
     recipes = [recipe for recipe in systems.load_recipes(root)[0] if recipe.name in old]
@@ -129,4 +129,4 @@ def delete_old_artifacts(
     garbage = [entry for entry in survey.garbage if entry.artifact in folders]
     survey.remove(garbage)
     for entry in garbage:
-        say(f"removed {entry.folder.relative_to(root)}: the newest {keep} versions are kept")
+        report(f"removed {entry.folder.relative_to(root)}: the newest {keep} versions are kept")

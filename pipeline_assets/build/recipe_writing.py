@@ -37,7 +37,7 @@ def write_new_recipe(
     for target in recipe.targets():
         if target.external_inputs is None:
             raise_if_occupied(target, root, replace)
-    text = _with_edit_mark(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
+    text = _add_edit_mark(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
     if path.exists():
         if RECIPE_FILE.read_raw(path) == text.encode():
             return recipe, path
@@ -50,7 +50,7 @@ def write_new_recipe(
 def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     """Copy a recipe file to `recipes/NAME.yaml` in the data root; return that path.
 
-    The files of its own steps are copied, too.
+    The Python files of steps that the recipe defines itself are copied, too.
 
     Raises:
         UsageError: The data root has another recipe or file of this name, and `replace` is not set.
@@ -69,7 +69,7 @@ def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     return kept
 
 
-def _with_edit_mark(content: str, command: str) -> str:
+def _add_edit_mark(content: str, command: str) -> str:
     """Add a first line with a hash, by which later edits are detected."""
     return _WRITTEN.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
 
@@ -85,7 +85,7 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
     present = RECIPE_FILE.read_raw(path).decode("utf-8", "replace")
     if not present.startswith(_BEGINS + command):
         raise UsageError("another recipe exists", path, fix)
-    if present != _with_edit_mark(present.partition("\n")[2], command):
+    if present != _add_edit_mark(present.partition("\n")[2], command):
         run = shlex.join(["corpusmill", "run", str(path), "--data", str(root)])
         fix = f"run it with `{run} --replace`; or {fix}"
         raise UsageError("the recipe was edited after corpusmill wrote it", path, fix)

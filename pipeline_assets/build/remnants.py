@@ -27,7 +27,7 @@ class Remnant:
     """Folder that may contain forgotten rows.
 
     Attributes:
-        artifact: The folder itself for an artifact; of a leftover, its artifact's folder; otherwise None.
+        artifact: The folder itself, or, for a leftover or kept work, its artifact's folder; otherwise None.
         is_cached: Whether it has the cached bytes of a hub file, which a build may be fetching.
         is_manual: Whether only the user can remove the rows.
     """
@@ -44,7 +44,10 @@ class Remnant:
 
 
 def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Remnant]:
-    """Yield the outermost `affected` artifacts, then leftovers, caches and sources."""
+    """Yield the outermost `affected` artifacts, then leftovers, caches and sources.
+
+    `affected` has the folders that `compare_artifacts` returns.
+    """
     root, sealed = stores.lineage.root, stores.lineage.sealed
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}
     for folder in affected:
@@ -52,7 +55,7 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
             yield Remnant(folder, f"rows at {published['url']}, commit {published['commit']}", is_manual=True)
         elif not any(parent in affected for parent in folder.parents):
             yield Remnant(folder, "an artifact that was not rebuilt", folder)
-    without_rows = (folder for folder, manifest in sealed.items() if _lost_rows(manifest, digests))
+    without_rows = (folder for folder, manifest in sealed.items() if _lacks_listed_rows(manifest, digests))
     touched = {*affected, *without_rows}
     for folder in _hidden_folders(root):
         target, plan = leftover_target(folder), read_plan(folder)
@@ -77,7 +80,7 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
         yield Remnant(local, "source files", is_manual=True)
 
 
-def _lost_rows(manifest: Manifest, digests: Collection[str]) -> bool:
+def _lacks_listed_rows(manifest: Manifest, digests: Collection[str]) -> bool:
     """Check whether an artifact lacks listed rows, or replaced one that had them."""
     has_fewer = FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
     return has_fewer or manifest.provenance.get("replaces") in digests
@@ -91,7 +94,10 @@ def _hidden_folders(root: Path) -> Iterator[Path]:
 
 
 def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tuple[Manifest, Mapping[str, Any]]]:
-    """Yield listing and entry of each source file of artifacts that apply the list."""
+    """Yield (listing, entry) of each source file of the artifacts in `folders`.
+
+    Artifacts of kinds that do not apply the removal list are skipped.
+    """
     lineage = stores.lineage
     for manifest in (lineage.sealed[folder] for folder in folders):
         kind = stores.kinds.get(manifest.kind)
@@ -102,7 +108,7 @@ def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tupl
 
 
 def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
-    """Remove folders, except manual ones; return those that another process uses."""
+    """Remove remnants, except manual ones; return the folders that a build has locked."""
     busy = list[Path]()
     for entry in (entry for entry in remnants if not entry.is_manual):
         if entry.is_cached:

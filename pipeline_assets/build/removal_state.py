@@ -37,7 +37,7 @@ _FILE = MetadataFile("record of comparisons", 1 << 28, "delete it, then run `cor
 
 
 def read_comparisons(root: Path) -> dict[str, Comparison]:
-    """Read the comparisons by the digest of the artifact; none before the first."""
+    """Read the comparisons by artifact digest; empty before the first `forget`."""
     try:
         return _FILE.read(list_path(root).with_name("compared.json"))
     except (FileNotFoundError, NotADirectoryError):
@@ -58,8 +58,8 @@ def write_comparisons(root: Path, comparisons: dict[str, Comparison]) -> None:
     durable.write_durably(list_path(root).with_name("compared.json"), msgspec.json.encode(comparisons))
 
 
-def compared_entries(listed: Removals, manifest: Manifest, comparison: Comparison) -> int:
-    """Count the entries compared with an artifact, in its build or by `forget`."""
+def count_compared_entries(listed: Removals, manifest: Manifest, comparison: Comparison) -> int:
+    """Return how many entries, from the first, a build or `forget` has compared."""
     return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))
 
 
@@ -68,5 +68,5 @@ def removal_staleness(root: Path, listed: Removals, manifest: Manifest) -> str |
     comparison = read_comparisons(root).get(manifest.digest, Comparison())
     if rows := sum(comparison.rows.values()):
         return f"{rows:,} row{'s are' if rows > 1 else ' is'} on the removal list"
-    new = len(listed.entries) - compared_entries(listed, manifest, comparison)
+    new = len(listed.entries) - count_compared_entries(listed, manifest, comparison)
     return f"not compared with {new:,} new entries of the removal list; run `corpusmill forget`" if new else None

@@ -39,8 +39,8 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 
     Raises:
         InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded instead, and the
-            other targets are built, unless it would fail all of them (RetryableError, except DeniedError), or is the
-            first failure and all later targets depend on it or are up to date.
+            other targets are built. Even then, the failure is raised if it would fail all of them (RetryableError,
+            except DeniedError), or if it is the first and nothing is left to build without the failed target.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)

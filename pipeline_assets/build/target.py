@@ -283,10 +283,10 @@ class Target:
         return "current", manifest.digest
 
     def open_derived_from(self, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
-        """Open the artifact if it has this recipe and only upstream artifacts of `inputs`.
+        """Open the artifact if it was built with this recipe from `inputs`; else None.
 
-        Return None if it is missing or differs; raise InputError if it is damaged. No manifest of an upstream artifact
-        is read.
+        `inputs` are entries of manifests that must include all upstream artifacts; external files are not compared, and
+        no upstream manifest is read. Raise InputError if the artifact is damaged.
         """
         manifest = read_manifest(root / self.folder)
         if manifest is None or (manifest.identity.recipe, manifest.identity.stage) != (self.recipe, self.stage):

@@ -94,7 +94,7 @@ def _write_messages(job: Job) -> BuildResult:
         tools = catalogues.get(Path(path).name.rsplit("-", 3)[0], ())
         files.append(chat_rows.ChatFile(f"{len(files):05d}", path, source.path(path), tools, not chain.missing))
     receipts = [*run_stage("messages", chat_rows.write_chat_file, files, job.staging, job.run.settings)]
-    return _gather(receipts, {})
+    return _combine_receipts(receipts, {})
 
 
 def _write_packed(job: Job) -> BuildResult:
@@ -115,10 +115,10 @@ def _write_packed(job: Job) -> BuildResult:
     receipts = [packed_chats.pack_subset(folder, job.staging, name, seq_len, padding) for folder, name in names.items()]
     if not any(receipt.files for receipt in receipts):
         raise UsageError(f"all conversations have more than {seq_len:,} tokens", "--seq-len", "pass a longer row")
-    return _gather(receipts, {"padding": padding})
+    return _combine_receipts(receipts, {"padding": padding})
 
 
-def _gather(receipts: Sequence[Receipt], decisions: Mapping[str, int]) -> BuildResult:
+def _combine_receipts(receipts: Sequence[Receipt], decisions: Mapping[str, int]) -> BuildResult:
     counts = total_counts(receipts)
     sizes = {name: count for name, count in counts.items() if "/" not in name and name != "rows"}
     files = [file for receipt in receipts for file in receipt.files]

@@ -73,7 +73,7 @@ def forget(
         if apply and not (reason or "").strip():
             raise UsageError("missing", "--reason", "state why, such as the number of the request")
         rows, unmatched = forgetting.find_rows(stores, values, patterns, read_removals(root))
-        copies = forgetting.near_copies(lineage, rows)
+        copies = forgetting.find_near_copies(lineage, rows)
         lines += _count_lines([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")
         lines += _count_lines([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
         lines += ["duplicates are kept, unless you add their ids"] if copies else []

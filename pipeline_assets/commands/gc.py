@@ -52,7 +52,7 @@ def gc(
         "bytes_freed": freed if apply else 0,
         "unfinished": survey.unfinished,
         "named": survey.named,
-        "doubts": list(map(str, survey.doubts)),
+        "doubts": list(map(str, survey.errors)),
     }
     terminal.print_answer(as_json, content, [summary if sizes else "nothing to remove"])
 
@@ -71,5 +71,5 @@ def _garbage_lines(root: Path, survey: Survey, sizes: Mapping[Garbage, int]) -> 
         yield f"kept: {path.relative_to(root)}, an unfinished build of {terminal.format_bytes(folder_bytes(path))}"
     for path in survey.named:
         yield f"kept: {path.relative_to(root)}, built without a recipe in the data root, or pulled or copied here"
-    for doubt in survey.doubts:
+    for doubt in survey.errors:
         yield f"WARNING {doubt}; until then only leftovers are removed"

@@ -79,7 +79,7 @@ def status(
     else:
         recipes = [KnownRecipe.try_read(name, path, data) for name, path in recipe_paths(data).items()]
         shown = [known for known in recipes if known.is_listed]
-        orphans = inventory.orphans(Lineage(data), [target for known in recipes for target in known.targets])
+        orphans = inventory.find_orphans(Lineage(data), [target for known in recipes for target in known.targets])
     untouched = [known.name for known in recipes if known not in shown]
     content = {
         "data": data,

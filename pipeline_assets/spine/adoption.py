@@ -17,7 +17,7 @@ _THREADS = 4  # hashing releases the interpreter lock
 
 
 def drop_invalid_receipts(folder: Path) -> set[str]:
-    """Remove invalid receipts; return the paths that valid ones name, as in `OutputFile`.
+    """Remove invalid receipts; return the relative paths that valid receipts name.
 
     A receipt is invalid if it is damaged, or if a file that it names is missing or changed. Its shard then runs again.
     After a change of a work file, the receipts of all other stages are removed, too: their shards may have read it.

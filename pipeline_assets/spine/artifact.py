@@ -46,7 +46,7 @@ class Artifact:
         return self.folder / name
 
     def members(self) -> list[Manifest]:
-        """Read the manifests of the members: artifacts inside this folder. Skip unsealed ones."""
+        """Read the manifests of the sealed members, which are artifacts in this folder."""
         manifests = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
         return [manifest for manifest in manifests if manifest is not None]
 
@@ -153,7 +153,7 @@ def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[
 
 
 def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> Iterator[StoredFile | Damage]:
-    """Check names, types and sizes of an artifact's files; yield each file or its damage.
+    """Check names, types and sizes of an artifact's files; yield files and damage.
 
     Only the manifest is read, to check its seal; members are skipped. A link is damage even if it leads to the right
     bytes, since its target is not protected.

@@ -40,7 +40,7 @@ def call_failpoint(kind: Operation, path: Path) -> None:
 
 @contextlib.contextmanager
 def name_file_in_errors(path: object) -> Iterator[None]:
-    """Add `path` to an OSError of the block that names no file, such as a failed write."""
+    """Add `path` to an OSError of the block that names no file, such as a write error."""
     try:
         yield
     except OSError as error:

@@ -65,7 +65,7 @@ def format_validation_errors(
 
 
 def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Join pydantic's errors about one value, one for each type in a union, to one error.
+    """Join pydantic's errors about a value, one for each type in a union, to one.
 
     If an item inside the value is invalid, such as an item of a list, only the item's error is kept.
     """

@@ -189,7 +189,7 @@ def validate_section(
 
 
 def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: bool) -> Iterator[RecipeError]:
-    """Yield errors; unless `have_valid_types`, stop at the first TypeError or the like."""
+    """Yield errors; unless `have_valid_types`, stop at a TypeError or a similar error."""
     try:
         yield from cross_checks
     except (TypeError, AttributeError, LookupError):

@@ -119,7 +119,7 @@ def test_while_a_recipe_or_a_manifest_cannot_be_read_no_artifact_is_garbage(tmp_
     manifest.write_text("{")
     assert collect(tmp_path) == []
 
-    assert [error.where for error in Survey(tmp_path, SYSTEMS).doubts] == [str(manifest)]
+    assert [error.where for error in Survey(tmp_path, SYSTEMS).errors] == [str(manifest)]
 
 
 def test_a_manifest_that_becomes_unreadable_after_the_survey_is_named_and_nothing_is_removed(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_while_needs_may_be_out_of_sight_no_artifact_is_garbage(
     hidden = hide(root, away)
 
     assert collect(root) == []
-    assert [error.where for error in Survey(root, SYSTEMS).doubts] == [str(hidden)]
+    assert [error.where for error in Survey(root, SYSTEMS).errors] == [str(hidden)]
 
 
 def test_inputs_of_an_artifact_whose_replacement_was_cut_off_are_kept(tmp_path: Path) -> None:

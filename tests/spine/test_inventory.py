@@ -13,7 +13,7 @@ from word_artifact import build_words, refuse_five, target_of
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.builders import unknown_kind
-from pipeline_assets.build.inventory import Size, artifact_statuses, orphans
+from pipeline_assets.build.inventory import Size, artifact_statuses, find_orphans
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
@@ -145,18 +145,18 @@ class TestUnasked:
         artifact = build_words(tmp_path / "corpora", "english")
         asked = replace(target_of("english"), folder=Path("corpora", "words"))
 
-        [other] = orphans(Lineage(tmp_path), [target_of("english")])
+        [other] = find_orphans(Lineage(tmp_path), [target_of("english")])
 
         assert (other.folder, other.name, other.damage) == (tmp_path / "corpora" / "words", "words", None)
         assert other.digest == artifact.manifest.digest
         assert other.size == Size(documents=6, tokens=None, bytes=28)
-        assert orphans(Lineage(tmp_path), [asked]) == []
+        assert find_orphans(Lineage(tmp_path), [asked]) == []
 
     def test_one_whose_manifest_cannot_be_read_is_told_as_damaged(self, tmp_path: Path) -> None:
         manifest = build_words(tmp_path / "corpora", "english").folder / "manifest.json"
         overwrite(manifest, b"{}")
 
-        [other] = orphans(Lineage(tmp_path), [])
+        [other] = find_orphans(Lineage(tmp_path), [])
 
         assert (other.name, other.digest) == (None, None)
         assert other.damage == "not a valid manifest: Object missing required field `schema`"
@@ -171,6 +171,6 @@ def test_asking_changes_nothing(tmp_path: Path) -> None:
     before = everything_in(tmp_path)
 
     artifact_statuses(tmp_path, [target_of("english"), made_from_words()])
-    orphans(Lineage(tmp_path), [])
+    find_orphans(Lineage(tmp_path), [])
 
     assert everything_in(tmp_path) == before

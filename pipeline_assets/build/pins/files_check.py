@@ -61,7 +61,10 @@ class HubCacheCheck(FilesCheck):
 
 
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]]) -> HubCacheCheck:
-    """Compare the hub cache with manifest entries of input files, by artifact digest."""
+    """Compare the hub cache with manifest entries of input files.
+
+    The keys of `external_inputs` are the digests of the artifacts whose manifests have the entries.
+    """
     check = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in external_inputs.items():
@@ -157,8 +160,8 @@ def check_source_folders(
 ) -> tuple[SourceFolderCheck, dict[str, Sequence[Entry]]]:
     """Compare source folders with manifest entries of input files.
 
-    The keys of `external_inputs` are artifact digests. Also return the entries of artifacts that were not built from a
-    folder.
+    `external_inputs` has the entries by artifact digest. Return the check, and the entries that it leaves: those of
+    artifacts that were not built from a folder.
     """
     check, rest = SourceFolderCheck(), dict(external_inputs)
     seen: set[tuple[Path, str]] = set()

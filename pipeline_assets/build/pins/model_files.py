@@ -64,9 +64,9 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
         fix = "use a model whose architecture is part of transformers"
         raise InputError(f"the model has its own code ({code[0]}), which is never run", where, fix)
     extra = {name for name in top if any(fnmatchcase(name, pattern) for pattern in _EXTRA_FILES)}
-    chosen = extra | _weights(sizes.keys(), mapping, where)
+    chosen = extra | _weight_files(sizes.keys(), mapping, where)
     left_out = sorted(name for name in sizes.keys() - chosen if "/." not in f"/{name}")
-    return ModelFiles(tuple(sorted(chosen)), {**_declared_values(config), "left_out": left_out})
+    return ModelFiles(tuple(sorted(chosen)), {**_config_properties(config), "left_out": left_out})
 
 
 def choose_template_files(names: Iterable[str], where: str) -> ModelFiles:
@@ -77,8 +77,11 @@ def choose_template_files(names: Iterable[str], where: str) -> ModelFiles:
     return ModelFiles(tuple(chosen), {})
 
 
-def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
-    """Return the names of the weights: a single file, or else shards and their index."""
+def _weight_files(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
+    """Return names of weights in safetensors: a single file, or an index and shards.
+
+    `mapping` reads a JSON file. InputError, with place `where`, if there are none or a shard is missing.
+    """
     if WEIGHTS in names:
         return {WEIGHTS}
     if INDEX not in names:
@@ -95,23 +98,23 @@ def _weights(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: s
     return {INDEX, *shards}
 
 
-def _declared_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return properties from a model's config; a missing or malformed one is None."""
+def _config_properties(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return type, size and format of a model by its config; unknown ones are None."""
     values = {**section_at(config, "text_config"), **config}  # multimodal models have a `text_config`
     architectures = config.get("architectures")
     return {
-        "architecture": _text(architectures[0]) if isinstance(architectures, list) and architectures else None,
-        "model_type": _text(config.get("model_type")),
-        "dtype": _text(values.get("dtype", values.get("torch_dtype"))),
-        "quantization": _text(section_at(config, "quantization_config").get("quant_method")),
-        "vocabulary_size": _count(values.get("vocab_size")),
-        "max_positions": _count(values.get("max_position_embeddings", values.get("n_positions"))),
+        "architecture": _text_or_none(architectures[0]) if isinstance(architectures, list) and architectures else None,
+        "model_type": _text_or_none(config.get("model_type")),
+        "dtype": _text_or_none(values.get("dtype", values.get("torch_dtype"))),
+        "quantization": _text_or_none(section_at(config, "quantization_config").get("quant_method")),
+        "vocabulary_size": _count_or_none(values.get("vocab_size")),
+        "max_positions": _count_or_none(values.get("max_position_embeddings", values.get("n_positions"))),
     }
 
 
-def _text(value: object) -> str | None:
+def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) and value.isprintable() else None
 
 
-def _count(value: object) -> int | None:
+def _count_or_none(value: object) -> int | None:
     return value if type(value) is int and 0 < value < 1 << 63 else None

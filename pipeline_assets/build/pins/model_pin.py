@@ -188,9 +188,10 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
 def template_files(
     pins: Sequence[Target], section: ChatTemplateSection | None, run: Run, staging: StagingDir
 ) -> Iterator[ChatFiles | None]:
-    """Yield the files of the pinned chat template, if any, for use in the block.
+    """Yield the files of the pinned chat template, for use in the block.
 
-    Rows name it by model and commit, or by a digest.
+    Yield None if the recipe has no `section` for it. The template's name in rows is `MODEL@COMMIT`, or for a folder the
+    beginning of the pin's digest. `pins` has the pin of the template first.
     """
     if section is None:
         yield None
@@ -205,8 +206,8 @@ def template_files(
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, is_harmony: bool) -> None:
     """Raise InputError if a pinned model cannot score with the recipe.
 
-    `max_length` is checked. The tokenizer of a hub model is fetched and loaded if the recipe uses it; for Harmony rows,
-    it must have Harmony's control tokens.
+    `max_length` must not exceed the model's. If the recipe uses the tokenizer of a hub model, the tokenizer is fetched
+    and loaded; for Harmony rows, it must have Harmony's control tokens.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]

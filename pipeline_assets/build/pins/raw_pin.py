@@ -40,7 +40,7 @@ def raise_if_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.H
 
 
 def model_entry_name(name: str) -> str:
-    """Return the name of a hub model in manifests: `models/` and its name.
+    """Return the name of a hub model in manifests: `models/NAME`.
 
     No dataset can have this name, because the hub does not allow `models` as an owner.
     """
@@ -85,7 +85,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 
 
 def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubFiles, threads: int) -> BuildResult:
-    """Return a pin of hub files; raise an error if the hub states another hash."""
+    """Return `pin` if the hub confirms the hash of each file; else raise InputError."""
     repo, commit = _repo_and_commit(recipe)
     files = listed_files(pin.external_inputs)
     for _ in hub_files.map_in_order(lambda file: hub.confirm(repo, commit, file), files, threads):

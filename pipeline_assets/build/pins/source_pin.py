@@ -21,7 +21,7 @@ from pipeline_assets.spine.staging import StagingView
 
 
 def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tuple[dict[str, Any], SourceFolder | None]:
-    """Return the recipe values of a source's pin, and its folder or, for a hub, None."""
+    """Return the recipe values of a source's pin, and the folder (None for a hub)."""
     if isinstance(source, HubSource):
         return source.rows_content(shard_text_bytes), None
     folder = to_source_folder(source)
@@ -46,7 +46,7 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
 
 
 def open_source(target: Target, pin: Manifest, run: Run) -> SourceFolder:
-    """Return the folder of a pinned source; copy missing files from its store."""
+    """Return a pinned source's folder; copy missing files of an object store first."""
     assert isinstance(target.external_inputs, SourceFolder)
     folder = target.external_inputs.resolve_path(run.root)
     restore_source(folder.path, pin, run.settings)

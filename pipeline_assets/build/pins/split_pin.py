@@ -163,7 +163,7 @@ BLOCK_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class SampledSplit:
-    """Sample of a split on a hub; its sparse files are in an empty work folder."""
+    """Sample of a split on a hub, whose sparse files are written into an empty folder."""
 
     hub: HubFiles
     dataset: str
@@ -200,7 +200,7 @@ class SampledSplit:
         return SourceFile(self.hub.fetch(self.dataset, self.revision, file).local, file.path, file.size)
 
     def _fill(self, piece: ByteRange, limit: int, file: HubFile) -> int:
-        """Copy up to `limit` rows from a piece's start into the sparse file; count them."""
+        """Copy up to `limit` rows from a piece's start to its file; return their number."""
         # Reading starts one byte before the piece: the first newline from there ends the line before the piece, and
         # what follows is the piece's first whole line.
         first = max(piece.start - 1, 0)

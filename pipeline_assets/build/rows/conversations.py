@@ -14,8 +14,8 @@ from pipeline_assets.build.rows.store import (
     Part,
     Source,
     UpstreamRow,
-    listed_source,
     reject_summary,
+    source_from_listing,
 )
 from pipeline_assets.corpus.chat_templates.marked_text import is_chat, parse_row
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
@@ -66,7 +66,7 @@ class ConversationRows(FileRows):
     """Normalised rows of one split.
 
     Attributes:
-        upstream_rows: Class of the upstream row store that has the same rows; None if rows were read from files.
+        upstream_rows: Row store of the input artifacts, which have the same rows; None if rows were read from files.
     """
 
     display_names = _display_names("rows", "rows")
@@ -80,7 +80,7 @@ class ConversationRows(FileRows):
     def origin(self, part: Part) -> UpstreamRow | Source:
         file, row = self.source_place(part)
         if self.upstream_rows is None:
-            return listed_source(self.listing(part.source), file, [row], license_tag(part), "row: license")
+            return source_from_listing(self.listing(part.source), file, [row], license_tag(part), "row: license")
         inputs = self.artifact.manifest.identity.inputs
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
         return self.upstream_rows(self.lineage.locate(digest), self.lineage).upstream_row_for_source(file, row)
@@ -129,7 +129,7 @@ class _FolderRows(ConversationRows):
     Attributes:
         folders_key: Key of the folders in JSON.
         outcome: Outcome for a row that is in a folder.
-        fallback: Outcome for a row that is in no folder; the detail lists the reasons that the ledger counts.
+        fallback: Outcome for a row in no folder. `Fate.detail` is then all reasons for drops in the ledger.
     """
 
     reads_sources = False
@@ -161,8 +161,7 @@ class CandidateRows(_FolderRows):
 class SubsetRows(_FolderRows):
     """Rows of training subsets.
 
-    The inputs of a subset are the scores of each split, and the scored rows: pools of the dataset, or raw files of the
-    splits.
+    The inputs are, for each split, its scores, and the rows that were scored: pools of a dataset, or raw files.
     """
 
     display_names = _display_names("subset", "subsets")
@@ -184,7 +183,7 @@ class SubsetRows(_FolderRows):
                 return UpstreamRow(rows, rows.row_number(file, row))
         [raw] = [artifact for name, artifact in self._upstream(split) if name.startswith(_RAW)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
-        return listed_source(listing, file, [row], license_tag(part), "row: license")
+        return source_from_listing(listing, file, [row], license_tag(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
         """Yield the inputs of one partition (a dataset or a split) with their names."""

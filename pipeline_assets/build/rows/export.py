@@ -31,12 +31,12 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.temporary_names import temporary_path
 
-To = Literal["parquet", "jsonl", "hf"]
+ExportFormat = Literal["parquet", "jsonl", "hf"]
 _ROW_GROUP_ROWS = 4096  # tens of megabytes if texts are long
 _SOURCES, _LICENCES = ("source", "source_dataset", "dataset"), ("license_tag", "meta_license")
 
 
-def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
+def export(store: RowStore, export_format: ExportFormat, out: Path, zstd_level: int) -> CardSplit:
     """Write the rows of an artifact into a new folder; return its files and sizes.
 
     Raises:
@@ -50,7 +50,7 @@ def export(store: RowStore, to: To, out: Path, zstd_level: int) -> CardSplit:
     try:
         with forbid_replacement(store.artifact.folder):  # fails before the copy gets its name
             open_artifact(store.artifact.folder, store.artifact.manifest.digest)
-            written = _write_copy(store, to, staging, zstd_level)
+            written = _write_copy(store, export_format, staging, zstd_level)
         durable.rename(staging, out)
     except BaseException as error:
         with contextlib.suppress(OSError):  # the first error is the one to report
@@ -67,15 +67,19 @@ def _exists_error(out: Path) -> UsageError:
     return UsageError("folder already exists", out, "choose another folder, or remove this one")
 
 
-def _write_copy(store: RowStore, to: To, staging: Path, zstd_level: int) -> CardSplit:
+def _write_copy(store: RowStore, export_format: ExportFormat, staging: Path, zstd_level: int) -> CardSplit:
     shards, files = store.table_shards(), list[str]()
-    durable.make_folder(staging / "data" if to == "hf" else staging)
+    durable.make_folder(staging / "data" if export_format == "hf" else staging)
     split = CardSplit(DEFAULT, "train", files, shards[0].schema if shards else pa.schema([]))
     for number, shard in enumerate(shards):
-        ending = SUFFIX if to == "jsonl" else ".parquet"
-        name = f"data/train-{number:05d}-of-{len(shards):05d}{ending}" if to == "hf" else f"{number:05d}{ending}"
+        ending = SUFFIX if export_format == "jsonl" else ".parquet"
+        name = (
+            f"data/train-{number:05d}-of-{len(shards):05d}{ending}"
+            if export_format == "hf"
+            else f"{number:05d}{ending}"
+        )
         path, tables = staging / name, _count_rows(shard, split)
-        if to == "jsonl":
+        if export_format == "jsonl":
             with JsonlZstWriter(path, zstd_level) as writer:
                 for rows in tables:
                     lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows.to_pylist())
@@ -84,7 +88,7 @@ def _write_copy(store: RowStore, to: To, staging: Path, zstd_level: int) -> Card
             write_table(path, name, regroup_rows(tables, shard.schema, _ROW_GROUP_ROWS), shard.schema)
         files.append(name)
         split.bytes += path.stat().st_size
-    durable.write_durably(staging / "README.md", _card(store, split))
+    durable.write_durably(staging / "README.md", _render_card(store, split))
     durable.write_durably(staging / FILE_NAME, (store.artifact.folder / FILE_NAME).read_bytes())
     return split
 
@@ -100,7 +104,7 @@ def _count_rows(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
         yield rows
 
 
-def _card(store: RowStore, split: CardSplit) -> bytes:
+def _render_card(store: RowStore, split: CardSplit) -> bytes:
     manifest = store.artifact.manifest
     columns = COLUMNS if split.schema.names[: len(SCHEMA)] == SCHEMA.names else {}
     splits, steps = [split] if split.rows else [], earlier_steps(store.artifact, store.lineage)

@@ -10,7 +10,16 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from pipeline_assets.build.rows.store import Content, Fate, Part, Row, RowStore, Source, UpstreamRow, listed_source
+from pipeline_assets.build.rows.store import (
+    Content,
+    Fate,
+    Part,
+    Row,
+    RowStore,
+    Source,
+    UpstreamRow,
+    source_from_listing,
+)
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_line, read_structs
 from pipeline_assets.corpus.formats.parquet import StoredParquet
@@ -141,7 +150,7 @@ class FileRows(RowStore):
 
     def origin(self, part: Part) -> UpstreamRow | Source:
         file, row = self.source_place(part)
-        return listed_source(self.listing(part.source), file, [row], "not stated", "recipe")
+        return source_from_listing(self.listing(part.source), file, [row], "not stated", "recipe")
 
     def source_place(self, part: Part) -> tuple[str, int]:
         """Return a part's place in the source files: file name and row in it."""
@@ -169,7 +178,7 @@ class FileRows(RowStore):
         return sum(self.files[name] for name in names[: names.index(file)]) + row
 
     def upstream_row(self, part: Part) -> UpstreamRow:
-        """Return the row that a downstream part names by file and row."""
+        """Return this artifact's row at a downstream part's `shard` and `shard_row`."""
         return UpstreamRow(self, self.row_number(part.shard, part.shard_row))
 
     def upstream_row_for_source(self, file: str, source_row: int) -> UpstreamRow:
@@ -181,6 +190,6 @@ class FileRows(RowStore):
     def fate_at(
         self, file: str, row: int, lines: Sequence[str], details: Mapping[str, Any] | None = None, outcome: str = "kept"
     ) -> Fate:
-        """Return the fate of a document that is in the artifact at a file and row."""
+        """Return the fate of the document at `row` of `file`; see `Fate` for the rest."""
         place, number = {"shard": file, "shard_row": row}, self.row_number(file, row)
         return Fate(self.artifact, outcome, place=place, row=number, details=details or {}, lines=lines)

@@ -30,12 +30,12 @@ class PairRows(RowStore):
         return len(self.pairs)
 
     def __iter__(self) -> Iterator[Content]:
-        return (Content(pair.uid, _text(pair).encode(), pair.split.encode()) for pair in self.pairs)
+        return (Content(pair.uid, _pair_text(pair).encode(), pair.split.encode()) for pair in self.pairs)
 
     def row_at(self, number: int) -> Row:
         self.check_range("pair", number, len(self))
         pair = self.pairs[number]
-        return Row(number, (Part(pair.uid, pair.split, MANIFEST, number, _text(pair), record=pair),))
+        return Row(number, (Part(pair.uid, pair.split, MANIFEST, number, _pair_text(pair), record=pair),))
 
     def find(self, row_id: str) -> list[int]:
         return [number for number, pair in enumerate(self.pairs) if pair.uid == row_id]
@@ -45,7 +45,7 @@ class PairRows(RowStore):
         return next(((number, False) for number, place in enumerate(places) if place == (file, source_row)), None)
 
     def find_reject(self, file: str, row: int) -> tuple[str, Reject]:
-        """Return the stored reject, or else one that names all rules for dropping rows."""
+        """Return (outcome, reject) of a row; a row that was only counted gets all rules."""
         rules = ", ".join(self.artifact.manifest.identity.ledger.dropped)
         unknown = Reject(file, row, f"one of {rules}, or the file has no such row")
         return super().find_reject(file, row) or ("not_in_the_sample", unknown)
@@ -104,5 +104,5 @@ class EncodedPairs(RowStore):
         return Fate(self.artifact, "kept", place=place, row=part.shard_row)
 
 
-def _text(pair: SampledPair) -> str:
+def _pair_text(pair: SampledPair) -> str:
     return f"{pair.src_text}\n{pair.tgt_text}"

@@ -30,7 +30,11 @@ _LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDER BY by
 
 
 def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iterable[Fact]]:
-    """Count the text rows of an artifact, or the nearest ones upstream."""
+    """Return `licences` and `domains` of an artifact's text rows, largest first.
+
+    If the artifact of the chain has no text rows, those of the nearest artifacts upstream are counted. `domain_share`
+    is the share of domains, from 0 to 1, to return.
+    """
     stores, shards = RowStores(kinds, chain.lineage or Lineage(chain.artifacts[0].folder)), list[TableShard]()
     totals, nearest = sqlite3.connect(""), list[Artifact]()
     for artifact in text_steps(chain):

@@ -26,9 +26,10 @@ class FoundRow(NamedTuple):
 
 
 def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
-    """Yield the rows of a file, or if there is no such file, documents with a text.
+    """Yield the rows of source files named `query`; if none, documents with this text.
 
-    In texts, any white space matches any other. One block of lines is in memory.
+    A file is named by its path or the end of its path. In texts, any white space matches any other. One block of lines
+    is in memory.
     """
     corpora = [store for store in stores.read_from_files() if isinstance(store, FileRows)]
     files = [_find_files(corpus, query) for corpus in corpora]
@@ -47,7 +48,10 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
 
 
 def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
-    """Map files whose path is or ends with `query` to why they are not read, or to ""."""
+    """Find files whose path is or ends with `query`, each with why it was not read.
+
+    The reason is empty for a file that the corpus read.
+    """
     try:
         listing = corpus.listing(corpus.artifact.folder.name)
     except InputError:  # the listing is missing

@@ -51,14 +51,14 @@ class SourceListing:
 
 def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:
     """Find the listing of a source upstream of a corpus; raise InputError if missing."""
-    reader = corpus
-    while not any("bytes" in entry for entry in reader.manifest.identity.inputs):
-        corpus = reader
-        if not reader.manifest.identity.inputs:
-            what = f"{reader.manifest.kind} has no inputs"
-            raise InputError(what, reader.folder, "choose a corpus that is derived from a source")
-        reader = lineage.locate(input_for_source(reader.manifest, source)["digest"], reader.manifest.name)
-    return SourceListing(reader, corpus, lineage.root)
+    listing = corpus
+    while not any("bytes" in entry for entry in listing.manifest.identity.inputs):
+        corpus = listing
+        if not listing.manifest.identity.inputs:
+            what = f"{listing.manifest.kind} has no inputs"
+            raise InputError(what, listing.folder, "choose a corpus that is derived from a source")
+        listing = lineage.locate(input_for_source(listing.manifest, source)["digest"], listing.manifest.name)
+    return SourceListing(listing, corpus, lineage.root)
 
 
 def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
@@ -70,14 +70,13 @@ def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
     return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])
 
 
-def input_file_name(reader: Manifest, source: AnySourceRow, root: Path) -> str | None:
+def input_file_name(listing: Manifest, source: AnySourceRow, root: Path) -> str | None:
     """Return the file name of a source row; None if the listing lacks the file.
 
-    `reader` is the manifest of the listing. The name of a hub file is its path in the repository; the name of a local
-    file is relative to the source folder.
+    The name of a hub file is its path in the repository; the name of a local file is relative to the source folder.
     """
-    folder = folder_path(reader, root)
-    names = [entry["name"] for entry in reader.identity.inputs]
+    folder = folder_path(listing, root)
+    names = [entry["name"] for entry in listing.identity.inputs]
     if isinstance(source, HubRow):
         return source.path if folder is None and source.file in names else None
     if folder is None:
@@ -85,9 +84,9 @@ def input_file_name(reader: Manifest, source: AnySourceRow, root: Path) -> str |
     return next((name for name in names if (folder / name).resolve() == source.path.resolve()), None)
 
 
-def source_name(reader: Manifest, root: Path) -> str:
+def source_name(listing: Manifest, root: Path) -> str:
     """Return the display name of a listed source: repo@commit, or its folder."""
-    folder, recipe = folder_path(reader, root), reader.identity.recipe
+    folder, recipe = folder_path(listing, root), listing.identity.recipe
     return str(folder) if folder is not None else f"{recipe['dataset']}@{recipe['revision']}"
 
 

@@ -245,7 +245,7 @@ class RowStore(ABC):
         return None
 
     def figures(self, part: Part) -> Mapping[str, Any]:
-        """Return further facts about a part, as JSON."""
+        """Return further facts about a part, such as token counts, as JSON; may be empty."""
         return {}
 
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
@@ -283,7 +283,9 @@ def reject_summary(reject: Reject) -> str:
     return reject.reason + (f" ({reject.detail})" if reject.detail else "")
 
 
-def listed_source(listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str) -> Source:
+def source_from_listing(
+    listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str
+) -> Source:
     """Return rows of a file as a source, with the file's digest in the listing."""
     source_rows = tuple(listing.row(file, row) for row in rows)
     return Source(file, source_rows, listing.file_entry(file)["digest"], license_tag, evidence)

@@ -18,7 +18,7 @@ _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Write documents as JSON lines, as `write_txt` writes texts; return their number."""
+    """Write documents as JSON lines, in a file as by `write_txt`; return their number."""
     return _write(corpus, path, lambda lines: lines)
 
 

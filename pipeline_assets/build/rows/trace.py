@@ -134,7 +134,7 @@ def _trace(store: RowStore, places: Sequence[tuple[Row, Part]], position: int | 
             [(row, part)] = places
             # position in the document = start of the part in it + offset of the token in the part
             number = part.start + position - (row.first_token or 0) - part.column
-            token = _token(tokenizer, ids, number, position)
+            token = _describe_token(tokenizer, ids, number, position)
     return TracedRow(store, places, text, token, store.figures(places[0][1]) if with_figures else {})
 
 
@@ -157,7 +157,7 @@ def _row_text(store: RowStore, part: Part) -> TracedText:
     return TracedText(text_store, text_part, origin, tuple(derivation))
 
 
-def _token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:
+def _describe_token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:
     """Describe a token: `number` in its document's ids, `position` in the token file."""
     is_end, byte_offset, line, own = number == len(ids) - 1, None, None, None
     if isinstance(tokenizer, HarmonyEncoder):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.build.rows.export import To, export
+from pipeline_assets.build.rows.export import ExportFormat, export
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.text_export import write_txt
 from pipeline_assets.spine import durable
@@ -60,7 +60,9 @@ def test_a_folder_that_was_replaced_before_an_export_is_not_copied(root: Path, t
 
 
 @pytest.mark.parametrize(("to", "shard"), [("jsonl", "00000.jsonl.zst"), ("hf", "data/train-00000-of-")])
-def test_a_copy_has_a_card_and_the_manifest_of_its_artifact(root: Path, tmp_path: Path, to: To, shard: str) -> None:
+def test_a_copy_has_a_card_and_the_manifest_of_its_artifact(
+    root: Path, tmp_path: Path, to: ExportFormat, shard: str
+) -> None:
     folder, out = corpus_of(root), tmp_path / "copy"
 
     export(open_rows(folder, SYSTEMS.kinds, Lineage(root)), to, out, 3)

@@ -232,7 +232,7 @@ def test_copies_are_garbage_a_day_later_if_no_artifact_and_no_recipe_names_them(
 
     def garbage() -> list[Path]:
         survey = Survey(root, SYSTEMS)
-        assert survey.doubts == []
+        assert survey.errors == []
         return [entry.folder for entry in survey.garbage]
 
     assert garbage() == []
