@@ -31,7 +31,7 @@ def build_target(
 
     Raises:
         UsageError: The folder has an artifact of another kind; or of this kind, stale, and `replace` is not set.
-        InputError: The folder has a damaged artifact, and `replace` is not set; a check blocks an input; an input
+        InputError: The folder has a damaged artifact, and `replace` is not set; an input failed a check; an input
             was replaced during the build; or another process is building.
     """
     recover(root / target.folder)
@@ -119,7 +119,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
 
 
 def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
-    """Return a provenance entry with the replaced digest; empty if nothing is removed."""
+    """Return the replaced digest as a provenance entry; empty without a removal list."""
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 
 

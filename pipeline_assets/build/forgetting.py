@@ -25,13 +25,13 @@ from pipeline_assets.corpus.removals import Removals, RowKeys, Selector, keyed_h
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.lineage import Lineage
 
-_NUMBERED = re.compile(r".*#[0-9]+", re.DOTALL)  # an id that the build may have numbered, because it was repeated
+_NUMBERED_ID = re.compile(r".*#[0-9]+", re.DOTALL)  # an id that the build may have numbered, because it was repeated
 Value = tuple[Selector, str]
 
 
 @dataclass(frozen=True)
 class FoundRow:
-    """Row to forget, with the values of this row that the removal list needs, too."""
+    """Row to forget, and its values that are listed in addition to the request."""
 
     folder: Path
     file: str
@@ -40,7 +40,7 @@ class FoundRow:
 
 
 def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
-    """Yield (file, id and texts and URL) of each row, to match with the removal list."""
+    """Yield (file, keys) of each row; entries of the removal list match its keys."""
     if isinstance(store, PairRows):
         yield from ((MANIFEST, RowKeys(pair.uid, (pair.src_text, pair.tgt_text))) for pair in store.pairs)
     elif isinstance(store, FileRows):
@@ -63,14 +63,14 @@ def find_rows(
     requested = Removals(entries={key: name for (name, _), key in keys.items()})
     found, matched, ids = list[FoundRow](), set[str](), {value for name, value in values if name == "id"}
     compiled = {pattern: re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL) for pattern in patterns}
-    for store in stores.read_from_files():
+    for store in stores.source_row_stores():
         for file, row in _read_rows(store):
             by_url = {text for text, pattern in compiled.items() if pattern.fullmatch(row.url)}
             hashes = requested.matches(row)
             matched |= by_url | hashes
             if by_url or hashes:
                 more: list[Value] = [("url", row.url)] if by_url else []
-                if row.id in ids and _NUMBERED.fullmatch(row.id):
+                if row.id in ids and _NUMBERED_ID.fullmatch(row.id):
                     more += [("text", text) for text in row.texts]
                 found.append(FoundRow(store.artifact.folder, file, row.id, more))
     unmatched: list[Value] = [value for value, key in keys.items() if key not in matched and not listed.has(*value)]
@@ -84,7 +84,7 @@ def find_near_copies(lineage: Lineage, rows: Collection[FoundRow]) -> list[tuple
     """
     found, copies = {row.id for row in rows}, dict[tuple[str, str], float]()
     for folder, manifest in lineage.sealed.items() if found else ():
-        for *pair, similarity in _duplicates(Artifact(folder, manifest)):
+        for *pair, similarity in _read_duplicates(Artifact(folder, manifest)):
             # The last part of a prompt's id is the id of its row.
             known = [doc_id in found or doc_id.rpartition("/")[2] in found for doc_id in pair]
             if sum(known) == 1:
@@ -92,7 +92,7 @@ def find_near_copies(lineage: Lineage, rows: Collection[FoundRow]) -> list[tuple
     return sorted((*pair, similarity) for pair, similarity in copies.items())
 
 
-def _duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
+def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
     """Yield (id, other id, similarity) of each pair of duplicates in an artifact."""
     files = {file.path for file in artifact.manifest.identity.files}
     for entry in read_decisions(artifact) if DECISIONS_FILE in files else ():
@@ -112,7 +112,7 @@ def compare_artifacts(stores: RowStores) -> dict[Path, Comparison]:
     """
     lineage, root = stores.lineage, stores.lineage.root
     listed, comparisons = read_removals(root), read_comparisons(root)
-    for store in stores.read_from_files() if listed.entries else ():
+    for store in stores.source_row_stores() if listed.entries else ():
         manifest = store.artifact.manifest
         earlier = comparisons.get(manifest.digest, Comparison())
         new, rows = listed.part(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)

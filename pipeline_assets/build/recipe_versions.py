@@ -26,7 +26,7 @@ from pipeline_assets.spine.temporary_names import temporary_path
 
 Period = Literal["day", "week"]
 _NAME_LINE = re.compile(r"^name:[^\n]*$", re.MULTILINE)
-_DATE = "[0-9]" * 8
+_DATE_GLOB = "[0-9]" * 8
 logger = logging.getLogger("corpusmill")
 
 
@@ -101,7 +101,7 @@ def version_for(
 
 def list_versions(name: str, root: Path) -> list[Path]:
     """List the files of a recipe's versions, oldest first."""
-    return sorted((root / "recipes").glob(f"{name}_{_DATE}.yaml"))
+    return sorted((root / "recipes").glob(f"{name}_{_DATE_GLOB}.yaml"))
 
 
 def earlier_version(name: str, date: str, root: Path) -> Path:
@@ -118,7 +118,7 @@ def old_versions(name: str, root: Path, keep: int) -> set[str]:
 def delete_old_artifacts(
     name: str, root: Path, systems: Systems, keep: int, report: Callable[[str], None] = logger.info
 ) -> None:
-    """Remove the artifacts of all but the `keep` (at least 1) newest versions.
+    """Remove the artifacts of a recipe's versions but the `keep` newest, at least 1.
 
     Recipe files, and artifacts that another recipe or artifact needs, are kept. `report` gets a line for each folder.
     """

@@ -1,7 +1,7 @@
 """Comparisons of artifacts with the removal list of their data root.
 
 An artifact whose kind applies the list is stale if a row matches an entry that was added after its build. `forget`
-compares all of them with new entries, and stores the results in `removals/compared.json`.
+compares all such artifacts with new entries, and stores the results in `removals/compared.json`.
 """
 
 from pathlib import Path
@@ -59,7 +59,7 @@ def write_comparisons(root: Path, comparisons: dict[str, Comparison]) -> None:
 
 
 def count_compared_entries(listed: Removals, manifest: Manifest, comparison: Comparison) -> int:
-    """Return how many entries, from the first, a build or `forget` has compared."""
+    """Count the first entries of the list that a build or `forget` has compared."""
     return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))
 
 

@@ -58,7 +58,7 @@ class Systems:
         return self.parse_recipe(read_yaml(path), path, root)
 
     def parse_recipe(self, values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
-        """Parse the values of recipe file `path` by their `system`; UsageError if invalid."""
+        """Parse a recipe file's values like `read_recipe`; UsageError if invalid."""
         system = values.get("system")
         if not isinstance(system, str) or system not in self.pages:
             known = ", ".join(self.pages)

@@ -295,7 +295,7 @@ class Target:
         return open_artifact(root / self.folder) if is_derived else None
 
     def results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
-        """Return the stored check results; evaluate the count limit with the manifest."""
+        """Return the stored results of applicable checks, and that of the count limit."""
         stored = read_check_results(root / self.folder, manifest.digest) or ()
         applying = tuple(check for check in stored if check.applies)
         if self.count_limit is None:

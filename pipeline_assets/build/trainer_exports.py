@@ -46,8 +46,8 @@ class TrainerFormat(NamedTuple):
         make: Writes the files into the staging directory of a job.
         rows: Class of the row stores whose rows it accepts.
         contents: Words for these rows in errors.
-        options: Options of the command that it uses.
-        usage: Python that reads the export.
+        options: Command-line options that the format uses.
+        usage: Python code that reads the export.
     """
 
     make: Callable[[Job], BuildResult]
@@ -179,7 +179,7 @@ def _build(job: Job) -> BuildResult:
 
 
 def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardSplit]:
-    """Return the splits with rows among files that have the names of splits."""
+    """Return the dataset card's splits, from the row files that have rows."""
     splits: dict[str, CardSplit] = {}
     for file in files:
         match = ROW_FILE.fullmatch(file.path)

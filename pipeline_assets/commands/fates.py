@@ -58,7 +58,7 @@ def why(
         terminal.print_answer(as_json, content, lines)
         return True
     if not found and not as_json:
-        corpora = len([*stores.read_from_files()])
+        corpora = len([*stores.source_row_stores()])
         where = f"the corpora of {data} ({corpora:,})" if corpora else f"{data}, which has no corpus yet"
         listed = "; it is on the removal list" if read_removals(data).has("id", doc_id) else ""
         terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}{listed}", err=True)

@@ -36,7 +36,10 @@ class Artifact:
     manifest: Manifest
 
     def path(self, name: str) -> Path:
-        """Return a listed file's path after `expect_hash`; InputError if unlisted."""
+        """Return the path of a file that the manifest lists; InputError if unlisted.
+
+        `verify_reads` then checks the hash of the file.
+        """
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
@@ -135,8 +138,8 @@ def require_manifest(folder: Path) -> Manifest:
 def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Read every file of an artifact and its members; yield each file or its damage.
 
-    Paths are relative to `folder`. Raise UsageError if nothing is sealed there. These are damage, too: a missing
-    or replaced member; a file that the manifest does not name; and a named file that the digest does not cover, unless
+    Paths are relative to `folder`. Raise UsageError if nothing is sealed there. These are damage, too: a missing or
+    replaced member; a file that the manifest does not name; and a named file that the digest does not cover, unless
     `label_names` returns its name for the artifact's kind.
     """
     manifest = require_manifest(folder)

@@ -65,7 +65,7 @@ def end_bars() -> None:
 
 @contextlib.contextmanager
 def label_bars(number: int, steps: int) -> Iterator[None]:
-    """Begin titles of bars with `step NUMBER of STEPS`; end all bars after the block."""
+    """Put `step NUMBER of STEPS` before bar titles in the block; then end all bars."""
     token = _STEP.set((f"step {number} of {steps}:",))
     try:
         yield

@@ -2,8 +2,8 @@
 
 Every write that must last goes through this module. A file appears under its name completely or not at all: temporary
 name, write, fsync, rename, fsync of the folder (the order of Pillai et al., "All File Systems Are Not Created Equal",
-OSDI 2014). Each operation first calls the hook `failpoint`, with which tests count operations and stop the process
-before any of them.
+OSDI 2014). Each operation first calls the hook `failpoint`, if it is set: tests use it to count the operations, and to
+stop the process before one of them.
 """
 
 import contextlib

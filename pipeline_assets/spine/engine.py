@@ -40,8 +40,8 @@ class RunSettings:
         workers: Number of worker processes, on all machines together; 0 runs shards in this process, where a row that
             crashes it ends the build.
         start_method: How workers start, see `StartMethod`.
-        growth_bytes: Memory growth after which a fresh fork replaces a worker. Forking takes milliseconds, and the fork
-            shares memory that the old worker had copied. Spawned workers have no limit.
+        growth_bytes: Memory growth after which a fresh fork replaces a worker: it takes milliseconds, and shares the
+            memory that the old worker had copied. Spawned workers have no limit.
         inline_bytes: Smaller stages, in compressed bytes, start no workers, by the rule of `limit_workers`.
         subject: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text files.
@@ -110,7 +110,7 @@ def run_stage(
 
 
 def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> StageRunner[S]:
-    """Return a function that runs stages, for which workers load data only once.
+    """Return a function that runs stages in the same workers, which load data once.
 
     `work` distinguishes the stages by the types of their shards. The workers stop when the last reference to the
     function is dropped.

@@ -138,11 +138,11 @@ def forking_starter(work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> work
 def _start_forked(stage: _Load) -> worker.StartedProcess:
     with contextlib.suppress(EOFError, ConnectionError):
         return _fork_worker(stage)
-    _stop()
+    _stop_server()
     try:
         return _fork_worker(stage)
     except (EOFError, ConnectionError):
-        what = f"the process that workers are forked from died ({_stop()})"
+        what = f"the process that workers are forked from died ({_stop_server()})"
         fix = "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
         raise RetryableError(what, f"process {os.getpid()}", fix) from None
 
@@ -150,7 +150,7 @@ def _start_forked(stage: _Load) -> worker.StartedProcess:
 def _fork_worker(stage: _Load) -> worker.StartedProcess:
     global _server
     if _server is not None and _server.surroundings != _inherited_state():
-        _stop()
+        _stop_server()
     if _server is None:
         _server = _Server()
     if stage.number not in _server.loaded:
@@ -158,7 +158,7 @@ def _fork_worker(stage: _Load) -> worker.StartedProcess:
     return _server.fork(stage.number)
 
 
-def _stop() -> str:
+def _stop_server() -> str:
     global _server
     server, _server = _server, None
     if server is None:
@@ -174,9 +174,9 @@ def _inherited_state() -> tuple[object, ...]:
 
 
 def _can_fork_safely() -> bool:
-    """Check whether this process has only threads that a fork may lose.
+    """Check whether all threads besides the main thread belong to a memory allocator.
 
-    A fork keeps only the main thread; the threads of a memory allocator may be lost. False on systems other than Linux.
+    Only these may be lost: a fork keeps just the thread that called it. False on systems other than Linux.
     """
     if not sys.platform.startswith("linux"):
         return False

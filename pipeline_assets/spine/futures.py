@@ -71,19 +71,19 @@ class _FutureWorker(Generic[S]):
             wait([self.future])
 
 
-def run_pickled(stage: bytes, job: bytes) -> Result:
+def run_pickled(pickled_stage: bytes, pickled_job: bytes) -> Result:
     """Unpickle and run a job in this process; return a Failure if it raises an error."""
     try:
-        work = _load_stage(stage)
+        work = _load_stage(pickled_stage)
     except Exception as error:
         return Failure.from_exception(error)
-    return run_job(work, pickle.loads(job))
+    return run_job(work, pickle.loads(pickled_job))
 
 
 @functools.lru_cache(maxsize=1)
-def _load_stage(stage: bytes) -> Work:
+def _load_stage(pickled_stage: bytes) -> Work:
     """Unpickle the work of a stage, and load the data that its shards share."""
     work: Work
-    work, warm_up = pickle.loads(stage)
+    work, warm_up = pickle.loads(pickled_stage)
     warm_up()
     return work

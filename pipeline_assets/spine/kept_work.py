@@ -75,14 +75,14 @@ class KeptWork:
         self._files[stage, name] = {file.path for file in receipt.files}
 
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
-        """Discard tasks of `stages`, and tasks named `SHARD` or `SHARD.…` after `shards`."""
+        """Discard all tasks of `stages`, and tasks of `shards` (`SHARD` or `SHARD.…`)."""
         discarded = {*shards}
         for stage, name in [*self._tasks]:
             if stage in stages or name.partition(".")[0] in discarded:
                 del self._tasks[stage, name], self._files[stage, name]
 
     def write(self, staging: StagingView) -> None:
-        """Write `tasks.json` into the work folder; remove work files of no kept task."""
+        """Write `tasks.json` into the work folder; remove files that no kept task wrote."""
         work = staging.path(f"{WORK}/{KEPT_TASKS}")
         remove_unnamed(
             work.parent, {path.removeprefix(f"{WORK}/") for paths in self._files.values() for path in paths}, keep=()

@@ -81,7 +81,7 @@ class Lock:
         """
         with contextlib.suppress(FileNotFoundError):
             is_in_place = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
-            if is_in_place and _read(self._descriptor).fence <= self.fence:
+            if is_in_place and _read_builder(self._descriptor).fence <= self.fence:
                 return
         raise RetryableError("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
 
@@ -113,12 +113,12 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
     durable.make_folder(target.parent)
     path = _lock_path(target)
     descriptor = _open_locked(path, target)
-    fence = max(_read(descriptor).fence, fence_above) + 1
+    fence = max(_read_builder(descriptor).fence, fence_above) + 1
     lock = Lock(path, fence, descriptor)
     _own_locks.add(lock)
     try:
         owner = {"fence": fence, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        _write(descriptor, path, owner)
+        _write_builder(descriptor, path, owner)
         _raise_if_not_exclusive(descriptor, path)
         yield lock
     finally:
@@ -145,7 +145,7 @@ def lock_owner(target: Path) -> Builder | None:
             return None
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read(descriptor)
+        return _read_builder(descriptor)
     except OSError:
         return None
     finally:
@@ -169,7 +169,7 @@ def _open_locked(path: Path, target: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = _read(descriptor)
+            owner = _read_builder(descriptor)
             os.close(descriptor)
             patience = _DYING_CHILD_S if is_dead(owner) else _UNNAMED_OWNER_S if owner.pid is None else 0.0
             if time.monotonic() - began < patience:
@@ -251,7 +251,7 @@ def _busy_error(target: Path, owner: Builder) -> BuilderBusy:
     return BuilderBusy(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")
 
 
-def _read(descriptor: int) -> Builder:
+def _read_builder(descriptor: int) -> Builder:
     content = os.pread(descriptor, _FILE.max_bytes, 0)
     if not content:  # a new file
         return Builder()
@@ -261,7 +261,7 @@ def _read(descriptor: int) -> Builder:
         return Builder()
 
 
-def _write(descriptor: int, path: Path, value: dict[str, object]) -> None:
+def _write_builder(descriptor: int, path: Path, value: dict[str, object]) -> None:
     # One write, padded over the old content: a reader sees either the old owner or the new one.
     durable.call_failpoint("write", path)
     with durable.name_file_in_errors(path):

@@ -222,7 +222,10 @@ class Manifest:
 
     @classmethod
     def from_sealed_bytes(cls, data: bytes, where: Path) -> "Manifest":
-        """Parse a manifest with an intact seal, without its digest; InputError if invalid."""
+        """Parse a manifest whose seal is intact, and skip the check of its digest.
+
+        Raise InputError if the manifest is invalid.
+        """
         written, manifest = _read(data, where)
         vars(manifest.identity)["digest"] = written.digest
         return manifest

@@ -51,7 +51,7 @@ class MetadataFile(Generic[T]):
         return self.parse(self.read_raw(path), path)
 
     def read_raw(self, path: Path | str) -> bytes:
-        """Return the bytes of a file; raise the errors of `read`, except for its shape."""
+        """Return the bytes of a file; raise the errors of `read`, except about the shape."""
         # The path may be a string, since creating a Path takes longer than reading the file.
         flags = _WITHOUT_WAITING | (0 if self.allow_symlink else os.O_NOFOLLOW)
         try:
@@ -101,7 +101,7 @@ class MetadataFile(Generic[T]):
 
 
 def _nesting_error(value: object) -> str | None:
-    """Describe too deep a nesting or too large a number in a value; None if neither."""
+    """Return an error text if nesting or a number exceeds its limit, else None."""
     # Walk the levels from the top, since recursion would fail on the nesting that is searched for.
     level: list[Any] = [[value]]
     for _ in range(_MAX_DEPTH + 1):

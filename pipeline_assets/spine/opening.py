@@ -21,7 +21,7 @@ from pipeline_assets.spine.staging import (
     finish_seal,
     leftover_folders,
     leftover_path,
-    leftovers,
+    list_leftovers,
     make_read_only,
     remove_unnamed,
     staging_folders,
@@ -62,7 +62,7 @@ def seal_in_place(
     """Seal an artifact by writing only its manifest.
 
     The content is members in `target`, or external files. After locking, `is_sealed` is called: True means that another
-    builder has sealed the artifact meanwhile. It is then returned unchanged, because it may be in use.
+    builder has sealed the artifact meanwhile. That artifact is returned unchanged, because it may be in use.
     """
     durable.make_folder(target)
     with locked(target, highest_fence(target)) as lock:
@@ -106,7 +106,7 @@ def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:
 
 def recover(target: Path) -> None:
     """Finish or undo an interrupted seal, unless a live builder holds the lock."""
-    if leftover_folders(target, "old") or any(_is_unadoptable(folder) for folder in staging_folders(target)):
+    if leftover_folders(target, "old") or any(_is_incomplete(folder) for folder in staging_folders(target)):
         with contextlib.suppress(InputError), locked(target, highest_fence(target)):
             _recover_locked(target)
 
@@ -115,10 +115,10 @@ def highest_fence(target: Path) -> int:
     """Return the highest fencing number of a target's leftovers and manifest, or 0."""
     sealed = artifact.try_read_manifest(target)
     sealed_number = 0 if sealed is None else sealed.provenance.get(BUILDER, 0)
-    return max([sealed_number, *map(fencing_number, leftovers(target))])
+    return max([sealed_number, *map(fencing_number, list_leftovers(target))])
 
 
-def _is_unadoptable(folder: Path) -> bool:
+def _is_incomplete(folder: Path) -> bool:
     """Check whether the creation, seal or removal of a staging directory was cut off."""
     return (folder / FILE_NAME).exists() or not (folder / PLAN).exists()
 
@@ -126,7 +126,7 @@ def _is_unadoptable(folder: Path) -> bool:
 def _recover_locked(target: Path) -> None:
     """Finish or undo an interrupted seal; the caller has the lock."""
     _raise_if_not_sealed(target)
-    for folder in filter(_is_unadoptable, staging_folders(target)):
+    for folder in filter(_is_incomplete, staging_folders(target)):
         sealed, number = artifact.try_read_manifest(folder), fencing_number(folder)
         is_own = sealed is not None and sealed.provenance.get(BUILDER) == number
         if sealed is not None and is_own and not any(artifact.find_damage(folder, sealed)):

@@ -61,17 +61,17 @@ class Progress:
         done_now = self._done - self._done_before
         parts = [f"{self._done}/{self._total} {self._unit}"]
         if self._unit == "bytes":
-            rate = _rate("bytes", done_now, seconds)
+            rate = _format_rate("bytes", done_now, seconds)
             parts = [f"{self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB{rate}"]
         for name, count in self._counts.items():
-            rate = _rate(name, count - self._counts_before[name], seconds)
+            rate = _format_rate(name, count - self._counts_before[name], seconds)
             parts.append((f"{count / 1e6:,.1f} MB" if name == "bytes" else f"{count:,} {name}") + rate)
         if done_now > 0 and self._done < self._total:
             parts.append(f"{seconds / done_now * (self._total - self._done):,.0f} s left")
         return "; ".join(parts)
 
 
-def _rate(name: str, count: int, seconds: float) -> str:
+def _format_rate(name: str, count: int, seconds: float) -> str:
     if count == 0:
         return ""
     return f", {count / seconds / 1e6:,.1f} MB/s" if name == "bytes" else f", {count / seconds:,.0f}/s"

@@ -85,7 +85,10 @@ def disconnect() -> None:
 
 
 def _run_checked(program: str, mark: str, function: Call, stage: bytes, job: bytes) -> Result:
-    """Run a job on a node; return a Failure if its program or data root differs."""
+    """Run a job on a node; return a Failure if its program or data root differs.
+
+    `program` is the expected `program_digest`; `mark` is the path of a file in the data root.
+    """
     if program_digest() != program:
         what = "the program differs from the one on the machine that runs the command"
         fix = "install the same corpusmill, Python and libraries on all nodes"

@@ -65,7 +65,7 @@ def format_validation_errors(
 
 
 def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Join pydantic's errors about a value, one for each type in a union, to one.
+    """Join pydantic's errors about a value, one per type of a union, to one error.
 
     If an item inside the value is invalid, such as an item of a list, only the item's error is kept.
     """
@@ -79,7 +79,7 @@ def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
         if (first := joined.get(location)) is None:
             joined[location] = problem
         else:
-            rule = f"{_rule(first)}, or {_rule(problem).removeprefix('must be ')}"
+            rule = f"{_format_rule(first)}, or {_format_rule(problem).removeprefix('must be ')}"
             joined[location] = {**first, "loc": location, "type": "union", "msg": rule}
     return list(joined.values())
 
@@ -108,16 +108,18 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
             what = f"`{tagged}` must be one of {', '.join(known)}, got {tag!r}"
             return UsageError(what, RecipeKey(tagged, line), fix)
         case "value_error" if isinstance(problem["input"], Mapping):  # a preview of the section would bury the message
-            what = _rule(problem)
+            what = _format_rule(problem)
             return UsageError(f"`{name}`: {what}" if name else what, place, "correct it")
         case "tuple_type":
             example = json.dumps(problem["input"], ensure_ascii=False)
-            return UsageError(f"`{name}` must be a list, got {_preview(problem['input'])}", place, f"write [{example}]")
+            return UsageError(
+                f"`{name}` must be a list, got {_preview_value(problem['input'])}", place, f"write [{example}]"
+            )
         case "model_type" | "dict_type" | "mapping_type":
-            what = f"`{name}` must be a mapping, got {_preview(problem['input'])}"
+            what = f"`{name}` must be a mapping, got {_preview_value(problem['input'])}"
             return UsageError(what, place, _mapping_example(problem, recipe))
         case _:
-            rule, value = _rule(problem), _preview(problem["input"])
+            rule, value = _format_rule(problem), _preview_value(problem["input"])
             if rule.startswith("must "):
                 what = f"`{name}` {rule}" + ("" if ", got " in rule else f", got {value}")
             else:
@@ -138,7 +140,7 @@ def _mapping_example(problem: ErrorDetails, recipe: type[pydantic.BaseModel]) ->
     return f"write {{{known[0]}: {_clip(str(example))}}}"
 
 
-def _rule(problem: ErrorDetails) -> str:
+def _format_rule(problem: ErrorDetails) -> str:
     """Return the message, with pydantic's `… should be …` reworded as `must be …`."""
     message = problem["msg"].removeprefix("Value error, ")
     rule = _PYDANTIC_RULE.fullmatch(message)
@@ -150,7 +152,7 @@ def _rule(problem: ErrorDetails) -> str:
     return f"must {text}"
 
 
-def _preview(value: object) -> str:
+def _preview_value(value: object) -> str:
     return _clip(str(value) if isinstance(value, datetime.date) else repr(value))
 
 

@@ -64,7 +64,7 @@ def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -
         digest.update(b"blob %d\0" % task.bytes)
     problem, done, counted = None, 0, 0
     try:
-        for block in itertools.chain.from_iterable(map(_blocks, task.paths)):
+        for block in itertools.chain.from_iterable(map(_read_blocks, task.paths)):
             if stop.is_set():
                 raise CancelledError
             digest.update(block)
@@ -80,6 +80,6 @@ def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -
     return task, problem
 
 
-def _blocks(path: Path) -> Iterator[memoryview]:
+def _read_blocks(path: Path) -> Iterator[memoryview]:
     with open(path, "rb", buffering=0) as file:
         yield from read_blocks(file)

@@ -22,7 +22,7 @@ FOLDER = "folder"  # validation context: the folder of the recipe file, whose fi
 
 
 def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterValidator:
-    """Return a validator whose ValueError for invalid text has the message `rule`."""
+    """Return a validator that raises ValueError(rule) if `is_valid` rejects a text."""
 
     def check(text: str) -> str:
         if not is_valid(text):
@@ -78,7 +78,7 @@ class Option:
     Attributes:
         help: Text in `--help`.
         name: Name without `--`; if None, the key with hyphens for underscores.
-        default: Default value; if None, the command decides; if `...`, as for the key, which may be required.
+        default: Default value; if None, the command decides; if `...`, the key's default, or none for a required key.
         other_names: Further names, with `--`.
     """
 
@@ -189,7 +189,7 @@ def validate_section(
 
 
 def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: bool) -> Iterator[RecipeError]:
-    """Yield errors; unless `have_valid_types`, stop at a TypeError or a similar error."""
+    """Yield errors; end at a TypeError or the like if `have_valid_types` is False."""
     try:
         yield from cross_checks
     except (TypeError, AttributeError, LookupError):

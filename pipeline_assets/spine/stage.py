@@ -34,7 +34,7 @@ MAX_SHARDS = 100_000  # of an artifact: file names have five digits, by which ot
 
 
 def number_shards(groups: Iterable[T]) -> list[tuple[str, T]]:
-    """Name the shards of an artifact by five digits; UsageError above MAX_SHARDS."""
+    """Pair each group with a shard name, five digits; UsageError above MAX_SHARDS."""
     shards = [(f"{number:05d}", group) for number, group in enumerate(groups)]
     if len(shards) > MAX_SHARDS:
         what = f"an artifact is limited to {MAX_SHARDS:,} shards, got {len(shards):,}"

@@ -245,7 +245,7 @@ class StagingDir(StagingView):
 
 
 def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
-    """Remove temporary receipts, and all files neither in `named` nor below `keep`."""
+    """Remove temporary receipts, and files except `named` and those in `keep` folders."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named and name.split("/")[0] not in keep:
@@ -283,12 +283,12 @@ def leftover_target(folder: Path) -> Path | None:
 
 def leftover_folders(target: Path, role: Role) -> list[Path]:
     """List the folders `.name.<role>.<number>` of a target, sorted by number."""
-    paths = [path for path in leftovers(target) if path.name.startswith(f".{target.name}.{role}.")]
+    paths = [path for path in list_leftovers(target) if path.name.startswith(f".{target.name}.{role}.")]
     return sorted((path for path in paths if path.is_dir() and not path.is_symlink()), key=fencing_number)
 
 
-def leftovers(target: Path) -> list[Path]:
-    """List the entries next to a target whose names mark them as its leftovers."""
+def list_leftovers(target: Path) -> list[Path]:
+    """List a target's leftovers: entries next to it with names as in `leftover_path`."""
     if not target.parent.is_dir():
         return []
     return [path for path in target.parent.iterdir() if leftover_target(path) == target]

@@ -15,7 +15,7 @@ _forked_maxrss, _forked_cpu_s = 0, 0.0
 
 
 def add_forked_usage(maxrss: int, cpu_s: float) -> None:
-    """Add an ended fork-server worker's `ru_maxrss` and CPU seconds to this process's."""
+    """Count `ru_maxrss` and CPU seconds of a worker that the fork server waited for."""
     global _forked_maxrss, _forked_cpu_s
     _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
 
@@ -52,7 +52,7 @@ def cpu_seconds() -> float:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return the path, or else its nearest existing parent, which is on the same disk."""
+    """Return the nearest existing path, from `path` up; it is on the same disk."""
     return next(place for place in (path, *path.absolute().parents) if place.exists())
 
 

@@ -111,7 +111,7 @@ def expected_sha256(path: Path) -> str | None:
 
 
 def check_hashes(reads: Mapping[str, str]) -> None:
-    """Raise ChangedFileError if a hash, by path, differs from a registered one."""
+    """Raise ChangedFileError if one of the hashes by path is not the expected hash."""
     if _log is None:
         return
     for path, sha256 in reads.items():
@@ -130,7 +130,7 @@ def _sha256(path: str) -> str:
 
 
 def hash_while_reading(file: Readable, path: Path) -> Readable:
-    """Wrap a file, open at its start; the reader reports the hash at the file's end."""
+    """Return a reader of `file`, open at its start, that checks the hash at the end."""
     return file if _log is None and _collected is None else _HashingReader(file, path)
 
 

@@ -15,5 +15,5 @@ def forked_here() -> Iterator[None]:
         with mock.patch.object(fork_server, "_can_fork_safely", lambda: True):
             yield
     finally:
-        fork_server._stop()
+        fork_server._stop_server()
         fork_server._server = kept

@@ -65,7 +65,7 @@ def test_it_ends_with_its_parent_though_a_fork_of_that_lives_on(building: Stagin
         os.read(reader, 1)  # until its parent is through
         os._exit(0)
 
-    fork_server._stop()
+    fork_server._stop_server()
 
     os.close(writer)
     os.waitpid(child, 0)

@@ -15,7 +15,7 @@ from crash_points import killed_at
 from word_artifact import build_words, refuse_five, target_of, words_in
 from word_building import PLAN, build, is_whole, names_beside
 
-from pipeline_assets.build.inventory import artifact_statuses, orphans
+from pipeline_assets.build.inventory import artifact_statuses, find_orphans
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError
@@ -153,7 +153,7 @@ def test_an_artifact_named_like_a_leftover_is_an_artifact_to_those_that_look(tmp
     [held] = artifact_statuses(tmp_path, [asked])
 
     assert (held.condition, held.unfinished) == ("current", None)
-    assert [other.folder.name for other in orphans(Lineage(tmp_path), [asked])] == list(LOOKALIKES)
+    assert [other.folder.name for other in find_orphans(Lineage(tmp_path), [asked])] == list(LOOKALIKES)
     assert [folder.name for folder in Lineage(tmp_path).sealed] == ["words", *LOOKALIKES]
 
 

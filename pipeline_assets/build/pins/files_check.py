@@ -91,7 +91,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]])
 
 
 def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool, check: HubCacheCheck) -> None:
-    """Add hash tasks for a file's cached bytes; classify the file if a build read it."""
+    """Add hash tasks for a file's cached bytes; if it `was_read`, list it, too."""
     check.listed += 1
     spans: list[hub_cache.Span] = []
     for path in folder.glob("*-*.*"):

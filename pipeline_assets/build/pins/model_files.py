@@ -47,7 +47,7 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
         InputError: The config or weights in safetensors are missing or unusable, or the model has its own code.
     """
 
-    def mapping(name: str) -> dict[str, Any]:
+    def read_mapping(name: str) -> dict[str, Any]:
         """Read a JSON object with Python's parser; some configs contain `Infinity`."""
         if sizes[name] > _MAX_JSON_BYTES:
             raise InputError(f"{name} is longer than {_MAX_JSON_BYTES:,} bytes", where, _WHOLE_MODEL_FIX)
@@ -58,13 +58,13 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
 
     if CONFIG not in sizes:
         raise InputError(f"{CONFIG} not found", where, _FORMAT_FIX)
-    config, top = mapping(CONFIG), {name for name in sizes if "/" not in name}
+    config, top = read_mapping(CONFIG), {name for name in sizes if "/" not in name}
     code = sorted(name for name in top if name.endswith(".py")) or [f"`auto_map` in {CONFIG}"] * ("auto_map" in config)
     if code:
         fix = "use a model whose architecture is part of transformers"
         raise InputError(f"the model has its own code ({code[0]}), which is never run", where, fix)
     extra = {name for name in top if any(fnmatchcase(name, pattern) for pattern in _EXTRA_FILES)}
-    chosen = extra | _weight_files(sizes.keys(), mapping, where)
+    chosen = extra | _weight_files(sizes.keys(), read_mapping, where)
     left_out = sorted(name for name in sizes.keys() - chosen if "/." not in f"/{name}")
     return ModelFiles(tuple(sorted(chosen)), {**_config_properties(config), "left_out": left_out})
 
@@ -77,10 +77,10 @@ def choose_template_files(names: Iterable[str], where: str) -> ModelFiles:
     return ModelFiles(tuple(chosen), {})
 
 
-def _weight_files(names: Set[str], mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
+def _weight_files(names: Set[str], read_mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
     """Return names of weights in safetensors: a single file, or an index and shards.
 
-    `mapping` reads a JSON file. InputError, with place `where`, if there are none or a shard is missing.
+    `read_mapping` reads a JSON file. InputError, with place `where`, if there are none or a shard is missing.
     """
     if WEIGHTS in names:
         return {WEIGHTS}
@@ -90,7 +90,7 @@ def _weight_files(names: Set[str], mapping: Callable[[str], dict[str, Any]], whe
             what = f"the weights are a pickle ({pickles[0]}), which can run code when it is read"
             raise InputError(what, where, "convert them to safetensors, or use a revision with safetensors")
         raise InputError(f"neither {WEIGHTS} nor {INDEX} found", where, _FORMAT_FIX)
-    shards = {str(name) for name in section_at(mapping(INDEX), "weight_map").values()}
+    shards = {str(name) for name in section_at(read_mapping(INDEX), "weight_map").values()}
     unusable = sorted(name for name in shards if name not in names or not name.endswith(".safetensors"))
     if unusable or not shards:
         what = f"{unusable[0]}, which is missing or not in safetensors" if unusable else "no file"

@@ -140,7 +140,7 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
 
 
 def list_model(target: Target, run: Run) -> Listing:
-    """List a model's files from config and index only, with the errors of `pin_model`."""
+    """List a model's files; fetch only config and index. Raise errors of `pin_model`."""
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_model(target, run).external_inputs))
     assert isinstance(target.external_inputs, ModelFolder)
@@ -148,7 +148,7 @@ def list_model(target: Target, run: Run) -> Listing:
 
 
 def list_fetched(target: Target, run: Run) -> Listing:
-    """List the uncached bytes of hub models and splits; local folders add none."""
+    """List the uncached bytes of the hub models and splits that a target reads."""
     listing = split_pin.list_fetched(target, run)
     for pin in target.upstream:
         if pin.stage.name in (MODEL_STAGE.name, TEMPLATE_STAGE.name) and pin.external_inputs is None:

@@ -102,7 +102,7 @@ def pin_folder_files(
     provenance = source_folder.folder_provenance(folder, files, root.absolute())
     size = sum(file.bytes for file in files)
     progress, inputs = Progress(settings.title("hash"), size, "bytes", settings.log_every_s), []
-    for file, digest in zip(files, hub_files.map_in_order(_digest, files, settings.workers), strict=True):
+    for file, digest in zip(files, hub_files.map_in_order(_file_digest, files, settings.workers), strict=True):
         inputs.append({"name": file.name, "digest": f"sha256:{digest}", "bytes": file.bytes})
         progress.add(file.bytes)
     files_after = folder.files()
@@ -119,6 +119,6 @@ def preview_inputs(raw: Artifact) -> list[dict[str, str]]:
     return [{"file": file["name"], "bytes": f"{file['bytes']:,}", "digest": file["digest"]} for file in files]
 
 
-def _digest(file: source_folder.SourceFile) -> str:
+def _file_digest(file: source_folder.SourceFile) -> str:
     with source_folder.open_source(file) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()  # type: ignore[arg-type]

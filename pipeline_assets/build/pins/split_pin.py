@@ -63,13 +63,13 @@ class SplitFolder(InputFolder):
 
 
 def find_folder_splits(path: Path) -> dict[str, SplitFiles]:
-    """Find the splits of a local dataset folder, and their files."""
+    """Return the files of each split of a local dataset folder, by split name."""
     paths, card = _scan_folder(path)
     return find_splits(paths, card, str(path))
 
 
 def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, SplitFiles]:
-    """Find the splits of a hub dataset at a commit, and their files."""
+    """Return the files of each split of a hub dataset at a commit, by split name."""
     return find_splits(_list_paths(hub, dataset, revision), read_card(hub, dataset, revision), f"{dataset}@{revision}")
 
 
@@ -81,7 +81,9 @@ def pin_split(target: Target, run: Run) -> BuildResult:
     assert isinstance(target.external_inputs, SplitFolder)
     folder = target.external_inputs.resolve_path(run.root)
     chosen = folder.choose_files()
-    return raw_pin.pin_folder_files(SourceFolder(folder.path, chosen.files), run.root, run.settings, _decisions(chosen))
+    return raw_pin.pin_folder_files(
+        SourceFolder(folder.path, chosen.files), run.root, run.settings, _split_decisions(chosen)
+    )
 
 
 def _pin_hub_split(target: Target, run: Run) -> BuildResult:
@@ -92,7 +94,7 @@ def _pin_hub_split(target: Target, run: Run) -> BuildResult:
     card = "" if split in patterns else read_card(hub, dataset, revision)
     chosen = find_split(_list_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
     listed = {file.path: file for file in hub.list_files(dataset, revision)}
-    return raw_pin.pin_hub_files(dataset, revision, [listed[path] for path in chosen.files], _decisions(chosen))
+    return raw_pin.pin_hub_files(dataset, revision, [listed[path] for path in chosen.files], _split_decisions(chosen))
 
 
 def list_split(target: Target, run: Run) -> Listing:
@@ -104,7 +106,7 @@ def list_split(target: Target, run: Run) -> Listing:
 
 
 def list_fetched(target: Target, run: Run) -> Listing:
-    """List the uncached bytes of a target's hub splits; local folders add none."""
+    """List the uncached bytes of the hub splits that a target reads."""
     missing: dict[str, int] = {}
     remote = [raw for raw in target.upstream if raw.stage == RAW_STAGE and raw.external_inputs is None]
     for raw in remote:
@@ -141,7 +143,7 @@ def split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
     return None if path is None else SplitFolder(path, recipe["split"], recipe["files"])
 
 
-def _decisions(chosen: SplitFiles) -> dict[str, Any]:
+def _split_decisions(chosen: SplitFiles) -> dict[str, Any]:
     left_out = list(chosen.left_out)
     return {"format": chosen.format, "found_by": chosen.found_by, "left_out": left_out, "config": chosen.config}
 
@@ -190,7 +192,7 @@ class SampledSplit:
     def _open_partial(self, number: int, file: HubFile) -> SourceFile:
         """Fetch a whole file, or the first block of a large uncompressed file of lines."""
         if detect_format(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
-            head = next(self._blocks(file, 0))
+            head = next(self._fetch_blocks(file, 0))
             if detect_codec(head[:HEAD_BYTES]) is None:
                 path = self.folder / f"{number}.jsonl"
                 with name_file_in_errors(path), open(path, "wb") as sparse:
@@ -212,12 +214,12 @@ class SampledSplit:
     def _copy_blocks(self, file: HubFile, first: int, sparse: BinaryIO) -> Iterator[bytes]:
         """Copy blocks of a file into the sparse file; yield the bytes from `first` on."""
         offset = first - first % BLOCK_BYTES  # start of the block that contains `first`
-        for block in self._blocks(file, offset):
+        for block in self._fetch_blocks(file, offset):
             os.pwrite(sparse.fileno(), block, offset)
             yield block[max(first - offset, 0) :]  # only the first block begins before `first`
             offset += len(block)
 
-    def _blocks(self, file: HubFile, start: int) -> Iterator[bytes]:
+    def _fetch_blocks(self, file: HubFile, start: int) -> Iterator[bytes]:
         """Fetch and yield blocks of a file from byte `start`, a multiple of BLOCK_BYTES."""
         for offset in range(start, file.size, BLOCK_BYTES):
             stop = min(offset + BLOCK_BYTES, file.size)

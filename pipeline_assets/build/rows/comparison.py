@@ -27,14 +27,12 @@ from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Identity
 
-EXAMPLES = 5
+MAX_EXAMPLES = 5
 PART_DOCUMENTS = 4_000_000  # sorted together: about 400 MB with the sort's copies
 _BLOCK_ROWS = 4096
 _COMMIT = re.compile("@[0-9a-f]{40}:")
-_HASH_RECORD = np.dtype(
-    [(name, "<u8") for name in ("high", "low", "text_high", "text_low", "labels")] + [("row", "<i8")]
-)
-_HashRecords = NDArray[np.void]
+_RECORD = np.dtype([(name, "<u8") for name in ("high", "low", "text_high", "text_low", "labels")] + [("row", "<i8")])
+_Records = NDArray[np.void]
 
 
 @dataclass(frozen=True)
@@ -191,11 +189,11 @@ def _member(dataset: Artifact, name: str) -> Artifact:
     return open_artifact(dataset.folder / name, member_digests(dataset.manifest)[name])
 
 
-def _row_hashes(store: RowStore) -> Iterator[_HashRecords]:
+def _row_hashes(store: RowStore) -> Iterator[_Records]:
     """Yield one record of hashes per row, in blocks of at most `_BLOCK_ROWS`."""
     rows, first_row = iter(store), 0
     while block := list(itertools.islice(rows, _BLOCK_ROWS)):
-        records = np.empty(len(block), _HASH_RECORD)
+        records = np.empty(len(block), _RECORD)
         records["high"], records["low"] = _hash_halves([row.id.encode("utf-8") for row in block])
         records["text_high"], records["text_low"] = _hash_halves([row.content for row in block])
         records["labels"], _ = _hash_halves([row.other_columns for row in block])
@@ -213,15 +211,15 @@ def _hash_halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
 def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) -> DocumentChanges:
     documents: Counter[str] = Counter()
     first: dict[str, list[int]] = defaultdict(list)
-    parts, empty = max(1, -(-(len(a) + len(b)) // part_documents)), np.empty(0, _HASH_RECORD)  # parts are rounded up
+    parts, empty = max(1, -(-(len(a) + len(b)) // part_documents)), np.empty(0, _RECORD)  # parts are rounded up
     with tempfile.TemporaryDirectory(prefix="corpusmill-diff-") as folder:
         for side, store in (("a", a), ("b", b)):
             for records in _row_hashes(store):
                 _write_parts(Path(folder), side, records, parts)
         for number in range(parts):
             paths = (Path(folder, f"{side}.{number}") for side in "ab")
-            hashes_a, hashes_b = [np.fromfile(path, _HASH_RECORD) if path.exists() else empty for path in paths]
-            matches_a, matches_b = _matches(hashes_a, hashes_b)
+            hashes_a, hashes_b = [np.fromfile(path, _RECORD) if path.exists() else empty for path in paths]
+            matches_a, matches_b = _match_ids(hashes_a, hashes_b)
             both_a, both_b = hashes_a[matches_a], hashes_b[matches_b]
             is_changed = (both_a["text_high"] != both_b["text_high"]) | (both_a["text_low"] != both_b["text_low"])
             groups = {
@@ -234,7 +232,7 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
             for group, records in groups.items():
                 documents[group] += len(records)
                 # the first rows of all parts so far; a part is ordered by hashes, not by rows
-                first[group] = sorted([*first[group], *np.sort(records["row"])[:EXAMPLES].tolist()])[:EXAMPLES]
+                first[group] = sorted([*first[group], *np.sort(records["row"])[:MAX_EXAMPLES].tolist()])[:MAX_EXAMPLES]
     examples = {}
     for group, rows in first.items():
         store = b if group == "only_in_b" else a  # the side that the row numbers are from
@@ -242,7 +240,7 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
     return DocumentChanges(part=part, other_properties=a.display_names.other_changes, **examples)
 
 
-def _write_parts(folder: Path, side: str, records: _HashRecords, parts: int) -> None:
+def _write_parts(folder: Path, side: str, records: _Records, parts: int) -> None:
     """Append each record to the file of its part, `SIDE.PART` in `folder`."""
     # The upper 32 bits of the id's hash h, scaled: h * parts / 2**32 is in 0 … parts - 1. Hashes are uniform, so parts
     # are of about one size. h * parts fits into 64 bits, because both factors are below 2**32.
@@ -253,7 +251,7 @@ def _write_parts(folder: Path, side: str, records: _HashRecords, parts: int) -> 
             file.write(records[number == part].tobytes())
 
 
-def _matches(a: _HashRecords, b: _HashRecords) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _match_ids(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the indices of the common ids, in A and in B, in the same order of ids."""
     # Records 0 … len(a) - 1 are A's, the following ones B's.
     high, low = np.concatenate([a["high"], b["high"]]), np.concatenate([a["low"], b["low"]])

@@ -14,8 +14,8 @@ from pipeline_assets.build.rows.store import (
     Part,
     Source,
     UpstreamRow,
+    listed_source,
     reject_summary,
-    source_from_listing,
 )
 from pipeline_assets.corpus.chat_templates.marked_text import is_chat, parse_row
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
@@ -80,7 +80,7 @@ class ConversationRows(FileRows):
     def origin(self, part: Part) -> UpstreamRow | Source:
         file, row = self.source_place(part)
         if self.upstream_rows is None:
-            return source_from_listing(self.listing(part.source), file, [row], license_tag(part), "row: license")
+            return listed_source(self.listing(part.source), file, [row], license_tag(part), "row: license")
         inputs = self.artifact.manifest.identity.inputs
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
         return self.upstream_rows(self.lineage.locate(digest), self.lineage).upstream_row_for_source(file, row)
@@ -127,9 +127,9 @@ class _FolderRows(ConversationRows):
     """Rows in several folders, such as pools; a row may be in more than one folder.
 
     Attributes:
-        folders_key: Key of the folders in JSON.
+        folders_key: Key of the row's folders in `Fate.details`.
         outcome: Outcome for a row that is in a folder.
-        fallback: Outcome for a row in no folder. `Fate.detail` is then all reasons for drops in the ledger.
+        fallback: Outcome for a row in no folder. `Fate.detail` then lists all drop reasons of the ledger.
     """
 
     reads_sources = False
@@ -183,7 +183,7 @@ class SubsetRows(_FolderRows):
                 return UpstreamRow(rows, rows.row_number(file, row))
         [raw] = [artifact for name, artifact in self._upstream(split) if name.startswith(_RAW)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
-        return source_from_listing(listing, file, [row], license_tag(part), "row: license")
+        return listed_source(listing, file, [row], license_tag(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
         """Yield the inputs of one partition (a dataset or a split) with their names."""

@@ -29,7 +29,7 @@ class DerivedRows(DocumentRows):
         shards: Sequence[str] | None = None,
         outcome: str = "kept",
     ) -> Fate | None:
-        """Return a document's fate, as `fate_at`; None if not found in `shards` or at all."""
+        """Return the fate of a document in `shards` (default: all); None if not found."""
         place = self.find_place({"doc_id": part.id, "source": part.source}, shards)
         return None if place is None else self.fate_at(*place, lines, details, outcome)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.build.rows.store import DisplayNames, Part, Source, UpstreamRow, source_from_listing
+from pipeline_assets.build.rows.store import DisplayNames, Part, Source, UpstreamRow, listed_source
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -53,7 +53,7 @@ class DocumentRows(FileRows):
         document: Document = part.record
         meta, listing = document.meta, self.listing(part.source)
         rows = _source_rows(meta, _has_answers(listing.corpus))
-        return source_from_listing(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
+        return listed_source(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
 
 
 class SourceRows(DocumentRows):

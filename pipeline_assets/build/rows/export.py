@@ -36,7 +36,7 @@ _ROW_GROUP_ROWS = 4096  # tens of megabytes if texts are long
 _SOURCES, _LICENCES = ("source", "source_dataset", "dataset"), ("license_tag", "meta_license")
 
 
-def export(store: RowStore, export_format: ExportFormat, out: Path, zstd_level: int) -> CardSplit:
+def export(store: RowStore, layout: ExportFormat, out: Path, zstd_level: int) -> CardSplit:
     """Write the rows of an artifact into a new folder; return its files and sizes.
 
     Raises:
@@ -50,7 +50,7 @@ def export(store: RowStore, export_format: ExportFormat, out: Path, zstd_level: 
     try:
         with forbid_replacement(store.artifact.folder):  # fails before the copy gets its name
             open_artifact(store.artifact.folder, store.artifact.manifest.digest)
-            written = _write_copy(store, export_format, staging, zstd_level)
+            written = _write_copy(store, layout, staging, zstd_level)
         durable.rename(staging, out)
     except BaseException as error:
         with contextlib.suppress(OSError):  # the first error is the one to report
@@ -67,19 +67,15 @@ def _exists_error(out: Path) -> UsageError:
     return UsageError("folder already exists", out, "choose another folder, or remove this one")
 
 
-def _write_copy(store: RowStore, export_format: ExportFormat, staging: Path, zstd_level: int) -> CardSplit:
+def _write_copy(store: RowStore, layout: ExportFormat, staging: Path, zstd_level: int) -> CardSplit:
     shards, files = store.table_shards(), list[str]()
-    durable.make_folder(staging / "data" if export_format == "hf" else staging)
+    durable.make_folder(staging / "data" if layout == "hf" else staging)
     split = CardSplit(DEFAULT, "train", files, shards[0].schema if shards else pa.schema([]))
     for number, shard in enumerate(shards):
-        ending = SUFFIX if export_format == "jsonl" else ".parquet"
-        name = (
-            f"data/train-{number:05d}-of-{len(shards):05d}{ending}"
-            if export_format == "hf"
-            else f"{number:05d}{ending}"
-        )
+        ending = SUFFIX if layout == "jsonl" else ".parquet"
+        name = f"data/train-{number:05d}-of-{len(shards):05d}{ending}" if layout == "hf" else f"{number:05d}{ending}"
         path, tables = staging / name, _count_rows(shard, split)
-        if export_format == "jsonl":
+        if layout == "jsonl":
             with JsonlZstWriter(path, zstd_level) as writer:
                 for rows in tables:
                     lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows.to_pylist())

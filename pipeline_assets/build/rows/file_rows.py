@@ -10,16 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from pipeline_assets.build.rows.store import (
-    Content,
-    Fate,
-    Part,
-    Row,
-    RowStore,
-    Source,
-    UpstreamRow,
-    source_from_listing,
-)
+from pipeline_assets.build.rows.store import Content, Fate, Part, Row, RowStore, Source, UpstreamRow, listed_source
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_line, read_structs
 from pipeline_assets.corpus.formats.parquet import StoredParquet
@@ -81,7 +72,7 @@ class RowSchema:
         return next((row for row, actual in enumerate(self.read(path, [*values])) if actual == expected), None)
 
     def record_at(self, path: Path, row: int) -> Any:
-        """Read the record of one row."""
+        """Read one row as `struct`, or from Parquet as a dictionary."""
         return read_row(path, row) if self.struct is None else read_line(path, row, self.struct)
 
     def read_columns(self, record: Any, *columns: str) -> tuple[Any, ...]:
@@ -150,7 +141,7 @@ class FileRows(RowStore):
 
     def origin(self, part: Part) -> UpstreamRow | Source:
         file, row = self.source_place(part)
-        return source_from_listing(self.listing(part.source), file, [row], "not stated", "recipe")
+        return listed_source(self.listing(part.source), file, [row], "not stated", "recipe")
 
     def source_place(self, part: Part) -> tuple[str, int]:
         """Return a part's place in the source files: file name and row in it."""

@@ -44,7 +44,7 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
     lineage = stores.lineage
     if lineage.unreadable:
         raise next(iter(lineage.unreadable.values()))
-    listings = list(_listings(lineage))
+    listings = list(_find_listings(lineage))
     names_in_listings = ((listing, input_file_name(listing.manifest, source, lineage.root)) for listing in listings)
     matches = [(listing, file) for listing, file in names_in_listings if file is not None]
     followed = [
@@ -65,7 +65,7 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
 
 def source_files(lineage: Lineage) -> Iterator[Path]:
     """Yield the paths of the files of local sources."""
-    for listing in _listings(lineage):
+    for listing in _find_listings(lineage):
         folder = folder_path(listing.manifest, lineage.root)
         if folder is not None:
             yield from (folder / entry["name"] for entry in listing.manifest.identity.inputs)
@@ -73,7 +73,7 @@ def source_files(lineage: Lineage) -> Iterator[Path]:
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
     """Follow documents and rejects with this id, starting in corpora read from files."""
-    for store in stores.read_from_files():
+    for store in stores.source_row_stores():
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]
         numbers = store.find(row_id)
         if numbers:
@@ -82,7 +82,7 @@ def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
             yield FollowedRow(store, Fate(store.artifact, "rejected", reject_summary(rejects[0])), None, rejects)
 
 
-def _listings(lineage: Lineage) -> Iterator[Artifact]:
+def _find_listings(lineage: Lineage) -> Iterator[Artifact]:
     """Yield the artifacts that list input files, except evaluation sets."""
     for folder, summary in lineage.sealed.items():
         has_files = any("bytes" in entry for entry in summary.identity.inputs)

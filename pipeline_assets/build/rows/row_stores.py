@@ -27,7 +27,7 @@ class RowStores:
         kind = self.kinds.get(artifact.manifest.kind)
         return None if kind is None or kind.rows is None else kind.rows(artifact, self.lineage)
 
-    def read_from_files(self) -> Iterator[RowStore]:
+    def source_row_stores(self) -> Iterator[RowStore]:
         """Yield the row stores of the artifacts that were read from source files."""
         for folder, summary in self.lineage.sealed.items():
             kind = self.kinds.get(summary.kind)

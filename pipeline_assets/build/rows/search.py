@@ -31,7 +31,7 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
     A file is named by its path or the end of its path. In texts, any white space matches any other. One block of lines
     is in memory.
     """
-    corpora = [store for store in stores.read_from_files() if isinstance(store, FileRows)]
+    corpora = [store for store in stores.source_row_stores() if isinstance(store, FileRows)]
     files = [_find_files(corpus, query) for corpus in corpora]
     pattern = None if any(files) else re.compile(r"\s+".join(map(re.escape, query.split())))
     for corpus, names in zip(corpora, files, strict=True):

@@ -48,7 +48,7 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
 
 
 def _record_in(file: SourceFile, row: int) -> bytes:
-    """Return the Parquet row with a number, as JSON, or the line at a byte offset."""
+    """Return Parquet row number `row` as JSON, or the record beginning at byte `row`."""
     if detect_format(file.name) == "parquet":
         return json.dumps(read_row(file.path, row), ensure_ascii=False, default=str).encode()
     records: Iterator[tuple[int, bytes]]

@@ -88,7 +88,7 @@ def format_place(row: AnySourceRow) -> str:
 def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     """Parse owner/name@commit:path#row, or for a local file `path#row` or `path:line`.
 
-    A relative path is one from the current folder, or if no file is there, the end of the path of one of `files`.
+    A relative path starts in the current folder; if no file is there, it can be the end of the path of one of `files`.
 
     Raises:
         UsageError: The text is not such an address, the file or line does not exist, or several of `files` match.

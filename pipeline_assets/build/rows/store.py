@@ -257,7 +257,7 @@ class RowStore(ABC):
         return None
 
     def excerpt_text(self, part: Part) -> str:
-        """Return the passage of a part's text whose beginning is shown as an excerpt."""
+        """Return the text whose beginning is the part's excerpt; by default, all of it."""
         return part.text
 
     def table_shards(self) -> list[TableShard]:
@@ -283,14 +283,12 @@ def reject_summary(reject: Reject) -> str:
     return reject.reason + (f" ({reject.detail})" if reject.detail else "")
 
 
-def source_from_listing(
-    listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str
-) -> Source:
+def listed_source(listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str) -> Source:
     """Return rows of a file as a source, with the file's digest in the listing."""
     source_rows = tuple(listing.row(file, row) for row in rows)
     return Source(file, source_rows, listing.file_entry(file)["digest"], license_tag, evidence)
 
 
 def encode_document(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
-    """Return the token ids of a document, and the end-of-document token after them."""
+    """Return a document's tokens and its end-of-document token, shape (tokens + 1,)."""
     return np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document))

@@ -18,8 +18,8 @@ _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Write documents as JSON lines, in a file as by `write_txt`; return their number."""
-    return _write(corpus, path, lambda lines: lines)
+    """Write documents as JSON lines; return their number. Files are as in `write_txt`."""
+    return _write_converted(corpus, path, lambda lines: lines)
 
 
 def write_txt(corpus: Artifact, path: Path) -> int:
@@ -29,7 +29,7 @@ def write_txt(corpus: Artifact, path: Path) -> int:
     written. The file is compressed if its name ends with .gz, .bz2, .xz or .zst, and appears when it is complete. Raise
     UsageError if `path` is a folder.
     """
-    return _write(corpus, path, lambda lines: "".join(f"{line}\n" for line in _texts(lines)).encode())
+    return _write_converted(corpus, path, lambda lines: "".join(f"{line}\n" for line in _texts(lines)).encode())
 
 
 def _texts(lines: bytes) -> Iterator[str]:
@@ -43,7 +43,7 @@ def raise_if_folder(path: Path) -> None:
         raise UsageError("output file is a folder", path, "name a file")
 
 
-def _write(corpus: Artifact, path: Path, convert: Callable[[bytes], bytes]) -> int:
+def _write_converted(corpus: Artifact, path: Path, convert: Callable[[bytes], bytes]) -> int:
     raise_if_folder(path)
     durable.make_folder(path.absolute().parent)
     written, stream = 0, compressor_for(path.name)

@@ -49,7 +49,7 @@ class Token:
 
 @dataclass(frozen=True)
 class TracedText:
-    """Text of a document, stored in an artifact or in the corpus that it tokenizes.
+    """Text of a document; for an artifact of tokens, from the corpus that it encodes.
 
     Attributes:
         derivation: Files and rows of the document in further upstream artifacts, nearest first.
