@@ -114,7 +114,7 @@ class DurableFile:
     def append(self, source: Path, size: int, sha256: str) -> None:
         """Append the first `size` bytes of a file.
 
-        The whole file is read: raise RetryableError unless it has this hash.
+        The whole file is read; raise RetryableError if its hash is not `sha256`.
         """
         # One read serves both hashes and the copy. A copy by the kernel plus a read for the hash takes a fifth longer.
         call_failpoint("append", self._temporary)

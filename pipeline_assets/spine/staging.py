@@ -34,7 +34,7 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
 KEPT_TASKS = "tasks.json"  # if WORK has this file, the seal keeps WORK, see `kept_work`
-WORK_FILES = 2  # version of the form of work files, which a change of any of them raises
+WORK_FILES = 2  # version of the formats of all work files; raise it if one of them changes
 BUILDER = "builder"  # key of the fencing number in the provenance
 PULLED = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
 RECEIPT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
