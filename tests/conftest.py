@@ -18,6 +18,7 @@ import yaml
 from command_results import Corpusmill, Typed
 from command_server import READ_AT_IMPORT, CommandServer, load_tokenizer_tables
 from faulty_hub import FaultyHub
+from huge_pages import use_huge_pages
 from refused_imports import refusing_environment, take_notes
 
 from pipeline_assets.demo.demos import REBUILD_RECORD
@@ -53,8 +54,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What is loaded by now stays: the collector needn't look at it again, nor copy it in a fork."""
     if len(session.items) > MANY_TESTS:
         load_tokenizer_tables()
-    gc.collect()
+        use_huge_pages()
     gc.freeze()
+    gc.set_threshold(50_000)  # as commands do
     gc.enable()
 
 

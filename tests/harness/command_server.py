@@ -18,6 +18,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from huge_pages import use_huge_pages
+
 POLL_S = 0.002
 # What a command reads of its environment while it is imported has to be there from the start.
 READ_AT_IMPORT = ("NUMBA_", "PYTHON", "OPENBLAS_")
@@ -72,6 +74,7 @@ def _serve() -> None:
     assert threads <= {"python", "jemalloc_bg_thd"}, f"a process with threads can't be forked safely: {threads}"
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, what commands share
+    use_huge_pages()
     for line in sys.stdin:
         asked = json.loads(line)
         pid = os.fork()
