@@ -3,6 +3,7 @@
 Whatever is wrong shows in pass 1: no archive gives a part of a corpus.
 """
 
+import functools
 import random
 import threading
 from collections.abc import Callable
@@ -25,8 +26,12 @@ from pipeline_assets.spine.opening import open_staging_dir
 
 ROWS = [row for number in range(1, 400, 2) for row in (question(number), answer(number + 1, number))]
 POSTS = dump(*ROWS)
-SITE = archive(("Badges.xml", b"<badges/>"), ("Posts.xml", POSTS))
 FETCH = "fetch it again"
+
+
+@functools.cache
+def site() -> bytes:
+    return archive(("Badges.xml", b"<badges/>"), ("Posts.xml", POSTS))
 
 
 def spilled(file: Path, target: Path) -> int:
@@ -48,82 +53,111 @@ def damaged(packed: bytes, at: int) -> bytes:
 NO_POSTS = "pass an archive with one Posts.xml"
 UNPACK = "unpack it yourself"
 TRUST = "if you trust the archive, unpack it yourself; otherwise fetch it again"
-A_BOMB = archive(("Posts.xml", POSTS[:-8] + b" " * 5_000_000 + b"</posts>"))
-SIZED = archive(("Posts.xml", POSTS))
-LINK = linked("/etc/passwd", "Posts.xml")
-BY_STEPS = archive(("Posts.xml", POSTS), filters=[{"id": py7zr.FILTER_ZSTD, "level": 3}])
-FROM_ROOT = renamed(archive(("!tmp/evil", b"x"), ("Posts.xml", POSTS)), "!tmp/evil", "/tmp/evil")
-LOCKED = archive(("Posts.xml", POSTS), password="sesame", header_encryption=True)
-FLIPPED = damaged(stored(("Posts.xml", POSTS)), 32 + POSTS.index(b"Title 9"))
 TRAPS = {
     "a name that leads up": (
-        archive(("..\\..\\evil", b"x"), ("Posts.xml", POSTS)),
+        lambda: archive(("..\\..\\evil", b"x"), ("Posts.xml", POSTS)),
         "a file outside its folder, '../../evil'",
         FETCH,
     ),
-    "Posts.xml that leads up": (archive(("..\\Posts.xml", POSTS)), "a file outside its folder, '../Posts.xml'", FETCH),
-    "a name from the root": (FROM_ROOT, "a file outside its folder, '/tmp/evil'", FETCH),
+    "Posts.xml that leads up": (
+        lambda: archive(("..\\Posts.xml", POSTS)),
+        "a file outside its folder, '../Posts.xml'",
+        FETCH,
+    ),
+    "a name from the root": (
+        lambda: renamed(archive(("!tmp/evil", b"x"), ("Posts.xml", POSTS)), "!tmp/evil", "/tmp/evil"),
+        "a file outside its folder, '/tmp/evil'",
+        FETCH,
+    ),
     "a name with a drive": (
-        archive(("C:\\evil", b"x"), ("Posts.xml", POSTS)),
+        lambda: archive(("C:\\evil", b"x"), ("Posts.xml", POSTS)),
         "a file outside its folder, 'C:/evil'",
         FETCH,
     ),
     "two Posts.xml": (
-        archive(("a/Posts.xml", POSTS), ("b/Posts.xml", POSTS)),
+        lambda: archive(("a/Posts.xml", POSTS), ("b/Posts.xml", POSTS)),
         "the archive must contain one Posts.xml, got 2; it contains a/Posts.xml, b/Posts.xml",
         NO_POSTS,
     ),
     "two of one name": (
-        archive(("Posts.xml", POSTS), ("Posts.xml", POSTS)),
+        lambda: archive(("Posts.xml", POSTS), ("Posts.xml", POSTS)),
         "it contains Posts.xml, Posts.xml",
         NO_POSTS,
     ),
     "no Posts.xml": (
-        archive(("Users.xml", b"<users/>"), ("Posts.xml.bak", POSTS)),
+        lambda: archive(("Users.xml", b"<users/>"), ("Posts.xml.bak", POSTS)),
         "the archive must contain one Posts.xml, got 0; it contains Posts.xml.bak, Users.xml",
         NO_POSTS,
     ),
-    "no file at all": (archive(), "the archive must contain one Posts.xml, got 0; it contains nothing", NO_POSTS),
-    "a bomb": (A_BOMB, "would unpack to 5,0", TRUST),
+    "no file at all": (
+        archive,
+        "the archive must contain one Posts.xml, got 0; it contains nothing",
+        NO_POSTS,
+    ),
+    "a bomb": (
+        lambda: archive(("Posts.xml", POSTS[:-8] + b" " * 5_000_000 + b"</posts>")),
+        "would unpack to 5,0",
+        TRUST,
+    ),
     "a bomb beside": (
-        archive(("Posts.xml", POSTS), ("Votes.xml", bytes(5_000_000))),
+        lambda: archive(("Posts.xml", POSTS), ("Votes.xml", bytes(5_000_000))),
         "more than 100 times as many",
         TRUST,
     ),
-    "steps without a bound": (BY_STEPS, "the archive uses ZStandard, which py7zr unpacks without a memory", UNPACK),
+    "steps without a bound": (
+        lambda: archive(("Posts.xml", POSTS), filters=[{"id": py7zr.FILTER_ZSTD, "level": 3}]),
+        "the archive uses ZStandard, which py7zr unpacks without a memory",
+        UNPACK,
+    ),
     "a size that is too small": (
-        resized(SIZED, len(POSTS), len(POSTS) - 5000),
+        lambda: resized(archive(("Posts.xml", POSTS)), len(POSTS), len(POSTS) - 5000),
         "the archive's checksum does not match",
         FETCH,
     ),
-    "a size that is too large": (resized(SIZED, len(POSTS), len(POSTS) + 5000), "is damaged", FETCH),
-    "another byte": (FLIPPED, "checksum does not match", FETCH),
-    "another byte, packed": (damaged(SITE, len(SITE) // 2), "is damaged", FETCH),
-    "another byte in its header": (damaged(SITE, len(SITE) - 9), "is damaged", FETCH),
-    "a password": (archive(("Posts.xml", POSTS), password="sesame"), "the archive is encrypted", UNPACK),
-    "a password for names": (LOCKED, "the archive is encrypted", UNPACK),
-    "cut in its first bytes": (SITE[:20], "is damaged", FETCH),
-    "cut in half": (SITE[: len(SITE) // 2], "is damaged", FETCH),
-    "cut in its last byte": (SITE[:-1], "is damaged", FETCH),
+    "a size that is too large": (
+        lambda: resized(archive(("Posts.xml", POSTS)), len(POSTS), len(POSTS) + 5000),
+        "is damaged",
+        FETCH,
+    ),
+    "another byte": (
+        lambda: damaged(stored(("Posts.xml", POSTS)), 32 + POSTS.index(b"Title 9")),
+        "checksum does not match",
+        FETCH,
+    ),
+    "another byte, packed": (lambda: damaged(site(), len(site()) // 2), "is damaged", FETCH),
+    "another byte in its header": (lambda: damaged(site(), len(site()) - 9), "is damaged", FETCH),
+    "a password": (lambda: archive(("Posts.xml", POSTS), password="sesame"), "the archive is encrypted", UNPACK),
+    "a password for names": (
+        lambda: archive(("Posts.xml", POSTS), password="sesame", header_encryption=True),
+        "the archive is encrypted",
+        UNPACK,
+    ),
+    "cut in its first bytes": (lambda: site()[:20], "is damaged", FETCH),
+    "cut in half": (lambda: site()[: len(site()) // 2], "is damaged", FETCH),
+    "cut in its last byte": (lambda: site()[:-1], "is damaged", FETCH),
     "a page that says 404": (
-        b"<html>Not found</html>",
+        lambda: b"<html>Not found</html>",
         "not a 7z archive: the file begins with '<html>Not found",
         FETCH,
     ),
-    "empty": (b"", "not a 7z archive: the file is empty", FETCH),
-    "cut in its name": (SITE[:4], "not a 7z archive: the file begins with '7z", FETCH),
+    "empty": (lambda: b"", "not a 7z archive: the file is empty", FETCH),
+    "cut in its name": (lambda: site()[:4], "not a 7z archive: the file begins with '7z", FETCH),
     "a Posts.xml that is none": (
-        archive(("Posts.xml", b"<users></users>" + random.Random(7).randbytes(1 << 20))),
+        lambda: archive(("Posts.xml", b"<users></users>" + random.Random(7).randbytes(1 << 20))),
         "byte 0 is not the head of a Posts.xml",
         "fetch the file again",
     ),
     "text between rows": (
-        archive(("Posts.xml", POSTS.removesuffix(END) + b"and so on" + END)),
+        lambda: archive(("Posts.xml", POSTS.removesuffix(END) + b"and so on" + END)),
         f"Posts.xml: byte {len(POSTS) - len(END):,} is not part of a complete row: 'and",
         "fetch the file again",
     ),
-    "a link": (LINK, "byte 0 is not the head of a Posts.xml", "fetch the file again"),
-    "a Posts.xml that is cut off": (archive(("Posts.xml", POSTS[:-60])), "the file is truncated", FETCH),
+    "a link": (
+        lambda: linked("/etc/passwd", "Posts.xml"),
+        "byte 0 is not the head of a Posts.xml",
+        "fetch the file again",
+    ),
+    "a Posts.xml that is cut off": (lambda: archive(("Posts.xml", POSTS[:-60])), "the file is truncated", FETCH),
 }
 
 
@@ -136,7 +170,7 @@ def test_an_archive_that_cannot_be_trusted_is_refused_and_leaves_nothing(
     working.mkdir(parents=True)
     monkeypatch.chdir(working)
     file = working / "garden.example.org.7z"
-    file.write_bytes(content)
+    file.write_bytes(content())
     target = tmp_path / "built" / "garden"
     target.parent.mkdir()
     before = names_below(tmp_path)
@@ -148,7 +182,7 @@ def test_an_archive_that_cannot_be_trusted_is_refused_and_leaves_nothing(
     assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]  # what unpacked it is gone
     written = [name for name in names_below(tmp_path / "built") if "building" in name]
     assert not [name for name in written if name.endswith(".tmp") or ".receipts" in name]
-    file.write_bytes(SITE)
+    file.write_bytes(site())
     assert spilled(file, target) == len(ROWS)
 
 
@@ -156,7 +190,7 @@ def test_a_reader_that_is_left_ends_its_thread_though_nothing_more_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, read_on = tmp_path / "garden.7z", [False]
-    file.write_bytes(SITE)
+    file.write_bytes(site())
 
     class Skipping(py7zr.SevenZipFile):
         def extract(self, *args: Any, **named: Any) -> None:
@@ -183,7 +217,7 @@ def test_an_archive_reads_as_the_posts_in_it_wherever_they_lie(
     expected = read_documents(POSTS)
     file = tmp_path / "garden.7z"
 
-    for content in (SITE, archive(("site/Posts.xml", POSTS), ("site/Tags.xml", b"")), stored(("Posts.xml", POSTS))):
+    for content in (site(), archive(("site/Posts.xml", POSTS), ("site/Tags.xml", b"")), stored(("Posts.xml", POSTS))):
         file.write_bytes(content)
         assert read_documents(file) == expected
 
