@@ -3,10 +3,12 @@
 import time
 import warnings
 
+import transformers.modeling_utils
+
 from modal_jobs import nll_scoring
 from pipeline_assets.corpus.scoring import load_model, nll, remote_shard
 
-assert load_model and nll and remote_shard  # loaded once, before processes are forked
+assert load_model and nll and remote_shard and transformers.modeling_utils  # loaded once, before processes are forked
 
 warnings.simplefilter("ignore", UserWarning)  # no volume is mounted where a function runs here
 

@@ -21,8 +21,6 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from transformers import AttentionInterface
-from transformers.quantizers.auto import AutoHfQuantizer
 
 from pipeline_assets.corpus.scoring.config_sizes import check_config_sizes, wrap_library_errors
 from pipeline_assets.corpus.scoring.nll import LanguageModel, LmHead, score_rows
@@ -36,8 +34,6 @@ _RANDOM_LENGTHS = 24, 7, 40
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}  # nats per token, for the random rows
 _MODEL_FIX = "use a causal language model that transformers can load on this machine"
 _QUANTISATION_PACKAGES = ("accelerate", "kernels", "triton")  # each method of quantisation needs some of these
-
-AttentionInterface.register(ROW_ATTENTION, attend_by_rows)
 
 
 def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
@@ -95,11 +91,17 @@ def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
     missing = f"install {', '.join(packages)}" if packages else "use a GPU that supports them"
     fix = f"{missing}, or set `dequantise`, which needs more memory"
     with _silence_transformers(), wrap_library_errors(f"{method} weights cannot be used on this machine", folder, fix):
-        quantizer = AutoHfQuantizer.from_config(stated, pre_quantized=True)
+        quantizer = _make_quantizer(stated)
         quantizer.validate_environment(device_map=None)
     if getattr(quantizer.quantization_config, "dequantize", False):
         what = f"{method} weights would become bfloat16, about four times as large"
         raise InputError(what, folder, fix)
+
+
+def _make_quantizer(stated: Any) -> Any:
+    from transformers.quantizers.auto import AutoHfQuantizer  # imports what all models need: seconds
+
+    return AutoHfQuantizer.from_config(stated, pre_quantized=True)
 
 
 def _load_network(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
@@ -108,7 +110,7 @@ def _load_network(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
         extra_options["device_map"] = "auto" if recipe.spreads else {"": torch.cuda.current_device()}
     if recipe.dequantise and getattr(config, "quantization_config", None) is not None:
         with wrap_library_errors("weights cannot be dequantised", folder, _MODEL_FIX):
-            quantizer = AutoHfQuantizer.from_config(config.quantization_config, pre_quantized=True)
+            quantizer = _make_quantizer(config.quantization_config)
             extra_options["quantization_config"] = type(quantizer.quantization_config)(dequantize=True)
     loader: Any = transformers.AutoModelForCausalLM
     with _silence_transformers():
@@ -198,6 +200,7 @@ def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> L
 
 def _set_row_attention(network: Any) -> bool:
     """Set the attention for packed rows; return whether the model supports it."""
+    transformers.AttentionInterface.register(ROW_ATTENTION, attend_by_rows)
     with _silence_transformers():
         try:
             network.set_attn_implementation(ROW_ATTENTION)
