@@ -218,6 +218,7 @@ class _ForkedWorker:
 
 def _serve(control: Connection) -> None:
     """Answer the parent's requests to load, fork and wait, until the parent ends."""
+    gc.freeze()  # a collection would touch, and so copy, the memory that a fork shares with its parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
