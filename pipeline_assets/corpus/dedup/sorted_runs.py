@@ -42,7 +42,7 @@ def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
 
 
 def read_run(path: Path, start: int = 0, stop: int | None = None) -> pa.Table:
-    """Map the rows [start, stop) of a run, and verify them, see `formats.checked_file`."""
+    """Map the rows [start, stop) of a run, verified as in `formats.checked_file`."""
     return map_checked_table(path, "sorted run", start, stop)
 
 

@@ -57,7 +57,10 @@ class CheckedFile(DurableFile):
 
 
 def map_values(path: Path, dtype: DTypeLike, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-    """Map the values [start, stop) of a `CheckedFile`, shape (values,), and verify them."""
+    """Map and verify the values [start, stop) of a `CheckedFile`, shape (values,).
+
+    None for `stop` means to the end of the file.
+    """
     with errors_as_damage(path, "array"):
         with open(path, "rb", buffering=0) as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -83,7 +86,10 @@ def count_values(path: Path, dtype: DTypeLike) -> int:
 
 
 def _value_bytes(file_bytes: int) -> int:
-    """Return the size of the values: each started block has a checksum, and an empty file has one."""
+    """Return the size of the values of a file, in bytes.
+
+    Each started block of values adds a checksum; a file without values has one, too.
+    """
     blocks = max(-(-file_bytes // (_BLOCK_BYTES + _CHECKSUM.itemsize)), 1)  # rounded up
     value_bytes = file_bytes - blocks * _CHECKSUM.itemsize
     if value_bytes < 0:
@@ -92,7 +98,7 @@ def _value_bytes(file_bytes: int) -> int:
 
 
 def write_checked_table(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
-    """Write a table as an uncompressed Arrow file with one batch, or none if it is empty."""
+    """Write a table, which may be empty, as an uncompressed Arrow file."""
     table = table.combine_chunks()
     table = table.replace_schema_metadata({_KEY: _checksums(table).tobytes()})
     sink = pa.BufferOutputStream()  # because Arrow would write each column on its own
@@ -102,9 +108,9 @@ def write_checked_table(folder: StagingView, name: str, table: pa.Table) -> Outp
 
 
 def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = None) -> pa.Table:
-    """Map the rows [start, stop) of a `write_checked_table` file, and verify them.
+    """Map and verify the rows [start, stop) of a `write_checked_table` file.
 
-    The file is not kept open. Errors call it a `noun`.
+    None for `stop` means all later rows. The file is not kept open. Errors call it a `noun`.
     """
     with errors_as_damage(path, noun):
         with pa.memory_map(str(path)) as file:

@@ -113,9 +113,10 @@ def _copy_segments(
     positions: NDArray[np.int64],
     rows: memoryview,
 ) -> None:
-    """Copy segments of a shard's documents, which ascend, to their positions in the rows.
+    """Copy segments of one shard's documents to their positions in the rows.
 
-    Raise RetryableError if the ids of a document differ from those that were encoded.
+    `documents` are numbers in the shard and ascend. Starts, lengths and positions are in tokens: starts in the document,
+    positions in the flattened rows. Raise RetryableError if the ids of a document differ from those that were encoded.
     """
     columns = (starts, lengths, positions, shard.table.tokens[documents])
     in_bytes = [(column.astype(np.int64) * memmap.DTYPE.itemsize).tolist() for column in columns]
