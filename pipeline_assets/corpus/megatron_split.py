@@ -84,6 +84,9 @@ def build_split(
     The split has the longest prefix of its documents, in manifest order, that fits its budget. Shards after the one
     that fills the budget are neither written nor counted. If the driver and tiktoken encode a text differently,
     tiktoken encodes the split again.
+
+    Raises:
+        InputError: A shard or the tokenizer file is damaged.
     """
     budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
     to_encode = [

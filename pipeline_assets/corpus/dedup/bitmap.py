@@ -39,7 +39,7 @@ def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
 
 
 def bitmap_contains(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return a mask of the documents that a bitmap contains, shape (documents,)."""
+    """Return a mask of the documents whose bit is set in `members`, shape (documents,)."""
     documents = document_numbers(orders)
     bits = np.asarray(members)[documents >> _3] >> (documents & _7).astype(np.uint8) & _ONE  # `is_member` for arrays
     is_member: NDArray[np.bool_] = bits != 0
@@ -54,7 +54,7 @@ def save_bitmap(members: NDArray[np.uint8], path: Path) -> Path:
 
 
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
-    """Map a file of `save_bitmap` into memory that processes share.
+    """Map a file of `save_bitmap`, read-only, into memory that processes share.
 
     A process verifies it once; raise InputError if it is damaged, RetryableError in an unfinished build.
     """

@@ -24,7 +24,7 @@ _SEEN_ROWS = 4  # rows of stores are only read: four of them need as much memory
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Runs and bitmap file of exact copies; no runs and None if the mode is `near`."""
+    """Runs and bitmap file of exact copies; empty and None if the mode is `near`."""
 
     runs: Runs = ()
     bitmap_file: Path | None = None
@@ -68,5 +68,8 @@ def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Win
 
 
 def is_not_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
-    """Return a mask, shape (documents,), of documents not in the bitmap file, if any."""
+    """Return a mask of the documents that are not exact copies, shape (documents,).
+
+    `copies` is the bitmap file; None means that no document is a copy.
+    """
     return np.ones(len(orders), bool) if copies is None else ~bitmap_contains(orders, load_bitmap(copies))

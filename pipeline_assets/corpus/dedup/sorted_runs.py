@@ -125,16 +125,19 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int =
 
 
 def _find_bounds(samples: NDArray[np.uint64], range_samples: int) -> list[int]:
-    """Return bounds of ranges that have `range_samples` samples or fewer, or one key."""
+    """Return bounds that divide samples into ranges of at most `range_samples`.
+
+    A range of one frequent key may have more.
+    """
     firsts = np.append(np.flatnonzero(is_first_in_group(samples)), len(samples))
     frequent = samples[firsts[:-1][np.diff(firsts) > range_samples // 2]].tolist()
     return [*samples[range_samples::range_samples].tolist(), *frequent, *(key + 1 for key in frequent)]
 
 
 def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
-    """Return the ranges between adjacent bounds; a list of None if `runs` is empty.
+    """Return a range for each pair of adjacent bounds, of which the last exceeds all keys.
 
-    The last bound exceeds all keys.
+    Without runs, return None for each pair.
     """
     if not runs:
         return [None] * (len(bounds) - 1)

@@ -68,7 +68,10 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
 
 
 def own_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
-    """Return a shard's slice of the bitmap `members`, one bit per document."""
+    """Return a bit per document of a shard, the highest bit of each byte first.
+
+    The bit is set if the document is in the bitmap `members`, see `bitmap`.
+    """
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
     return np.packbits(bitmap_contains(own_numbers, members)).tobytes()
 
@@ -123,7 +126,10 @@ def index_sets(files: Sequence[ShingleSetFiles], path: Path) -> Path:
 
 
 def _read_index(path: Path, count: int = -1) -> NDArray[np.void]:
-    """Read the first entries of a shard's index, which has at least one."""
+    """Read the first `count` entries of a shard's index, or all if it is -1.
+
+    Raise InputError if the file has no entry or ends within one.
+    """
     entries = np.fromfile(path, _INDEX, count)
     if not len(entries) or path.stat().st_size % _INDEX.itemsize:
         raise damaged_file_error("not a valid index of shingle sets: it ends early", path)

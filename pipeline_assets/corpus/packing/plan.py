@@ -176,7 +176,10 @@ def _resolve(
 def _write_row_files(
     lengths: NDArray[np.int32], drawn: NumberedDraws, recipe: ResolvedPack, files: PlanFiles, order: Path
 ) -> None:
-    """Pack draws and write the files of rows; `files.documents` gets ranks at first."""
+    """Pack draws and write the files of rows.
+
+    `files.documents` gets positions in the packed order, which `plan_rows` replaces by documents.
+    """
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0  # last row and number of segments written so far
     if recipe.strategy == "sequential":

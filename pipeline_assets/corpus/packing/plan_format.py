@@ -48,7 +48,7 @@ class DrawnSource:
 
 @dataclass(frozen=True)
 class NumberedDraws:
-    """All draws of a packed set.
+    """All draws of a packed set, numbered by source, epoch and document.
 
     Attributes:
         taken: Documents of each source's partial epoch, numbered in the source; ascending in each source.

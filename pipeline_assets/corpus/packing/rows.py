@@ -95,7 +95,7 @@ def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
 def _segments_by_shard(
     rows: RowRange, segments: _Segments
 ) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield each shard with its segments and their document numbers in the shard."""
+    """Yield each shard, the numbers of its segments, and their documents' numbers in it."""
     order = np.argsort(segments.documents, kind="stable")
     documents = segments.documents[order].astype(np.int64)
     firsts = first_document_numbers(rows.encoded)

@@ -60,7 +60,7 @@ class OracleMismatchError(Exception):
 
 
 def with_oracle_fallback(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
-    """Call `encode`; after an OracleMismatchError, call it again with tiktoken."""
+    """Call `encode` with a tokenizer; after an OracleMismatchError, again with tiktoken."""
     try:
         return encode(tokenizer)
     except OracleMismatchError as disagreement:
@@ -92,7 +92,7 @@ def encode_shard(
     """
     library = load_tokenizer(tokenizer)
     get_split = split_rule(valid_fraction)
-    encoding = _Encoding(shard.path, library, lambda doc_id: split is None or get_split(doc_id) == split)
+    encoding = _ShardEncoder(shard.path, library, lambda doc_id: split is None or get_split(doc_id) == split)
     stem = f"{WORK}/encoded/{library.driver}/{shard.name}"
     tokens_name, documents_name, rejects_name = f"{stem}.tokens", f"{stem}.arrow", f"{stem}{SUFFIX}"
     doc_ids, license_tags, rows, lengths = list[str](), list[str](), list[int](), [np.empty(0, np.int32)]
@@ -120,7 +120,7 @@ def encode_shard(
     return Receipt(files, {**encoding.counts, **count_rejects(encoding.rejects)}, {"driver": library.driver})
 
 
-class _Encoding:
+class _ShardEncoder:
     """Encoder of one shard, which collects counts and rejects."""
 
     def __init__(self, path: str, tokenizer: Tokenizer, is_chosen: Callable[[str], bool]) -> None:
@@ -167,7 +167,7 @@ class _Encoding:
         return kept, self._tokenizer.encode([document.text for _, document in kept])
 
     def _spot_check(self, documents: Rows, runs: TokenRuns) -> int:
-        """Compare the ids of 0.1 % of documents with the oracle's; count the comparisons."""
+        """Compare 0.1 % of documents with the oracle; return how many were compared."""
         chosen = [number for number, (_, document) in enumerate(documents) if is_spot_checked(document.doc_id)]
         ids = [*runs.each()] if chosen else []
         return sum(self._compare_with_oracle(documents[at][1].text, ids[at], documents[at][0]) for at in chosen)
