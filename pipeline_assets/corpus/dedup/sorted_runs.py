@@ -135,9 +135,9 @@ def _find_bounds(samples: NDArray[np.uint64], range_samples: int) -> list[int]:
 
 
 def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
-    """Return a range for each pair of adjacent bounds, of which the last exceeds all keys.
+    """Return a range for each pair of adjacent bounds, or None if there are no runs.
 
-    Without runs, return None for each pair.
+    The last bound exceeds all keys.
     """
     if not runs:
         return [None] * (len(bounds) - 1)

@@ -2,7 +2,7 @@
 
 The hash of a whole file cannot be verified each time that a few of its values are read. So a raw file ends with a
 CRC-32 of each 4 KiB of its values, and the schema of an Arrow file has a CRC-32 of each 4,096 rows. A reader verifies
-what it reads. It raises RetryableError in an unfinished build, else InputError.
+each part that it reads. It raises RetryableError in an unfinished build, else InputError.
 """
 
 import itertools

@@ -78,7 +78,9 @@ class EncodedCorpus:
 def encode_corpus(
     shards: Sequence[CorpusShard], tokenizer: TokenizerFile, staging: StagingDir, settings: RunSettings
 ) -> EncodedCorpus:
-    """Encode the shards of a corpus; `run` of the result runs later stages in the same workers.
+    """Encode the shards of a corpus.
+
+    `run` of the result runs later stages in the same workers.
 
     Raises:
         InputError: A shard is damaged, or the tokenizer file is not valid.

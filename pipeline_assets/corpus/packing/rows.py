@@ -95,7 +95,7 @@ def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
 def _segments_by_shard(
     rows: RowRange, segments: _Segments
 ) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield each shard, the numbers of its segments, and their documents' numbers in it."""
+    """Yield each shard, its segments, and the numbers of their documents in it."""
     order = np.argsort(segments.documents, kind="stable")
     documents = segments.documents[order].astype(np.int64)
     firsts = first_document_numbers(rows.encoded)
@@ -115,12 +115,12 @@ def _copy_segments(
 ) -> None:
     """Copy segments of one shard's documents to their positions in the rows.
 
-    `documents` are numbers in the shard and ascend. Starts, lengths and positions are in tokens: starts in the document,
-    positions in the flattened rows. Raise RetryableError if the ids of a document differ from those that were encoded.
+    `documents` are numbers in the shard and ascend. Starts, lengths and positions are in tokens: starts in the
+    document, positions in the flattened rows. Raise RetryableError if the encoded ids of a document have changed.
     """
     columns = (starts, lengths, positions, shard.table.tokens[documents])
     in_bytes = [(column.astype(np.int64) * memmap.DTYPE.itemsize).tolist() for column in columns]
-    last, ids = -1, memoryview(b"")  # the last document of which a segment is a part, and its ids
+    last, ids = -1, memoryview(b"")  # the last document that was divided, and its ids
     with TokenReader(shard) as reader:
         for document, start, length, position, size in zip(documents.tolist(), *in_bytes, strict=True):
             target = rows[position : position + length]

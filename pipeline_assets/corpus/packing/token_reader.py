@@ -20,7 +20,7 @@ _BLOCK_TOKENS = 1 << 20
 class TokenReader:
     """Open file of token ids; each document that is read is verified by its checksum.
 
-    A read raises RetryableError if the ids of a document differ from those that were encoded.
+    A read raises RetryableError if the encoded ids of a document have changed.
     """
 
     def __init__(self, shard: EncodedShard) -> None:

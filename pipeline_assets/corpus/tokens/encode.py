@@ -60,7 +60,7 @@ class OracleMismatchError(Exception):
 
 
 def with_oracle_fallback(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
-    """Call `encode` with a tokenizer; after an OracleMismatchError, again with tiktoken."""
+    """Call `encode` with the tokenizer; if the oracle disagrees, again with tiktoken."""
     try:
         return encode(tokenizer)
     except OracleMismatchError as disagreement:
