@@ -59,7 +59,7 @@ def write_comparisons(root: Path, comparisons: dict[str, Comparison]) -> None:
 
 
 def count_compared_entries(listed: Removals, manifest: Manifest, comparison: Comparison) -> int:
-    """Count the first entries of the list that a build or `forget` has compared."""
+    """Count the entries, from the list's start, that the artifact was compared with."""
     return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))
 
 

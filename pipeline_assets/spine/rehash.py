@@ -58,7 +58,10 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 
 
 def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
-    """Hash a task's files and report bytes to `count`; return the task and its error."""
+    """Hash a task's files; return the task and its error, None if the hash is right.
+
+    Report hashed bytes to `count`. Raise CancelledError if `stop` is set.
+    """
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":  # a git blob's id also covers this header
         digest.update(b"blob %d\0" % task.bytes)

@@ -24,7 +24,7 @@ RAW_STAGE = StageVersion("raw", 1)
 _SHOWN_FILES = 5
 
 
-def raise_if_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.HubFiles) -> None:
+def raise_if_unpinned(dataset: str, revision: str, recipe_name: str, hub: hub_files.HubFiles) -> None:
     """Raise UsageError if a recipe has forty zeros in place of a commit.
 
     If the hub denies access to the dataset, raise DeniedError, because the suggested command `pin` would fail.
@@ -35,7 +35,9 @@ def raise_if_unpinned(dataset: str, revision: str, recipe: str, hub: hub_files.H
         except InputError as error:
             if isinstance(error, DeniedError):
                 raise
-        fix = f"run corpusmill pin {dataset} --recipe {shlex.quote(recipe)}, which writes the commit into the recipe"
+        fix = (
+            f"run corpusmill pin {dataset} --recipe {shlex.quote(recipe_name)}, which writes the commit into the recipe"
+        )
         raise UsageError("no revision is pinned yet", dataset, fix)
 
 
