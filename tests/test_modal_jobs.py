@@ -187,7 +187,8 @@ def test_variables_that_modal_run_can_not_use_are_refused(
 def test_scoring_imports_no_dependency_that_the_image_lacks() -> None:
     """Modules are loaded as containers load them: with the functions that a call runs."""
     modules = ("remote_shard", "modal_settings", "load_model", "nll")
-    code = f"import sys; from pipeline_assets.corpus.scoring import {', '.join(modules)}; print(*sys.modules)"
+    models = "import sys, transformers.modeling_utils, transformers.quantizers.auto"
+    code = f"{models}; from pipeline_assets.corpus.scoring import {', '.join(modules)}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
     distributions = packages_distributions()
 
