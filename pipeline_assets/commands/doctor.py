@@ -106,7 +106,7 @@ def _settings(root: Path) -> str:
         except UsageError as error:
             errors.append(error)
     if errors:
-        raise RetryableError("; ".join(f"{error.where} {error.what}" for error in errors), "", "correct them")
+        raise RetryableError("; ".join(f"{error.where} {error.what}" for error in errors), None, "correct them")
     return "all CORPUSMILL_ variables are valid"
 
 
@@ -140,7 +140,7 @@ def _locks(root: Path) -> str:
     try:
         raise_if_locks_are_local(root)
     except RetryableError as error:
-        raise ProbeWarning(error.what, error.where, error.fix) from None
+        raise ProbeWarning(error.what, error.where or None, error.fix) from None
     return f"locks hold in {nearest_existing(root)}"
 
 

@@ -37,14 +37,14 @@ class InputError(Exception):
 
     Attributes:
         what: The problem, with both values if two disagree.
-        where: The file, row, recipe key or address.
+        where: The file, row, recipe key or address; None or empty if the error has no place.
         fix: The next step, as an instruction.
         key: Recipe key to correct; empty if the error is not about a key.
         others: Errors that were found together with this one.
     """
 
     def __init__(self, what: str, where: object, fix: str) -> None:
-        place = str(where) or "''"  # an empty value that the user gave
+        place = "" if where is None else str(where) or "''"  # the user may have given an empty value
         super().__init__(what, place, fix)
         self.what, self.where, self.fix = what, place, fix
         self.key = where.name if isinstance(where, RecipeKey) else ""

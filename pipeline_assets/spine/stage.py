@@ -38,7 +38,7 @@ def number_shards(groups: Iterable[T]) -> list[tuple[str, T]]:
     shards = [(f"{number:05d}", group) for number, group in enumerate(groups)]
     if len(shards) > MAX_SHARDS:
         what = f"an artifact is limited to {MAX_SHARDS:,} shards, got {len(shards):,}"
-        raise UsageError(what, "", "increase the shard size, or split the source")
+        raise UsageError(what, None, "increase the shard size, or split the source")
     return shards
 
 
