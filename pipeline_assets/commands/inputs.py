@@ -66,7 +66,8 @@ def folder_or_commit(
     except InputError as error:
         if revision is not None:
             raise
-        raise type(error)(f"{error.what}, and the folder {name} was not found", error.where or None, error.fix) from None
+        what = f"{error.what}, and the folder {name} was not found"
+        raise type(error)(what, error.where or None, error.fix) from None
 
 
 def hub_source(
