@@ -126,7 +126,7 @@ class RecipeSection(pydantic.BaseModel):
         try:
             return cls.from_mapping(content, "the recipe in the manifest")
         except UsageError as refused:
-            raise UsageError(refused.what, refused.where or None, "use the version of the program that wrote it") from None
+            raise UsageError(refused.what, refused.where, "use the version of the program that wrote it") from None
 
 
 @dataclass(frozen=True)
