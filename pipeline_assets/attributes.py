@@ -55,8 +55,8 @@ def add_attributes(assets: Assets, used: Collection[str], scheduled: Collection[
 
 def _owners_and_tags() -> dg.AssetSpec:
     """Return an asset with the owners and tags; if Dagster rejects one, log a warning."""
-    owners = _split_list(OWNERS) or [_DEFAULT_OWNER]
-    tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _split_list(TAGS))}
+    owners = _read_list(OWNERS) or [_DEFAULT_OWNER]
+    tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _read_list(TAGS))}
     try:
         return dg.AssetSpec("any", owners=owners, tags=tags)
     except dg.DagsterInvalidDefinitionError as error:
@@ -64,5 +64,5 @@ def _owners_and_tags() -> dg.AssetSpec:
         return dg.AssetSpec("any", owners=[_DEFAULT_OWNER])
 
 
-def _split_list(variable: str) -> list[str]:
+def _read_list(variable: str) -> list[str]:
     return [entry.strip() for entry in (dg.EnvVar(variable).get_value() or "").split(",") if entry.strip()]

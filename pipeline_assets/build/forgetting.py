@@ -107,8 +107,8 @@ def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
 def compare_artifacts(stores: RowStores) -> dict[Path, Comparison]:
     """Compare artifacts with new entries of the removal list, and store the results.
 
-    Return those that contain rows on the list, and all artifacts downstream of them, by folder. The latter are stored
-    too, since after a rebuild of their inputs they cannot be found again.
+    Return the artifacts that contain rows on the list, and all artifacts downstream of them, by folder. The latter are
+    stored too, since after a rebuild of their inputs they cannot be found again.
     """
     lineage, root = stores.lineage, stores.lineage.root
     listed, comparisons = read_removals(root), read_comparisons(root)

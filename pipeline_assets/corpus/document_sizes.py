@@ -65,7 +65,7 @@ def describe_outsized_document(shards: Iterable[Mapping[str, Any]]) -> dict[str,
 
 
 def no_document_is_outsized(corpus: Artifact) -> Verdict:
-    """Check for a document above 1 MB and 100 times the median: maybe an unsplit file."""
+    """Check that no document exceeds both 1 MB and 100 times the median size."""
     largest = corpus.manifest.provenance.get(_OUTSIZED)
     if largest is None:
         return Verdict(True, "no document above 1 MB is 100 times the median")

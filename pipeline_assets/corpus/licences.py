@@ -88,7 +88,7 @@ class LicenceTable:
         return f"choose one of {', '.join(sorted(self._by_tag))}, or add it to manifests/licences.json"
 
     def find_licence(self, value: str, evidence: str) -> LicenceTag:
-        """Find the tag of a licence; if it is unknown, its value is added to the evidence."""
+        """Return tag and evidence of a licence; an unknown value is added to the evidence."""
         tag = self.match_tag(value)
         return LicenceTag(UNKNOWN, f"{evidence} is {value[:80]!r}") if tag is None else LicenceTag(tag, evidence)
 

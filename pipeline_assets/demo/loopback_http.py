@@ -206,7 +206,7 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_PUT = do_GET
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer an error of http.server as JSON and close the connection."""
+        """Send an error as JSON, without `explain`, and close the connection."""
         self.close_connection = True
         self.request_version = self.protocol_version  # not yet set if the request line is invalid
         self.send(json_answer({"error": message or self.responses[code][0]}, code, {"Connection": "close"}))

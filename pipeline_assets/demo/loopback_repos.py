@@ -50,7 +50,7 @@ class RepoFile:
 
 @dataclass(frozen=True)
 class Repo:
-    """State of a repo at a request; a path exists only if `files` contains it."""
+    """State of a repo during a request; `files` has all its files, by path."""
 
     name: str
     files: Mapping[str, RepoFile]

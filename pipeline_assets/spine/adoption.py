@@ -37,10 +37,10 @@ def drop_invalid_receipts(folder: Path) -> set[str]:
 
 @contextlib.contextmanager
 def verify_work(folder: Path) -> Iterator[None]:
-    """Raise RetryableError if a work file changed since the block wrote it.
+    """Check work files after the block; RetryableError if one no longer has its hash.
 
-    An error of the block that is not an InputError is replaced, since the changed file may have caused it. All receipts
-    are removed, since any shard may have read the file.
+    All receipts are then removed, since any shard may have read the changed file. It may also have caused an error of
+    the block: the RetryableError replaces that error, unless it is an InputError, which skips the check.
     """
     try:
         yield

@@ -123,7 +123,7 @@ class Damage:
 
 
 def require_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a folder; raise UsageError if nothing is sealed there."""
+    """Read a manifest; UsageError if nothing is sealed here, InputError if damaged."""
     require_folder(folder, "pass the folder of a finished artifact")
     manifest = read_manifest(folder)
     if manifest is None:
@@ -138,9 +138,9 @@ def require_manifest(folder: Path) -> Manifest:
 def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Read every file of an artifact and its members; yield each file or its damage.
 
-    Paths are relative to `folder`. Raise UsageError if nothing is sealed there. These are damage, too: a missing or
-    replaced member; a file that the manifest does not name; and a named file that the digest does not cover, unless
-    `label_names` returns its name for the artifact's kind.
+    Paths are relative to `folder`. Raise UsageError if nothing is sealed there, InputError if the manifest is damaged.
+    These are damage, too: a missing or replaced member; a file that the manifest does not name; and a named file that
+    the digest does not cover, unless `label_names` returns its name for the artifact's kind.
     """
     manifest = require_manifest(folder)
     for item in scan_folder(folder, manifest, label_names):

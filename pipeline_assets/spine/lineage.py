@@ -188,8 +188,8 @@ class Chain:
         lineage: Lineage of the data root; None to ignore upstream artifacts.
         artifacts: The requested artifact, then members and inputs, breadth first, each digest once. Their files are not
             checked yet.
-        external_inputs: Input files that are in no artifact, as manifests list them: {name, digest, bytes, …}, by the
-            digest of the artifact that was built from them.
+        external_inputs: Manifest entries {name, digest, bytes, …} of input files that are not in an artifact; the key
+            is the digest of the artifact that read them.
         broken: Members that are missing, damaged or replaced by another artifact. If an upstream artifact is missing,
             also all unreadable manifests in the data root, since one of them may belong to the missing artifact.
         missing: Upstream artifacts that were not found.
@@ -206,6 +206,7 @@ def collect_chain(folder: Path, root: Path | None) -> Chain:
     """Collect the chain of the artifact in a folder; UsageError if nothing is sealed.
 
     Upstream artifacts are found by digest in the data root; without a root, the chain is the artifact and its members.
+    Raise InputError if the manifest in the folder is damaged.
     """
     lineage = None if root is None else Lineage(root)
     chain = Chain(lineage)

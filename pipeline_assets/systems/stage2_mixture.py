@@ -149,7 +149,7 @@ class Stage2Recipe(Recipe):
         )
 
     def check_local_files(self, root: Path) -> None:
-        """Raise InputError early if a filter, the trainer or a tokenizer cannot be loaded."""
+        """Raise InputError if a filter, the trainer or a tokenizer cannot be loaded."""
         to_build = {target.kind.name for target in self.targets() if not target.matches_recipe(root)}
         filters = {source.source: source.filters for source in self.sources}
         filtered.check_filters(filters, self.targets(), FILTERED.name, root)

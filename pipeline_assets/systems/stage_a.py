@@ -154,7 +154,7 @@ class StageARecipe(Recipe):
         return self._source_target(FILTERED, source, upstream=upstream, **arguments)
 
     def check_local_files(self, root: Path) -> None:
-        """Raise InputError early if a filter or the tokenizer cannot be loaded."""
+        """Raise InputError before a build if a filter or the tokenizer cannot be loaded."""
         filters = {source.source: source.filters for source in self.sources}
         check_filters(filters, self.targets(), FILTERED.name, root)
         packed = (target for target in self.targets() if target.kind.name == PACKED.name)

@@ -27,9 +27,9 @@ from pipeline_assets.spine.stage import MAX_SHARDS
 from pipeline_assets.spine.usage import folder_bytes, nearest_existing
 
 _TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
-_STORED_SHARE, _TOKEN_SHARE = 0.4, 2.1  # zstd level 3 bytes per byte of web text; token bytes per level 3 byte
-_LEVEL_1_SHARE = 1.1  # bytes at zstd level 1 per byte at level 3
-_KEPT_SHARE = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
+_STORED_SHARE, _TOKEN_RATIO = 0.4, 2.1  # zstd level 3 bytes per byte of web text; token bytes per level 3 byte
+_LEVEL_1_RATIO = 1.1  # bytes at zstd level 1 per byte at level 3
+_KEPT_RATIO = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
 _COMPRESSED = (*COMPRESSED, ".parquet", ".7z")
 
 
@@ -166,7 +166,7 @@ def _kept_bytes(status: ArtifactStatus, sizes: Mapping[Path, float]) -> float:
     """
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)
-    return _KEPT_SHARE * sizes[target.folder] / _STORED_SHARE if is_first and not status.matches_recipe else 0
+    return _KEPT_RATIO * sizes[target.folder] / _STORED_SHARE if is_first and not status.matches_recipe else 0
 
 
 def _estimate_mixture(
@@ -180,7 +180,7 @@ def _estimate_mixture(
     for corpus in source_corpora(packed):
         manifest = built.get(corpus.folder)
         text = 0 if manifest is None else manifest.identity.counts.get("text_bytes", 0)
-        if count := round((text * _STORED_SHARE or sizes.get(corpus.folder, 0)) * _TOKEN_SHARE / _TOKEN_BYTES):
+        if count := round((text * _STORED_SHARE or sizes.get(corpus.folder, 0)) * _TOKEN_RATIO / _TOKEN_BYTES):
             tokens[str(corpus.partition)] = count
     pack = packed.recipe["pack"]
     return estimate_mixture(pack, tokens) if tokens.keys() & (pack["weights"] or tokens).keys() else None
@@ -218,8 +218,8 @@ def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], size
     listed_bytes = len(json.dumps(listing.inputs, indent=1))
     sizes[target.folder] = _stored_bytes(target, listing.inputs, sizes)
     settings = run.for_artifact(target.partition, target.is_intermediate).settings
-    share = _LEVEL_1_SHARE if settings.zstd_level == INTERMEDIATE_ZSTD_LEVEL else 1
-    disk_bytes = _disk_bytes(target, sizes[target.folder], share, figures)
+    size_ratio = _LEVEL_1_RATIO if settings.zstd_level == INTERMEDIATE_ZSTD_LEVEL else 1
+    disk_bytes = _disk_bytes(target, sizes[target.folder], size_ratio, figures)
     return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs), listed_bytes, disk_bytes)
 
 
@@ -235,14 +235,14 @@ def _stored_bytes(
     return sum(file.bytes for file in files) or max(read, *by_kind.values(), 0)
 
 
-def _disk_bytes(target: Target, stored_bytes: float, share: float, figures: Mapping[str, Forecast]) -> int | None:
+def _disk_bytes(target: Target, stored_bytes: float, size_ratio: float, figures: Mapping[str, Forecast]) -> int | None:
     if target.kind.rows is None:
         return None
     if target.kind.keeps_all(target.recipe):
         return 0
     if target.kind.formats & {"jsonl", "parquet"}:
-        return round(stored_bytes * share)
-    return round(_TOKEN_BYTES * figures["tokens"].value if "tokens" in figures else _TOKEN_SHARE * stored_bytes)
+        return round(stored_bytes * size_ratio)
+    return round(_TOKEN_BYTES * figures["tokens"].value if "tokens" in figures else _TOKEN_RATIO * stored_bytes)
 
 
 def limit_warnings(plan: RecipePlan) -> Iterator[str]:

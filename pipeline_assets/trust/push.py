@@ -100,7 +100,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
     """Push a sealed artifact with its members; with `upstream`, its inputs too.
 
     Raises:
-        UsageError: An artifact is outside the data root `root`.
+        UsageError: Nothing is sealed in `folder`, or an artifact is outside the data root `root`.
         InputError: An artifact is missing or damaged, a file differs from its manifest, or another process has replaced
             or removed the pointer since this push began.
     """

@@ -160,8 +160,8 @@ def check_source_folders(
 ) -> tuple[SourceFolderCheck, dict[str, Sequence[Entry]]]:
     """Compare source folders with manifest entries of input files.
 
-    `external_inputs` has the entries by artifact digest. Return the check, and the entries that it leaves: those of
-    artifacts that were not built from a folder.
+    `external_inputs` has the entries by artifact digest. Return the check, and the entries of all artifacts that were
+    not built from a folder.
     """
     check, rest = SourceFolderCheck(), dict(external_inputs)
     seen: set[tuple[Path, str]] = set()

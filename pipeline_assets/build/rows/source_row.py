@@ -91,7 +91,8 @@ def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     A relative path starts in the current folder; if no file is there, it can be the end of the path of one of `files`.
 
     Raises:
-        UsageError: The text is not such an address, the file or line does not exist, or several of `files` match.
+        UsageError: The text is not such an address, several of `files` match, or in `path:line` the file or line does
+            not exist. The file of `path#row` is not checked.
     """
     if _HUB_FILE_START.match(text):
         return HubRow.parse(text)

@@ -82,12 +82,12 @@ class NgramTable(NamedTuple):
 def number_ngrams(
     words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number n-grams of `sizes` words, from 0; equal n-grams share a number.
+    """Number n-grams from 0; equal n-grams share a number.
 
-    `places` are the indices of their first words.
+    N-gram i has `sizes[i]` words, and begins at the index `places[i]` of `words`.
 
     Returns:
-        Number of the n-gram at each place, shape (places,); for each number, the index of its first place in `places`.
+        Number of each n-gram, shape (ngrams,); index i of the first n-gram with each number, shape (numbers,).
     """
     keys = ngram_keys(words.hashes, places, sizes)
     ngrams, firsts = np.empty(len(places), np.int64), np.empty(0, np.int64)

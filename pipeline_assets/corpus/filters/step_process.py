@@ -1,4 +1,4 @@
-"""Processes of own steps: a fresh interpreter for each shard.
+"""Processes of a recipe's own steps: a fresh interpreter for each shard.
 
 A process per shard makes the results independent of the number of workers. The hash seed of processes is fixed, because
 the order of sets depends on it.

@@ -63,8 +63,8 @@ def normalise_shard(
     Files of the receipt, in order: kept rows (`SCHEMA`, repeated ids not yet numbered), their ids (`IdsWriter`),
     rejects, lists of tools (a line `[id, canonical JSON]` each, sorted by id), dropped rows in the format of rejects.
     Counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `prompts` is the file of `write_seed_prompts`,
-    None without seed sets. `origin.file` and `origin.find_prompt` are ignored, because the shard determines the files,
-    and `prompts` the finder. One row in a thousand, chosen by id, is compared with tiktoken; a difference raises
+    None without seed sets. `origin.file` and `origin.find_prompt` are ignored: `shard` and `prompts` replace them. One
+    row in a thousand, chosen by id, is encoded again with tiktoken for comparison; a difference raises
     `OracleMismatchError`. With a chat template, its tokenizer encodes, and nothing is compared.
     """
     encoder: Encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)

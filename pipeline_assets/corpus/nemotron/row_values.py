@@ -22,7 +22,7 @@ _encode = json.JSONEncoder(
 
 
 def has_value(value: JsonValue) -> bool:
-    """Check whether a column or key has a value; `{}`, 0 and false are values."""
+    """Check that a value is not null, "" or []; `{}`, 0 and false do count as values."""
     return bool(value) or (value is not None and value != "" and value != [])
 
 

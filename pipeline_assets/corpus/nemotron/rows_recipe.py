@@ -81,8 +81,8 @@ class RowsRecipe(RecipeSection):
     """Rules that turn source rows into texts and files.
 
     Attributes:
-        template: Template of rendered texts, or the chat template of a model. A row that is Harmony text already keeps
-            its text, except with a chat template, which renders its messages.
+        template: Template of rendered texts, or a model's chat template. A row with Harmony text is not rendered again,
+            unless `template` is a chat template.
         analysis: Treatment of reasoning; no effect on a row that is text already.
         loss: Loss mode: the bodies that count as completion.
         system: System message before each rendered conversation, or null. A row's tools are in the developer message.

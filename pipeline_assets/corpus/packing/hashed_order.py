@@ -31,7 +31,7 @@ def split_mix(state: np.uint64) -> np.uint64:
 
 
 def hashed_order(count: int, seed: int, *subject: object) -> NDArray[np.uint32]:
-    """Return the numbers 0 to count - 1 in a seeded order.
+    """Return the numbers 0 to count - 1 in a seeded order; `count` <= `MAX_ITEMS`.
 
     `subject`, such as the name of a source and an epoch, selects an independent order. Memory: 8 bytes per number.
     """

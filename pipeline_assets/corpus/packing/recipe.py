@@ -93,7 +93,7 @@ class TokenizerPath:
     path: Path
 
     def describe_changes(self, root: Path, manifest: Manifest) -> None:
-        """Return None, no change: another file at this path does not change the set."""
+        """Report no change: an artifact depends on the file's hash, not on its path."""
 
 
 class PackSection(PackRecipe):

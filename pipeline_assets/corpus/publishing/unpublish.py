@@ -119,7 +119,7 @@ def _merge(removal: Removal, content: RepoContent) -> None:
 
 
 def reachable_commits(repo: HubRepo) -> dict[str, list[str]]:
-    """List the commits that each branch, tag, conversion and pull request reaches."""
+    """List the commits of each ref, newest first, by the full name of the ref."""
 
     def fetch(api: "HfApi") -> dict[str, list[str]]:
         refs = api.list_repo_refs(repo.name, repo_type="dataset", include_pull_requests=True)

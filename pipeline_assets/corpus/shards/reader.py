@@ -33,7 +33,7 @@ class MixtureRow(NamedTuple):
 
 
 def check_compatible(corpora: Mapping[str, TokenShards]) -> None:
-    """Raise ValueError unless all corpora have one row length, dtype and tokenizer."""
+    """Raise ValueError for no corpora, or if row lengths, dtypes or tokenizers differ."""
     if not corpora:
         raise ValueError("at least one corpus is required")
     first, *rest = sorted(corpora)

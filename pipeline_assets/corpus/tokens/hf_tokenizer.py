@@ -84,7 +84,7 @@ class HfTokenizer(Tokenizer):
         return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
 
     def encode_marked(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Encode a text whose special tokens count as such; return ids and positions.
+        """Encode a text and the special tokens in it; return ids and positions.
 
         The positions, shape (tokens, 2), are start and stop of each token in characters. If several tokens share a
         character, the positions of each include it.

@@ -97,9 +97,9 @@ class Row(NamedTuple):
 def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[Row]:
     """Yield the rows of a Posts.xml, or of a part of it, in file order.
 
-    `blocks` are the bytes of the part, which begins at byte `start`: between two rows, or at 0 with the file's head. If
-    `is_last`, the part includes the file's end. Raise InputError, with `where` and the byte, if the file is truncated
-    or not a Posts.xml.
+    `blocks` are the bytes of the part, from byte `start`: 0, or the first byte of a row. The part ends between two rows
+    or, if `is_last`, at the end of the file. Raise InputError, with `where` and the byte, if the file is truncated or
+    not a Posts.xml.
     """
     pending, offset, has_head = b"", start, start > 0  # unread bytes, and their offset in the file
     for block in blocks:
