@@ -176,8 +176,8 @@ def main(out_dir: str = "data", dry_run: bool = False) -> None:
     """Score pools of a hub; environment variables set the options of `nemotron score`.
 
     The variables: CANDIDATE_DATASET_ID (required), CANDIDATE_REVISION (default: the dataset's head), CANDIDATE_SUBDIR,
-    MODEL_NAME, MODEL_REVISION (default: the model's head), TOKENIZER_NAME (`model` or `o200k_harmony`), MAX_LENGTH,
-    BATCH_SIZE (see `parse_batch_size`), MAX_RECORDS.
+    MODEL_NAME (default: unsloth/gpt-oss-120b), MODEL_REVISION (default: the model's head), TOKENIZER_NAME (`model` or
+    `o200k_harmony`), MAX_LENGTH, BATCH_SIZE (see `parse_batch_size`), MAX_RECORDS.
     """
     LOCAL_FUNCTIONS.update(fetch=fetch, score=score)
     variables = {"MODEL_NAME": "unsloth/gpt-oss-120b", **{name: value for name, value in os.environ.items() if value}}

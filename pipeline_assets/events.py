@@ -100,10 +100,10 @@ def asset_views(recipe: Recipe, root: Path, recipe_by_folder: RecipeByFolder) ->
 def materialization(
     artifact: Artifact, view: AssetView, instance: dg.DagsterInstance, was_current: bool = False
 ) -> dg.AssetMaterialization:
-    """Return the event of an artifact that the step of its asset did not build.
+    """Return the event of an artifact that was built outside the step of its asset.
 
     The event has the tags (content, code version and inputs) that the step would set, so that Dagster's staleness is
-    correct. A new version of a recipe is added to the instance's partitions.
+    correct. For `was_current` see `artifact_metadata`. A new version of a recipe is added to the instance's partitions.
     """
     manifest = artifact.manifest
     if view.version is not None:

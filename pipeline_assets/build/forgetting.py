@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.build.removal_state import (
-    Comparison,
+    RemovalComparison,
     count_compared_entries,
     read_comparisons,
     read_removals,
@@ -104,7 +104,7 @@ def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def compare_artifacts(stores: RowStores) -> dict[Path, Comparison]:
+def compare_artifacts(stores: RowStores) -> dict[Path, RemovalComparison]:
     """Compare artifacts with new entries of the removal list, and store the results.
 
     Return the artifacts that contain rows on the list, and all artifacts downstream of them, by folder. The latter are
@@ -114,16 +114,16 @@ def compare_artifacts(stores: RowStores) -> dict[Path, Comparison]:
     listed, comparisons = read_removals(root), read_comparisons(root)
     for store in stores.source_row_stores() if listed.entries else ():
         manifest = store.artifact.manifest
-        earlier = comparisons.get(manifest.digest, Comparison())
+        earlier = comparisons.get(manifest.digest, RemovalComparison())
         new, rows = listed.part(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
         if new.entries:
             rows.update(file for file, row in _read_rows(store) if new.contains(row))
-            comparisons[manifest.digest] = Comparison(listed.positions[-1], dict(rows))
+            comparisons[manifest.digest] = RemovalComparison(listed.positions[-1], dict(rows))
     waiting = [digest for digest, comparison in comparisons.items() if comparison.contains_rows]
     while waiting:
         for _, manifest in lineage.downstream(waiting.pop()):
-            if not comparisons.get(manifest.digest, Comparison()).contains_rows:
-                comparisons[manifest.digest] = Comparison(is_downstream=True)
+            if not comparisons.get(manifest.digest, RemovalComparison()).contains_rows:
+                comparisons[manifest.digest] = RemovalComparison(is_downstream=True)
                 waiting.append(manifest.digest)
     if listed.entries:
         write_comparisons(root, comparisons)

@@ -16,7 +16,7 @@ from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.metadata_file import MetadataFile
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class RemovalComparison(msgspec.Struct, frozen=True):
     """Comparison of an artifact with the removal list up to its entry `position`.
 
     Attributes:
@@ -33,10 +33,12 @@ class Comparison(msgspec.Struct, frozen=True):
         return bool(self.rows) or self.is_downstream
 
 
-_FILE = MetadataFile("record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", dict[str, Comparison])
+_FILE = MetadataFile(
+    "record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", dict[str, RemovalComparison]
+)
 
 
-def read_comparisons(root: Path) -> dict[str, Comparison]:
+def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
     """Read the comparisons by artifact digest; empty before the first `forget`."""
     try:
         return _FILE.read(list_path(root).with_name("compared.json"))
@@ -54,18 +56,18 @@ def read_removals(root: Path) -> Removals:
     return listed
 
 
-def write_comparisons(root: Path, comparisons: dict[str, Comparison]) -> None:
+def write_comparisons(root: Path, comparisons: dict[str, RemovalComparison]) -> None:
     durable.write_durably(list_path(root).with_name("compared.json"), msgspec.json.encode(comparisons))
 
 
-def count_compared_entries(listed: Removals, manifest: Manifest, comparison: Comparison) -> int:
+def count_compared_entries(listed: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
     """Count the entries, from the list's start, that the artifact was compared with."""
     return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))
 
 
 def removal_staleness(root: Path, listed: Removals, manifest: Manifest) -> str | None:
     """Return why the removal list makes an artifact stale; None if it does not."""
-    comparison = read_comparisons(root).get(manifest.digest, Comparison())
+    comparison = read_comparisons(root).get(manifest.digest, RemovalComparison())
     if rows := sum(comparison.rows.values()):
         return f"{rows:,} row{'s are' if rows > 1 else ' is'} on the removal list"
     new = len(listed.entries) - count_compared_entries(listed, manifest, comparison)

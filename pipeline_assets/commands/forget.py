@@ -74,11 +74,11 @@ def forget(
             raise UsageError("missing", "--reason", "state why, such as the number of the request")
         rows, unmatched = forgetting.find_rows(stores, values, patterns, read_removals(root))
         copies = forgetting.find_near_copies(lineage, rows)
-        lines += _count_lines([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")
-        lines += _count_lines([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
+        lines += _list_names([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")
+        lines += _list_names([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
         lines += ["duplicates are kept, unless you add their ids"] if copies else []
         if unmatched:
-            lines += _count_lines([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
+            lines += _list_names([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
             lines.append("correct them if misspelt; --apply adds them too, except patterns, for rows of later builds")
         content |= {"rows": rows, "near_copies": copies, "unmatched": unmatched}
         values = list(dict.fromkeys([*values, *(value for row in rows for value in row.values)]))
@@ -100,7 +100,7 @@ def forget(
     names = sorted({recipes[folder] for folder in map(str, affected) if folder in recipes})
     commands = [terminal.as_command("run", name, "--replace", "--data", data) for name in names]
     lines.append(f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}")
-    lines += _count_lines([*map(str, affected)], "artifact")
+    lines += _list_names([*map(str, affected)], "artifact")
     commands += [terminal.as_command("forget", "--clean", "--data", data)] if affected else []
     lines += [f"next: {command}" for command in commands]
     content |= {"artifacts": [*affected], "commands": commands}
@@ -117,7 +117,7 @@ def _clean(
     from pipeline_assets.build.remnants import find_remnants, remove_remnants
 
     found = [entry for entry in find_remnants(stores, affected) if not (keeps_artifacts and entry.is_artifact)]
-    lines = [*_count_lines([f"{entry.folder}  {entry.reason}" for entry in found if not entry.is_manual], "folder")]
+    lines = [*_list_names([f"{entry.folder}  {entry.reason}" for entry in found if not entry.is_manual], "folder")]
     busy = remove_remnants(found) if applies else []
     lines += [f"in use: {folder}; run the same command later" for folder in busy]
     lines += ["removed" if applies else "to remove them, add --apply"] if len(lines) > 1 else []
@@ -155,8 +155,8 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
         lines.append(f"entries removed: {len(removal.removed):,}, large files deleted: {len(removal.objects):,}")
     elif applies:
         lines.append("nothing was removed" + ", since --keep-history is set" * keeps_history)
-    lines += _count_lines(sorted({*itertools.chain(*removal.remaining.values())}), "remaining file")
-    lines += _count_lines(removal.unread, "unsearchable file")
+    lines += _list_names(sorted({*itertools.chain(*removal.remaining.values())}), "remaining file")
+    lines += _list_names(removal.unread, "unsearchable file")
     if removal.remaining and removal.has_forgotten_head:
         lines.append("a branch still ends with forgotten rows; rebuild, and run `corpusmill nemotron publish` first")
     elif removal.remaining and not applies:
@@ -170,7 +170,7 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
         raise typer.Exit(1)
 
 
-def _count_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[str]:
+def _list_names(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[str]:
     """Yield the count of names with its noun, then a line for each of the first names."""
     yield terminal.pluralize(len(names), noun)
     yield from (f"  {name}" for name in names[:limit])

@@ -38,6 +38,8 @@ def rebuild(
 ) -> bool:
     """Build an artifact again from its manifest and compare.
 
+    Exit status 1: a copy differs from its artifact, or could not be built.
+
     Example: corpusmill rebuild data/megatron/healing_text_v1/train
     """
     from pipeline_assets.build.trainer_exports import KINDS
@@ -147,6 +149,8 @@ def diff(
     as_json: terminal.AsJson = False,
 ) -> bool:
     """Compare two artifacts, down to their documents.
+
+    Exit status 1: they differ.
 
     Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2
     """

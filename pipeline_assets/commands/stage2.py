@@ -278,6 +278,8 @@ def _write_statistics(file: Path | None, statistics: Content) -> None:
 def verify(manifest: MixtureName, data: Root = Path("data")) -> bool:
     """Read every token shard of a recipe and write a dated inventory.
 
+    Exit status 1: a file differs from its manifest.
+
     Example: corpusmill stage2 verify refinedweb_mixture --data out
     """
     log_to_stderr()

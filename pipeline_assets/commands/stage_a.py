@@ -50,6 +50,8 @@ def hf_configs(
 ) -> bool:
     """List a dataset's configs by language and script, matched exactly.
 
+    Exit status 1: no config matches.
+
     Example: corpusmill stage-a hf-configs --dataset fineweb-2 --lang asm --script Beng
     """
     log_to_stderr()

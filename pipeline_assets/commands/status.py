@@ -70,6 +70,8 @@ def status(
 ) -> bool:
     """Show the artifacts in the data root and which ones need work.
 
+    Exit status 1: an artifact needs work, or a recipe cannot be read.
+
     Example: corpusmill status healing_text_v1 --data data/demo
     """
     terminal.require_root(data)

@@ -38,6 +38,8 @@ def verify(
 ) -> bool:
     """Verify every file of an artifact against its manifest.
 
+    Exit status 1: a file is damaged, missing or changed.
+
     Example: corpusmill verify data/megatron/healing_text_v1 --upstream
     """
     from pipeline_assets.trust.result import Sample, Scope

@@ -99,7 +99,7 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 class FirstRepeat(NamedTuple):
-    """First document that repeats an id: shard and row numbers, and count of repeats."""
+    """First document that repeats an id, by shard and row; count of all repeats."""
 
     shard: int
     row: int

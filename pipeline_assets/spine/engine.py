@@ -1,7 +1,6 @@
 """Engine that runs a stage over shards, in this process or in workers.
 
-Workers are processes of this machine, or of Ray. In all cases the bytes written, the receipts and their order are the
-same.
+Workers are processes of this machine, or of Ray. The bytes written, the receipts and their order are always the same.
 """
 
 import functools

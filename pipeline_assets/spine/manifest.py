@@ -166,8 +166,7 @@ class Manifest:
     def storage_errors(self, label_names: LabelNames | None = None) -> Iterator[str]:
         """Describe contradictions between `storage` and the files that the digest covers.
 
-        Any other stored file must have a name that `label_names` returns for the kind; `label_names=None` skips this
-        check.
+        Other stored files need a name that `label_names` returns for the kind; `label_names=None` skips this check.
         """
         content = {file.path: file for file in self.identity.files}
         stored = {file.path: file for file in self.storage}

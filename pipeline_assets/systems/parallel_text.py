@@ -139,10 +139,10 @@ def _sample(job: Job) -> BuildResult:
             dataset, revision, pinned = raw_pin.pinned_files(pin.manifest)
             hub = run.require_hub("pairs")
 
-            def fetched(file: HubFile) -> Path:
+            def fetch_file(file: HubFile) -> Path:
                 return hub.fetch(dataset, revision, file).local
 
-            files = [TranslationFile(file.path, functools.partial(fetched, file)) for file in pinned]
+            files = [TranslationFile(file.path, functools.partial(fetch_file, file)) for file in pinned]
             source = sampling.SampleSource(dataset=dataset, revision=revision, splits=splits)
 
         def reading_order(file: TranslationFile) -> tuple[int, str]:

@@ -181,7 +181,7 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
             link = folder / file.name
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(file.path.absolute())
-        yield stack.enter_context(_errors_naming_model(folder, name))
+        yield stack.enter_context(_name_model_in_errors(folder, name))
 
 
 @contextlib.contextmanager
@@ -227,7 +227,7 @@ def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
         return
     name, revision, files = raw_pin.pinned_files(open_artifact(run.root / pin_target.folder).manifest)
     hub = run.require_hub("this model").for_models()
-    with tempfile.TemporaryDirectory() as folder, _errors_naming_model(Path(folder), f"{name}@{revision}"):
+    with tempfile.TemporaryDirectory() as folder, _name_model_in_errors(Path(folder), f"{name}@{revision}"):
         for file in files:
             if file.path == TOKENIZER_FILE:
                 Path(folder, TOKENIZER_FILE).symlink_to(hub.fetch(name, revision, file).local.absolute())
@@ -235,7 +235,7 @@ def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _errors_naming_model(linked: Path, model: str) -> Iterator[Path]:
+def _name_model_in_errors(linked: Path, model: str) -> Iterator[Path]:
     """Yield `linked`; in errors of the block, replace its path by the model's name."""
     try:
         yield linked

@@ -46,7 +46,7 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
 
 
 def open_source(target: Target, pin: Manifest, run: Run) -> SourceFolder:
-    """Return a pinned source's folder; copy missing files of an object store first."""
+    """Return a pinned source's folder, with missing objects copied from their store."""
     assert isinstance(target.external_inputs, SourceFolder)
     folder = target.external_inputs.resolve_path(run.root)
     restore_source(folder.path, pin, run.settings)

@@ -62,8 +62,7 @@ class TokenRows(RowStore):
     def load_tokenizer(self, recipe: AnyTokenizerRecipe, *earlier_paths: Path) -> Tokenizer:
         """Load the tokenizer of the rows.
 
-        A tokenizer file is first searched for in the data root, which may have moved since the build, then at
-        `earlier_paths`.
+        Search for a tokenizer file in the data root, which may have moved since the build, then at `earlier_paths`.
         """
         if isinstance(recipe, HarmonyRecipe):
             return load_tokenizer(TokenizerFile(recipe))

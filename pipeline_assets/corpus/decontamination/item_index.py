@@ -91,8 +91,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
 
     Raises:
         UsageError: A column is missing, or has other values than text.
-        InputError: A file has changed or cannot be read; a set has no items, or all are too short; all n-grams are
-            common.
+        InputError: A file changed or cannot be read; a set has no items, or all are too short; all n-grams are common.
     """
     gathered = _GatheredItems({}, [], [])
     counts = [

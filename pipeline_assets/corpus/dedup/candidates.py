@@ -25,7 +25,7 @@ _BAND_BYTES = 120  # memory per row, with its sorted and its written copy
 def propose_corpus_pairs(
     dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
 ) -> list[Receipt]:
-    """Propose pairs by bands or binary sketches; return receipts with runs of pairs."""
+    """Propose pairs by bands or binary sketches, as sorted runs; return the receipts."""
     if recipe.faiss is not None:
         tasks = neighbour_tasks(dedup, files_in(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
     else:

@@ -160,8 +160,7 @@ def decide_shard(
 
     `ids` are runs with the priorities and ids of the shard's documents; `copies` and `near` are the rows of its exact
     copies and near duplicates, None if the recipe does not request them; for `with_copies` see `NearDuplicates`. An
-    exact copy of a near duplicate gets the same `duplicate_of` as its original, so `duplicate_of` is always a kept
-    document.
+    exact copy of a near duplicate gets the same `duplicate_of` as its original, which is always a kept document.
 
     Files: the decisions; the dropped rows as int64; for each dropped row, the number of the kept document as int64.
     Counts: `out`, the kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a

@@ -1,4 +1,4 @@
-"""Rules on the columns of source rows, which a document keeps in its meta."""
+"""Rules on the columns of source rows, or on the same columns in documents' meta."""
 
 import operator
 import re

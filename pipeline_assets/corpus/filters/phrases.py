@@ -30,12 +30,12 @@ class Automaton(NamedTuple):
 
     Attributes:
         next_state: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
-        prefix_bits: Table of the first four bytes of phrases, shape (1024,). Bit n of entry 256 × index + byte is set
-            if a phrase whose number is n modulo 64 may have this byte at this index (0 to 3), or ends before it.
+        prefix_bits: Table of the first four bytes of phrases, shape (1024,). In entry 256 × index + byte, for index
+            0 to 3, bit n is set if a phrase whose number is n modulo 64 may have this byte there, or ends before it.
         first_match: Index in `matches` of the first phrase that ends in each state, shape (states + 1,).
         matches: Numbers of the phrases that end in each state, state after state.
-        characters: Number of characters of each phrase.
-        scopes: Scope of each phrase.
+        characters: Number of characters of each phrase, shape (phrases,).
+        scopes: `Scope` of each phrase, shape (phrases,).
     """
 
     next_state: NDArray[np.int32]

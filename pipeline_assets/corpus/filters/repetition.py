@@ -3,8 +3,7 @@
 The rules are from Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1 and table A1. The paper measures, for lines
 and paragraphs, the fraction that are duplicates and the fraction of characters in them; for n-grams of 2 to 4 words,
 the fraction of characters in the most frequent n-gram; for n-grams of 5 to 10 words, the fraction of characters in all
-duplicates, where a character in several overlapping duplicates counts once. Where the paper is silent, these rules
-apply:
+duplicates, where a character in overlapping duplicates counts once. Where the paper is silent, these rules apply:
 
 - Characters are those of words: whitespace is neither compared nor counted, so all fractions have one denominator.
 - A duplicate is a copy of something earlier in the document: the first occurrence is not a duplicate.
@@ -19,8 +18,7 @@ The counts are exact. Each distinct (n-1)-gram has a number, and an n-gram is th
 overlap in it. An n-gram can repeat only if both of these repeat. So each level examines only words at which an
 (n-1)-gram repeats, which are few in most text.
 
-Loops avoid branches that go both ways about equally often: a wrong guess of the processor costs as much as the rest of
-the loop.
+Loops avoid branches that go both ways about equally often: a misprediction costs as much as the rest of the loop.
 """
 
 from typing import NamedTuple, cast

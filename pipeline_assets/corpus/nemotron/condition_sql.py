@@ -76,10 +76,10 @@ def sql_functions() -> dict[str, Callable[..., Any]]:
     }
 
 
-def read_condition(condition: str, row: "pl.DataFrame") -> "pl.Expr":
+def read_condition(condition: str, frame: "pl.DataFrame") -> "pl.Expr":
     """Convert an SQL condition to a boolean expression of polars.
 
-    The condition may use the columns of `row`, a frame of one row with which the types are checked.
+    The condition may use the columns of `frame`, whose one row serves to check the types.
 
     Raises:
         ValueError: The condition cannot be parsed, is too large, uses anything unsupported, or is not boolean.
@@ -90,7 +90,7 @@ def read_condition(condition: str, row: "pl.DataFrame") -> "pl.Expr":
     tree = _parse(condition)
     if sum(not isinstance(node, exp.Identifier) for node in tree.walk()) > _MAX_TERMS:
         raise ValueError(f"a condition has at most {_MAX_TERMS:,} columns, values, operators and calls")
-    return _to_boolean_expression(tree, row, 0)
+    return _to_boolean_expression(tree, frame, 0)
 
 
 def _parse(condition: str) -> "exp.Expr":
@@ -148,25 +148,25 @@ def _limit_depth(tokens: Iterable[str]) -> None:
             raise ValueError(_TOO_DEEP)
 
 
-def _to_boolean_expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> "pl.Expr":
-    expression: pl.Expr = _to_expression(node, row, depth + 1)
-    kind = row.select(expression.alias("holds")).schema["holds"]
+def _to_boolean_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) -> "pl.Expr":
+    expression: pl.Expr = _to_expression(node, frame, depth + 1)
+    kind = frame.select(expression.alias("holds")).schema["holds"]
     if str(kind) != "Boolean":
         raise ValueError(f"the condition must be boolean, got a value of type {kind}")
     return expression
 
 
-def _to_expression(node: "exp.Expr", row: "pl.DataFrame", depth: int) -> Any:
+def _to_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) -> Any:
     import polars as pl
     from sqlglot import exp
 
     if depth > 2 * _MAX_DEPTH:
         raise ValueError(_TOO_DEEP)
-    read = functools.partial(_to_expression, row=row, depth=depth + 1)
-    truth = functools.partial(_to_boolean_expression, row=row, depth=depth)
+    read = functools.partial(_to_expression, frame=frame, depth=depth + 1)
+    truth = functools.partial(_to_boolean_expression, frame=frame, depth=depth)
     kind = type(node).__name__
     if isinstance(node, exp.Column):
-        return _column(node, row.columns)
+        return _column(node, frame.columns)
     _check_form(node)
     match node:
         case exp.Paren():

@@ -29,7 +29,7 @@ from pipeline_assets.corpus.nemotron.row_forms import read_train_turns
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection, RowsRecipe
 from pipeline_assets.corpus.nemotron.soft_checks import find_checks
-from pipeline_assets.corpus.nemotron.stalled_calls import log_calls
+from pipeline_assets.corpus.nemotron.stalled_calls import collect_calls
 from pipeline_assets.corpus.nemotron.text_flags import restore_latex
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, read_tools
 
@@ -247,7 +247,7 @@ def row_text(
                 raise
             unread = ParsedText(text, (), None, text.encode("utf-8"))
             return RowText(settings.loss_mode, unread, [], None, True, {}, refusal)
-        messages, template, log = parsed.conversation, parsed.template, log_calls(parsed.conversation)
+        messages, template, log = parsed.conversation, parsed.template, collect_calls(parsed.conversation)
         counts, roles = sum_think_tags(messages), [str(message.role) for message in messages]
         has_system = chat is not None and template == Template.HARMONY_1 and messages[0].role is Role.SYSTEM
         owners = [*range(len(messages))]

@@ -69,8 +69,7 @@ class SplitSource(RecipeSection):
         dataset: Owner/name on a hub; any name for a folder, stored as the dataset of its rows.
         revision: Commit, 40 hex digits; None for a folder. Forty zeros are a commit that is not pinned yet: such a
             dataset can be planned, but not built.
-        path: Folder, absolute or relative to the data root; None for a hub. The path does not change any byte of the
-            result.
+        path: Folder, absolute or relative to the data root; None for a hub. The path changes no byte of the result.
         splits: Names of the selected splits, from the dataset's card, or else from the file names.
         files: File patterns by split (syntax: `hub_configs`), which override the card.
     """

@@ -186,7 +186,7 @@ def compare_coverage(shards: Artifact, inventories: Sequence[Artifact]) -> Verdi
 
 
 def pools_have_rows(pools: Artifact) -> Verdict:
-    """Check that every pool that could have rows of this dataset has some."""
+    """Check that a pool is empty only if no row has values in its conditions' columns."""
     decisions = pools.manifest.identity.decisions
     empty = [
         f"{name}: no row meets all of {', '.join(f'`{rule}` (rows: {rows:,})' for rule, rows in conditions.items())}"

@@ -80,8 +80,7 @@ def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitF
     """Find all splits of a dataset with their files, by name, in the card's order.
 
     If the card names no files, the names of the files determine the splits, which are sorted. `card` is the text of
-    README.md, empty if it is missing; `where` names the dataset in errors. Raise InputError if two splits have the same
-    name.
+    README.md, empty if it is missing; `where` names the dataset in errors. Raise InputError if two splits share a name.
     """
     available = sorted(paths)
     configs = parse_configs(card, where)

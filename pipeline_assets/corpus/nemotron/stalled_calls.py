@@ -60,7 +60,7 @@ def _canonical_arguments(arguments: str) -> str:
         return arguments
 
 
-def log_calls(messages: Iterable[Message]) -> CallLog:
+def collect_calls(messages: Iterable[Message]) -> CallLog:
     """Log the calls and replies of a parsed text, in which replies have no call ids.
 
     A reply answers the first call of its tool that has no reply yet; a reply without such a call is ignored.

@@ -175,7 +175,7 @@ def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
 def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
     """Yield an error for each source with an ambiguous name or a refused licence.
 
-    A name is ambiguous if an earlier source has it, or if it ends with `.manifest.json` like the copy of a manifest.
+    A name is ambiguous if an earlier source has it, or if it ends with `.manifest.json`, as copies of manifests do.
     `recipe` is the content of a recipe file, which need not be valid.
     """
     earlier = set[str]()

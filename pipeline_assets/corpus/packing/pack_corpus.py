@@ -77,8 +77,7 @@ def _format_quotient(part: int, total: int) -> str:
 def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
     """Sort shards by source; omit empty sources without a weight.
 
-    Raise UsageError if a weight names a missing source, if a source with documents has no weight, or if no source has
-    documents.
+    Raise UsageError if a weight names no source, a source with documents has no weight, or no source has documents.
     """
     sources = {shard.source for shard in shards}
     weighted = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()

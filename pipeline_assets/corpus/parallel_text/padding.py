@@ -15,9 +15,9 @@ class PaddedBatch(NamedTuple):
     A pair is one sequence of ids, src </s> tgt </s>: all ids but the last are tokens, all but the first are targets.
 
     Attributes:
-        tokens: Ids, then padding.
-        targets: Id after each token; `IGNORED` for padding.
-        attn_mask: True for tokens, False for padding.
+        tokens: Ids (int64), then padding.
+        targets: Id (int64) after each token; `IGNORED` for padding.
+        attn_mask: True for tokens, False for padding (bool).
     """
 
     tokens: NDArray[Any]
@@ -33,12 +33,12 @@ def pad_sequences(sequences: Sequence[NDArray[Any]], seq_len: int, pad_id: int) 
     return PaddedBatch(tokens, targets, targets != IGNORED)
 
 
-def mask_source(batch: PaddedBatch, eos_id: int) -> NDArray[Any]:
+def mask_source(batch: PaddedBatch, eos_id: int) -> NDArray[np.int64]:
     """Return targets (batch, seq_len), with `IGNORED` up to the source side's </s>."""
     return np.where(np.cumsum(batch.tokens == eos_id, axis=1) > 0, batch.targets, IGNORED)
 
 
-def causal_mask(attn_mask: NDArray[Any]) -> NDArray[np.bool_]:
+def causal_mask(attn_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Expand a mask (batch, seq_len) to a causal mask (batch, seq_len, seq_len).
 
     Padding attends to the tokens before it, because a softmax over nothing is NaN.

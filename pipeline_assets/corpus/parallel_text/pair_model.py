@@ -41,7 +41,7 @@ def model_bytes(texts: Sequence[str], recipe: EncodeRecipe, external: Path | Non
 
 
 def load_model(data: bytes, where: Path) -> SentencePieceModel:
-    """Parse a SentencePiece model; raise InputError if it lacks the piece </s>."""
+    """Parse a SentencePiece model; raise InputError if it is invalid or lacks </s>."""
     library = parse_sentencepiece(data, where)
     if library.eos_id() < 0:
         raise InputError("the model has no piece that ends a sequence", where, "use a model that has </s>")

@@ -1,7 +1,6 @@
 """A dataset repo on a hub, to which `huggingface_hub` sends files and commits.
 
-Temporary failures are retried. Each commit names its parent, so that a retry after a lost response does not repeat the
-commit.
+Temporary failures are retried. Each commit names its parent, so a retry after a lost response repeats no commit.
 """
 
 import hashlib

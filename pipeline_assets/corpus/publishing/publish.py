@@ -147,7 +147,7 @@ def publish_sealed(
 ) -> BuildResult:
     """Publish an artifact and record its repo and row counts in `publication.json`.
 
-    Without `hub`, as in a rebuild, nothing is sent.
+    Without `hub`, as in a rebuild, nothing is sent. For `replaces` see `plan_publication`, for errors `publish`.
     """
     sent: dict[str, Any] = {}
     if hub is None:

@@ -38,7 +38,7 @@ class Listing:
 
     @classmethod
     def from_fetched(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """List only the uncached bytes of hub files, which a pin already has as inputs."""
+        """Count the uncached bytes of hub files that a pin already lists as inputs."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(missing_bytes=missing)

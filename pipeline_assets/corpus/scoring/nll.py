@@ -89,8 +89,7 @@ class LanguageModel:
     Attributes:
         network: Model of `transformers`.
         is_packed: Whether rows are concatenated without padding; otherwise rows are padded at their end.
-        single_row_batches: Whether each batch is one row, because positions depend on the longest row (RoPE type
-            `longrope`).
+        single_row_batches: Whether a batch is one row, because positions depend on the longest row (RoPE `longrope`).
         max_tokens: Maximum number of tokens in a row; None if the model's config has no limit.
         facts: Recorded facts: architecture, attention, experts, quantization.
     """

@@ -67,9 +67,9 @@ def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
 def fetch_files(request: Request, hub: HubFiles) -> None:
     """Fetch the files of a `fetch_request` that the cache lacks; check their hashes."""
     _fetch_listed(request["pools"], hub)
-    for key, model in request["models"].items():
+    for model_digest, model in request["models"].items():
         _fetch_listed(model, hub.for_models())
-        durable.write_durably(_listing_path(key, hub.cache), json.dumps(model).encode())
+        durable.write_durably(_listing_path(model_digest, hub.cache), json.dumps(model).encode())
 
 
 def _fetch_listed(request: Request, hub: HubFiles) -> None:
@@ -84,9 +84,9 @@ def is_fetched(request: Request, files: Path) -> bool:
     return not missing and _listing_path(request["model"], files).exists()
 
 
-def _listing_path(model: str, files: Path) -> Path:
+def _listing_path(model_digest: str, files: Path) -> Path:
     """Return the path of a model's file listing, written after all files are fetched."""
-    return files / f"model-{canonical_sha256(model).rpartition(':')[2]}.json"
+    return files / f"model-{canonical_sha256(model_digest).rpartition(':')[2]}.json"
 
 
 def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
@@ -170,11 +170,11 @@ def _read_finished(output: Path, receipt_file: Path) -> Receipt | None:
 
 
 @functools.cache
-def _link_model(model: str, files: Path) -> tuple[str, Path]:
+def _link_model(model_digest: str, files: Path) -> tuple[str, Path]:
     """Link a model's files into a new folder; return NAME@REVISION and the folder."""
-    listing_path = _listing_path(model, files)
+    listing_path = _listing_path(model_digest, files)
     if not listing_path.exists():
-        raise _not_fetched_error(model)
+        raise _not_fetched_error(model_digest)
     with errors_as_damage(listing_path, "listing of a model"):
         listing = json.loads(listing_path.read_bytes())
         name, revision, listed = listing["name"], listing["revision"], listing["files"]

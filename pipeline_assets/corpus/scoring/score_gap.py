@@ -91,7 +91,7 @@ class ScoreGap:
 
 
 def compare_scores(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> ScoreGap:
-    """Compare two models on the rows that both scored, joined by split and id.
+    """Compare two models on their common rows, joined by split, id and byte count.
 
     One split is in memory at a time. Intervals are 1.96 standard errors of a ratio of sums to either side.
     """

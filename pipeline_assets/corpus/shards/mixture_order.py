@@ -79,9 +79,9 @@ def log_remainder(order: str, rows: int, used: int, ranks: int) -> None:
 
 @dataclass(frozen=True)
 class MixtureOrder:
-    """Order of rows: at each position, the corpus's index by name and the row number."""
+    """Order of rows: corpus and row number at each position, shape (positions,)."""
 
-    corpora: NDArray[np.uint16]
+    corpora: NDArray[np.uint16]  # indexes in the sorted names of the corpora
     rows: NDArray[np.uint32]  # 6 bytes per position, with the corpus
 
     def __len__(self) -> int:
@@ -108,8 +108,7 @@ def mixture_order(
         corpora: Rows to read of each corpus.
         weights: Weight of each corpus, from `weight_fractions`.
         seed: Seed of the order within each corpus.
-        rows: Length of the order; a corpus without further rows starts a new epoch. None ends the order before any row
-            repeats.
+        rows: Length of the order; an exhausted corpus starts a new epoch. None ends the order before any row repeats.
 
     Raises:
         ValueError: The common denominator of the weights is above 2**61.

@@ -130,7 +130,7 @@ class MixtureReader:
     def batches(
         self, batch: int, rank: int = 0, ranks: int = 1, step: int = 0, drop_last: bool = False, padding: bool = False
     ) -> Iterator[NDArray[Any]]:
-        """Yield the batches of one rank from a step on, shape (batch, seq_len).
+        """Yield the batches of one rank from a step on, (batch, seq_len) of `dtype`.
 
         The last batch may have fewer rows. Arguments and errors are those of `rank_positions`. Rank 0 logs how many
         rows are not read or are repeated. Rows are read in groups of about 4 MiB, and within a group in file order; a

@@ -86,8 +86,7 @@ class ExternalTokenizer(FileTokenizerRecipe):
     """Recipe section of a tokenizer in an existing file.
 
     Attributes:
-        path: Path of the file, absolute or relative to the data root. The path changes no byte, because `sha256` pins
-            the content.
+        path: Path of the file, absolute or relative to the data root. It changes no byte; `sha256` pins the content.
     """
 
     kind: Literal["file"]

@@ -115,7 +115,7 @@ class ObjectStore:
         return sorted(stored.name for stored in self.list_objects(folder))
 
     def list_objects(self, folder: str | None = None) -> list[StoredObject]:
-        """List the objects in a folder, or all objects of the store, with their versions."""
+        """List the objects in a folder and its subfolders, or all objects, with versions."""
         import obstore
 
         with self._convert_errors(folder or ""):

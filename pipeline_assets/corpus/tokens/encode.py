@@ -154,11 +154,11 @@ class _ShardEncoder:
     def _encode(self, documents: Rows) -> tuple[Rows, TokenRuns]:
         """Return the documents that give no special id, and their ids; reject the others."""
         runs = self._tokenizer.encode([document.text for _, document in documents])
-        if not self._tokenizer.holds_special(runs.ids):
+        if not self._tokenizer.contains_special(runs.ids):
             return documents, runs
         kept: Rows = []
         for (row, document), ids in zip(documents, runs.each(), strict=True):
-            if not self._tokenizer.holds_special(ids):
+            if not self._tokenizer.contains_special(ids):
                 kept.append((row, document))
                 continue
             self._compare_with_oracle(document.text, ids, row)

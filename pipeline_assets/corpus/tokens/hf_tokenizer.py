@@ -1,7 +1,7 @@
 """Tokenizers from a `tokenizer.json`.
 
 The file's template, truncation and padding are not applied, and the text of a special token is encoded like other text,
-except by `encode_marked`. `holds_special` detects special ids that a model gives nevertheless.
+except by `encode_marked`. `contains_special` detects special ids that a model gives nevertheless.
 """
 
 import functools
@@ -99,7 +99,7 @@ class HfTokenizer(Tokenizer):
     def decode(self, ids: NDArray[np.int32]) -> str:
         return str(self._library.decode(ids.tolist(), skip_special_tokens=False))
 
-    def holds_special(self, ids: NDArray[np.int32]) -> bool:
+    def contains_special(self, ids: NDArray[np.int32]) -> bool:
         return bool(self._is_special[ids].any())
 
 

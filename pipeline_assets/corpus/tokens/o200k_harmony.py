@@ -138,7 +138,7 @@ class HarmonyEncoder(Tokenizer):
         """Encode a text with tiktoken."""
         return np.array(self.oracle.encode_ordinary(text), np.int32)
 
-    def holds_special(self, ids: NDArray[np.int32]) -> bool:
+    def contains_special(self, ids: NDArray[np.int32]) -> bool:
         """Check whether one of `ids` is a special id or out of range."""
         return len(ids) > 0 and int(ids.view(np.uint32).max()) >= RANKS  # a negative id is above all others as uint32
 

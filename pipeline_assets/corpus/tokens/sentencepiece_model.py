@@ -44,7 +44,7 @@ class SentencePieceModel(Tokenizer):
     def decode(self, ids: NDArray[np.int32]) -> str:
         return str(self.library.decode(ids.tolist()))
 
-    def holds_special(self, ids: NDArray[np.int32]) -> bool:
+    def contains_special(self, ids: NDArray[np.int32]) -> bool:
         """Check whether one of `ids` is the end-of-document id or the padding id.
 
         Text can give the end-of-document id if the model defines this token as a user-defined symbol.

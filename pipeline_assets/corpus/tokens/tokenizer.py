@@ -55,7 +55,7 @@ class Tokenizer(ABC):
         """Decode ids for people; an incomplete character becomes U+FFFD."""
 
     @abstractmethod
-    def holds_special(self, ids: NDArray[np.int32]) -> bool:
+    def contains_special(self, ids: NDArray[np.int32]) -> bool:
         """Check whether one of `ids` is an id that only a builder may add."""
 
     def can_encode(self, text: str) -> bool:

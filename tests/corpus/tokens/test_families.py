@@ -81,7 +81,7 @@ def test_a_tokenizer_json_gives_the_ids_of_plain_text_and_names_its_end(load_hf:
     assert ids_of(tokenizer, "one two", "", "three nine") == [[1, 2], [], [3, 0]]
     assert tokenizer.encode(["één", "two"]).text_bytes == 8
     assert (tokenizer.end_of_document, tokenizer.padding, tokenizer.vocabulary_size) == (4, 4, 5)
-    assert not tokenizer.holds_special(tokenizer.encode(["one nine"]).ids)
+    assert not tokenizer.contains_special(tokenizer.encode(["one nine"]).ids)
     assert tokenizer.decode(np.array([1, 2, 4], np.int32)) == "one two <end>"
 
 
@@ -103,7 +103,7 @@ def test_neither_truncation_nor_padding_nor_a_template_of_the_file_touches_the_t
 
     assert ids_of(tokenizer, "one two three one", "two") == [[1, 2, 3, 1], [2]]
     assert tokenizer.padding == 5
-    assert tokenizer.holds_special(np.array([1, 5], np.int32))
+    assert tokenizer.contains_special(np.array([1, 5], np.int32))
 
 
 @pytest.mark.parametrize(("number", "token"), [(1, "[PAD]"), (0, "<unk>")])
@@ -113,7 +113,7 @@ def test_padding_with_an_id_that_text_gives_is_not_taken_and_rejects_no_text(
     tokenizer = load_hf(hf_content(padding=padded_with(number, token)))
 
     assert tokenizer.padding == tokenizer.end_of_document == 4
-    assert not tokenizer.holds_special(tokenizer.encode(["one two", "nine"]).ids)
+    assert not tokenizer.contains_special(tokenizer.encode(["one two", "nine"]).ids)
 
 
 def test_a_text_that_the_library_cannot_encode_is_the_fault_of_the_file(load_hf: Load, tmp_path: Path) -> None:
@@ -134,14 +134,14 @@ def test_a_special_token_in_a_text_is_its_characters(load_hf: Load) -> None:
     [ids] = ids_of(tokenizer, "ab<end>ba")
 
     assert ids == [2, 1, 0]  # the characters of <end> are not in the vocabulary
-    assert not tokenizer.holds_special(tokenizer.encode(["ab<end>ba"]).ids)
+    assert not tokenizer.contains_special(tokenizer.encode(["ab<end>ba"]).ids)
 
 
 def test_where_a_text_gives_a_special_id_all_the_same_it_is_told(load_hf: Load) -> None:
     tokenizer = load_hf(hf_content())
 
     assert ids_of(tokenizer, "one <end>") == [[1, 4]]
-    assert tokenizer.holds_special(tokenizer.encode(["one <end>"]).ids)
+    assert tokenizer.contains_special(tokenizer.encode(["one <end>"]).ids)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_sentencepiece_model_gives_the_ids_of_plain_text_and_no_control_symbol
 
     assert runs.lengths[1] == 0 and runs.lengths[0] > 1
     assert (tokenizer.end_of_document, tokenizer.padding) == (2, 2)
-    assert 2 not in runs.ids and not tokenizer.holds_special(runs.ids)
+    assert 2 not in runs.ids and not tokenizer.contains_special(runs.ids)
     assert runs.ids.max() < tokenizer.vocabulary_size
     assert tokenizer.decode(runs.ids[: runs.lengths[0]]) == "hello world"
 
@@ -262,8 +262,8 @@ def test_the_padding_of_a_model_is_its_own_where_it_has_one(load_model: Load) ->
 def test_an_end_that_its_user_defined_comes_out_of_text_and_is_told(load_model: Load) -> None:
     tokenizer = load_model("<sep>", user_defined_symbols=["<sep>"])
 
-    assert tokenizer.holds_special(tokenizer.encode(["hello <sep> world"]).ids)
-    assert not tokenizer.holds_special(tokenizer.encode(["hello world"]).ids)
+    assert tokenizer.contains_special(tokenizer.encode(["hello <sep> world"]).ids)
+    assert not tokenizer.contains_special(tokenizer.encode(["hello world"]).ids)
 
 
 @pytest.mark.parametrize("data", [b"", b"no model at all", b"\x0a\x03abc"])

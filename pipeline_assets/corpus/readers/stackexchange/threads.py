@@ -1,8 +1,7 @@
 """Rows of a Stack Exchange site → one Document per question thread.
 
 The text of a Document is the title, the question, and each answer after a line `Answer:`, separated by blank lines.
-User names are omitted; `meta` has the account ids and the URL of the thread, which the licence requires for
-attribution.
+User names are omitted; `meta` has the account ids and the URL of the thread, as the licence requires for attribution.
 
 Contributions before 2011-04-08 (UTC) are under CC BY-SA 2.5, from then until 2018-05-01 under 3.0, later ones under
 4.0 (stackoverflow.com/help/licensing). Newer dumps state the licence of each post in `ContentLicense`. A thread has the
