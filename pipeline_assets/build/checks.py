@@ -74,7 +74,8 @@ def run_checks(target: Target, root: Path) -> list[CheckResult]:
 
     If the first check fails, the others are skipped. All results are stored in one write, so after a crash all
     checks run again. If the artifact cannot be opened, only that failure is returned, and nothing is stored. Nothing is
-    stored either if a check that only warns could not read a file, since a stored warning is not checked again.
+    stored either if a check that only warns could not read a file, or if a verdict is not final, because stored results
+    are not checked again.
     """
     try:
         artifact = open_artifact(root / target.folder)
@@ -90,6 +91,7 @@ def run_checks(target: Target, root: Path) -> list[CheckResult]:
         except InputError as error:  # an unreadable file fails the check, not the run
             verdict = Verdict(False, str(error))
             is_final &= check.is_blocking
+        is_final &= verdict.is_final
         results.append(CheckResult.from_verdict(check.name, check.is_blocking, verdict))
     if is_final:
         write_check_results(artifact.folder, artifact.manifest.digest, results)

@@ -31,6 +31,7 @@ from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingView
+from pipeline_assets.spine.typed_values import convert
 
 _BLOCK_BYTES = 4 << 20
 K = TypeVar("K", "Group", str)
@@ -168,7 +169,7 @@ def to_json(profile: Profile) -> list[dict[str, Any]]:
 
 def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[Group, Counts]:
     """Read a profile from the list of `to_json`."""
-    return {msgspec.convert(entry, Group): msgspec.convert(entry, Counts) for entry in entries}
+    return {convert(entry, Group): convert(entry, Counts) for entry in entries}
 
 
 def _count(documents: Sequence[_Row], sampling: Sampling, encoder: Tokenizer | None) -> Counts:

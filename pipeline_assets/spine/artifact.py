@@ -245,6 +245,7 @@ class Verdict:
     Attributes:
         applies: False if the artifact has nothing that this check could examine.
         is_minor: Whether a failure is only a warning, even if the check is blocking.
+        is_final: False if something to compare with is not built yet, so that the check must run again later.
     """
 
     passed: bool
@@ -252,6 +253,7 @@ class Verdict:
     numbers: Mapping[str, int | float | str] = field(default_factory=dict)
     applies: bool = True
     is_minor: bool = False
+    is_final: bool = True
 
 
 SCHEMA = "corpusmill/checks/1"

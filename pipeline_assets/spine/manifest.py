@@ -20,6 +20,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Count, Ledger
 from pipeline_assets.spine.manifest_schema import KindParts
 from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.typed_values import convert
 
 _ALLOWED = "canonical JSON contains only dicts with text keys, lists, text, whole numbers, booleans and null"
 
@@ -124,7 +125,7 @@ class Identity:
     @property
     def ledger(self) -> Ledger:
         """Ledger of the input rows; raises InputError for a kind without a ledger."""
-        return msgspec.convert(self.counts["ledger"], Ledger)
+        return convert(self.counts["ledger"], Ledger)
 
     @property
     def upstream(self) -> list[Json]:

@@ -17,6 +17,7 @@ import msgspec
 
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import read_error_text
+from pipeline_assets.spine.typed_values import convert
 
 _MAX_DEPTH = 100  # levels of lists and mappings; the project's files have at most ten
 _MAX_BITS = 64
@@ -92,7 +93,7 @@ class MetadataFile(Generic[T]):
     def convert_part(self, value: Any, shape: type[Part], where: Path | str) -> Part:
         """Convert a part of the decoded JSON; raise InputError if its shape differs."""
         try:
-            return msgspec.convert(value, shape)
+            return convert(value, shape)
         except msgspec.ValidationError as error:
             raise self._file_error(str(error), where) from None
 

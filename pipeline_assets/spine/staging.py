@@ -24,13 +24,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import Lock
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
 from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.typed_values import convert
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
 KEPT_TASKS = "tasks.json"  # if WORK has this file, the seal keeps WORK, see `kept_work`
@@ -127,7 +126,7 @@ class Receipt:
         if hashlib.sha256(place.encode() + content).hexdigest().encode() != sha256:
             return None
         try:
-            return msgspec.convert(json.loads(content), cls)
+            return convert(json.loads(content), cls)
         except (ValueError, RecursionError):  # a forged hash
             return None
 

@@ -230,7 +230,7 @@ def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> V
     """Check that normalised rows have the metadata that the split's inventory counted."""
     upstream = shards.manifest.identity.upstream
     inventories = [inventory.open_derived_from(upstream, root) for inventory in target.checked_against]
-    return row_checks.compare_coverage(shards, list(filter(None, inventories)))
+    return row_checks.compare_coverage(shards, inventories)
 
 
 NORMALIZED_SHARDS = Kind(

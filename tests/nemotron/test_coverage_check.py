@@ -10,6 +10,8 @@ from pipeline_assets.build.checks import run_checks
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import check_record_path, open_artifact, read_check_results
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
@@ -57,3 +59,17 @@ def test_a_damaged_inventory_is_a_warning_that_is_not_stored(rows: Target, tmp_p
     assert (passed, applies) == (False, True) and str(manifest) in because
     manifest.write_bytes(whole)
     assert rows.is_up_to_date(tmp_path)  # as sealed and checked by the build
+
+
+def test_a_verdict_without_the_inventory_that_a_recipe_has_is_not_stored(rows: Target, tmp_path: Path) -> None:
+    [inventory] = rows.checked_against
+    durable.remove(tmp_path / inventory.folder)
+    check_record_path(tmp_path / rows.folder).unlink()
+
+    assert coverage(rows, tmp_path) == (True, False, "nothing to compare")
+    assert (rows.state(tmp_path)[0], rows.is_up_to_date(tmp_path)) == ("current", False)
+    list(run_targets([inventory, rows], Run(tmp_path, RunSettings(workers=0))))
+    folder = tmp_path / rows.folder
+    results = read_check_results(folder, open_artifact(folder).manifest.digest) or ()
+    [stored] = [result for result in results if result.name == "coverage_within_inventory"]
+    assert (stored.passed, stored.applies, rows.is_up_to_date(tmp_path)) == (True, True, True)

@@ -25,6 +25,9 @@ class _Thread(msgspec.Struct):
     answers: list[_Answer]
 
 
+_thread_decoder = msgspec.json.Decoder(_Thread)
+
+
 class DocumentRows(FileRows):
     """Documents of a corpus."""
 
@@ -90,5 +93,5 @@ def _has_answers(corpus: Artifact) -> bool:
 
 def _source_rows(meta: Meta, has_answers: bool) -> list[int]:
     """List the source rows of a Document: its own, then those of a thread's answers."""
-    answers = msgspec.json.decode(meta.extra, type=_Thread).answers if has_answers else []
+    answers = _thread_decoder.decode(meta.extra).answers if has_answers else []
     return [meta.source_row, *(answer.source_row for answer in answers)]

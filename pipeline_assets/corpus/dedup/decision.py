@@ -49,6 +49,9 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     seen_in: str | None = None
 
 
+_decoder = msgspec.json.Decoder(Decision)
+
+
 class GroupSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """Document of a group, as an example.
 
@@ -94,7 +97,7 @@ def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterato
     for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)) if pairs else ():
         for match in pattern.finditer(block):
             line = block[block.rfind(b"\n", 0, match.start()) + 1 : block.find(b"\n", match.end())]
-            yield msgspec.json.decode(line, type=Decision)
+            yield _decoder.decode(line)
 
 
 def input_digests(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:

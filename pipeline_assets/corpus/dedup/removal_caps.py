@@ -11,6 +11,7 @@ from pipeline_assets.spine.artifact import Verdict
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.section import Decimal, Option, RecipeError, SourceCaps
+from pipeline_assets.spine.typed_values import convert
 
 _ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed`, or change the rules of `dedup`"
 
@@ -42,7 +43,7 @@ class RemovalCaps(SourceCaps):
     def evaluate(self, deduplicated: Manifest) -> Verdict:
         """Check that no source lost more documents than its cap allows."""
         try:
-            by_source = msgspec.convert(deduplicated.identity.counts.get("by_source"), _BySource)
+            by_source = convert(deduplicated.identity.counts.get("by_source"), _BySource)
         except msgspec.ValidationError as error:
             return Verdict(False, f"the manifest has no document counts by source: {error}")
         passed, summaries = [], []

@@ -28,6 +28,7 @@ _MAX_KILLS = 16  # more in one shard suggest that the step is broken
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 _FIXED = {"PYTHONHASHSEED": "0", "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1", "TZ": "UTC", "OMP_NUM_THREADS": "1"}
 _COMMAND = (sys.executable, "-m", "pipeline_assets.corpus.filters.step_child")
+_document_decoder, _answer_decoder = msgspec.json.Decoder(Document), msgspec.msgpack.Decoder(Answer)
 
 
 class StepProcess:
@@ -64,7 +65,7 @@ class StepProcess:
             raise RetryableError(what, self._step.file, "correct it, or raise `memory_mib`")
         match answer.outcome:
             case "refused":
-                document = msgspec.json.decode(line, type=Document)
+                document = _document_decoder.decode(line)
                 raise self._answer_error(answer, f", {document.meta.address} ({document.doc_id})")
             case "rejected":
                 return Reject(shard, row, answer.reason, answer.detail)
@@ -90,7 +91,7 @@ class StepProcess:
             connection = self._connection or self._start()
             connection.send_bytes(message)
             if connection.poll(limit):
-                return msgspec.msgpack.decode(connection.recv_bytes(), type=Answer)
+                return _answer_decoder.decode(connection.recv_bytes())
         except (EOFError, ConnectionError):
             self.close()
             return None
@@ -110,7 +111,7 @@ class StepProcess:
         self._connection.send_bytes(step.code.encode())
         if not self._connection.poll(_LOAD_S):
             raise InputError(f"loading takes more than {_LOAD_S} seconds", step.file, "make its imports faster")
-        answer = msgspec.msgpack.decode(self._connection.recv_bytes(), type=Answer)
+        answer = _answer_decoder.decode(self._connection.recv_bytes())
         if answer.outcome == "refused":
             raise self._answer_error(answer)
         return self._connection

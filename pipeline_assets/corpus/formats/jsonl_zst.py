@@ -13,6 +13,7 @@ from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.staging import OutputFile
+from pipeline_assets.spine.typed_values import json_decoder
 from pipeline_assets.spine.verified_reads import hash_while_reading
 
 SUFFIX = ".jsonl.zst"
@@ -70,7 +71,7 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
 
 def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
     """Decode each line to a value of type `kind`; InputError for an invalid line."""
-    decoder = msgspec.json.Decoder(kind)
+    decoder = json_decoder(kind)
     for block in read_line_blocks(path):
         with errors_as_damage(path, "file of rows"):
             rows = decoder.decode_lines(block)
@@ -94,14 +95,14 @@ def read_chosen_lines(chosen: Iterable[tuple[Path, int]], struct: type[T]) -> di
 
 
 def _chosen_lines(path: Path, chosen: set[int], struct: type[T]) -> Iterator[tuple[int, T]]:
-    first_row, last_row = 0, max(chosen)
+    decoder, first_row, last_row = json_decoder(struct), 0, max(chosen)
     for block in read_line_blocks(path):
         next_first_row = first_row + block.count(b"\n")
         rows = sorted(row for row in chosen if first_row <= row < next_first_row)
         lines = block.split(b"\n") if rows else []
         for row in rows:
             try:
-                yield row, msgspec.json.decode(lines[row - first_row], type=struct)
+                yield row, decoder.decode(lines[row - first_row])
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 what = f"row {row} is not a {struct.__name__} ({error})"
                 raise InputError(what, path, "run `corpusmill verify` on its folder") from None

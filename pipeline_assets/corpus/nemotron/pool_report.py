@@ -32,6 +32,7 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.stage import Task, Window, run_task
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
+from pipeline_assets.spine.typed_values import convert
 
 CORRECTNESS = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)", "1", "null")
 _UPPER_BOUNDS = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
@@ -159,9 +160,7 @@ def _build_report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
     for tally in datasets.values():
         add_tally(total, {name: tally[name] for name in (*_SIZES, "ledger", "pools")})
     ordered = {name: _sort_names(tally) for name, tally in datasets.items()}
-    return msgspec.convert(
-        {"schema": "corpusmill/pool_report/1", "total": _sort_names(total), "datasets": ordered}, PoolReport
-    )
+    return convert({"schema": "corpusmill/pool_report/1", "total": _sort_names(total), "datasets": ordered}, PoolReport)
 
 
 def _list_buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[str, Path]]]:

@@ -55,6 +55,7 @@ _SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()] + [SC
 COLUMNS: Final = {**schema.COLUMNS, **{name: description for name, (_, description) in _COLUMNS.items()}}
 _READ_COLUMNS = ["text", "template", "loss_mode", "loss_rule", "source_tools_id"]
 _BATCH_ROWS, _ROW_GROUP_ROWS = 256, 1024
+_catalogue_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 NOT_HARMONY = dropped_key("not_harmony")
 
 
@@ -100,7 +101,7 @@ def _convert(source: ChatFile, rows: pq.ParquetFile) -> Iterator[pa.Table]:
     tools: dict[str, msgspec.Raw] = {}
     for catalogue in source.catalogues:
         with errors_as_damage(catalogue, "catalogue of tools"):
-            tools |= msgspec.json.decode(catalogue.read_bytes(), type=dict[str, msgspec.Raw])
+            tools |= _catalogue_decoder.decode(catalogue.read_bytes())
     for batch in rows.iter_batches(_BATCH_ROWS, columns=[*_READ_COLUMNS, *_COPIED], use_threads=False):
         chats = [chat for row in batch.to_pylist() if (chat := _convert_row(row, tools, source)) is not None]
         yield rows_to_table(chats, _SCHEMA)

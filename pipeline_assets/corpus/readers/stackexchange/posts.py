@@ -14,6 +14,7 @@ import msgspec
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.typed_values import convert
 
 QUESTION, ANSWER = 1, 2
 _MAX_ROW_BYTES = 16 << 20
@@ -91,7 +92,7 @@ class Row(NamedTuple):
         if not _is_date(values["CreationDate"]):
             return thread, Fault("wrong_type", "CreationDate is no date and time")
         typed = values | {name: int(values[name]) for name in _INTEGERS if name in values}
-        return thread, msgspec.convert([typed.get(name) for name in _NAMES], Post)
+        return thread, convert([typed.get(name) for name in _NAMES], Post)
 
 
 def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[Row]:
