@@ -22,7 +22,6 @@ from pipeline_assets.corpus.dedup.decision import Decision
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, ShingleSetFiles
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, divide_keys, read_run, write_run
 from pipeline_assets.corpus.dedup.verify import ShingleSets, index_sets
-from pipeline_assets.corpus.doc_ids import find_repeats, write_ids
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_table
 from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values, write_checked_table
@@ -207,13 +206,6 @@ READERS = (
         "copies",
         lambda path: save_bitmap(np.ones(3, np.uint8), path),
         lambda path: load_bitmap(path).tolist(),
-        is_checked=True,
-    ),
-    Reader(
-        "ids of documents",
-        "ids",
-        lambda path: write_ids(path, "ids", ["a", "b", "a", "c"]),
-        lambda path: [block.tolist() for block in find_repeats([path])],
         is_checked=True,
     ),
     Reader("seed prompts", "prompts.sqlite", _write_prompts, _find_prompt),

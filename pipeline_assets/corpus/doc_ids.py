@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.checked_file import CheckedFile, count_values, map_values
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.durable import DurableFile
+from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
 RUN_IDS = 1 << 17
@@ -27,7 +28,7 @@ _WINDOW_ROWS = 1 << 16  # rows of a shard per pass over its repeats
 _MIN_IDS = 1 << 7  # per read of a run, 3 kB: with fewer, opening files takes longer than merging
 
 
-class IdsWriter(CheckedFile):
+class IdsWriter(DurableFile):
     """Writer of a shard's file of document ids, durable after the `with` block."""
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +46,6 @@ class IdsWriter(CheckedFile):
     def finish(self) -> None:
         if self._hashes:
             self._write_run()
-        super().finish()
 
     def output(self, name: str) -> OutputFile:
         """Describe the finished file; `name` is its path in the staging directory."""
@@ -163,8 +163,12 @@ class _Run(NamedTuple):
     ids: int
 
     def read(self, start: int, stop: int) -> NDArray[np.void]:
-        """Map the ids [start, stop) of the run; RetryableError if the file is damaged."""
-        return map_values(self.path, _ID_DTYPE, self.start + start, self.start + stop)
+        """Read the ids [start, stop) of the run; RetryableError if the file is too short."""
+        ids = np.fromfile(self.path, _ID_DTYPE, stop - start, offset=(self.start + start) * _ID_DTYPE.itemsize)
+        if len(ids) < stop - start:
+            what = f"the file has fewer than {self.start + stop:,} ids"
+            raise RetryableError(what, self.path, "run the command again")
+        return ids
 
 
 _Positions = NDArray[np.int32]  # a position in each run, shape (runs,)
@@ -178,7 +182,7 @@ def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
     """
     runs: list[_Run] = []
     for shard, path in enumerate(paths):
-        ids = count_values(path, _ID_DTYPE)
+        ids = path.stat().st_size // _ID_DTYPE.itemsize
         runs += [_Run(shard, path, start, min(RUN_IDS, ids - start)) for start in range(0, ids, RUN_IDS)]
     max_ids = max(_BLOCK_IDS, len(runs) * _MIN_IDS)
     ranges = -(-sum(run.ids for run in runs) // max_ids)  # rounded up

@@ -281,12 +281,12 @@ def test_what_is_no_name_is_refused_before_the_hub_is_asked(
 ) -> None:
     files, place = (
         hub_files.for_models() if kind == "model" else hub_files,
-        f"{name}: ".replace("\n", "⏎") if name else "",
+        name.replace("\n", "⏎") or "''",
     )
 
     line = refusal(lambda: files.resolve(name), UsageError)
 
-    assert line == f"{place}not a {kind} name; write owner/name, such as {example}"
+    assert line == f"{place}: not a {kind} name; write owner/name, such as {example}"
     assert hub.requests == []
 
 
