@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow
-from pipeline_assets.corpus.formats.checked_file import write_checked_table
+from pipeline_assets.corpus.formats.checked_table import write_checked_table
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA

@@ -24,7 +24,8 @@ from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, divide_keys, read
 from pipeline_assets.corpus.dedup.verify import ShingleSets, index_sets
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_table
-from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values, write_checked_table
+from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values
+from pipeline_assets.corpus.formats.checked_table import write_checked_table
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.formats.parquet import StoredParquet, content_sha256, read_columns, read_footer, write_table

@@ -8,6 +8,7 @@ from pipeline_assets.spine.disk_errors import explain_os_error
 from pipeline_assets.spine.errors import InputError, RetryableError, one_line
 from pipeline_assets.spine.metadata_file import REBUILD
 
+OTHER_BYTES = "the bytes differ from those written"
 _RETRY = "run the same command again"  # which checks the files of an unfinished build, and repeats what wrote them
 
 

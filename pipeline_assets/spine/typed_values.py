@@ -15,7 +15,7 @@ _prepared: set[Any] = set()
 
 
 def convert(value: object, shape: type[T]) -> T:
-    """Convert the content of a JSON text to a type; raise ValidationError if it differs."""
+    """Convert decoded JSON to a type; raise ValidationError if its shape differs."""
     _prepare(shape)
     return msgspec.convert(value, shape)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.formats.checked_file import write_checked_table
+from pipeline_assets.corpus.formats.checked_table import write_checked_table
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA
 from pipeline_assets.spine.staging import StagingView

@@ -21,9 +21,8 @@ from pipeline_assets.corpus.decontamination.ngrams import NgramTable, Words, ngr
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe, EvaluationSet
 from pipeline_assets.corpus.dedup.sorted_runs import is_first_in_group
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.formats.checked_file import OTHER_BYTES
 from pipeline_assets.corpus.formats.npy_header import read_npy_header
-from pipeline_assets.spine.damage import errors_as_damage
+from pipeline_assets.spine.damage import OTHER_BYTES, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import group_by_size

@@ -1,6 +1,6 @@
 """Sorted runs: tables sorted by their first column, read by ranges of keys.
 
-A run is an Arrow file with checksums, see `formats.checked_file`. Its columns are arrays in the file, which are mapped
+A run is an Arrow file with checksums, see `formats.checked_table`. Its columns are arrays in the file, which are mapped
 into memory, and a reader verifies the rows that it reads.
 
 The process that starts tasks divides the keys of all runs into ranges, and writes one index: the paths of the runs, and
@@ -22,8 +22,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
-from pipeline_assets.corpus.formats.checked_file import OTHER_BYTES, map_checked_table, write_checked_table
-from pipeline_assets.spine.damage import errors_as_damage
+from pipeline_assets.corpus.formats.checked_table import map_checked_table, write_checked_table
+from pipeline_assets.spine.damage import OTHER_BYTES, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
@@ -42,7 +42,7 @@ def write_run(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
 
 
 def read_run(path: Path, start: int = 0, stop: int | None = None) -> pa.Table:
-    """Map the rows [start, stop) of a run, verified as in `formats.checked_file`."""
+    """Map the rows [start, stop) of a run, verified as in `formats.checked_table`."""
     return map_checked_table(path, "sorted run", start, stop)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_numpy
-from pipeline_assets.corpus.formats.checked_file import map_checked_table, write_checked_table
+from pipeline_assets.corpus.formats.checked_table import map_checked_table, write_checked_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.corpus.sampling import Split, split_rule

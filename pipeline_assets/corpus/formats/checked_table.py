@@ -1,0 +1,71 @@
+"""Tables in work files that are verified as they are read, whichever rows are read.
+
+The schema of such an Arrow file has a CRC-32 of each 4,096 rows, and a reader verifies the rows that it reads. It
+raises RetryableError in an unfinished build, else InputError.
+"""
+
+import itertools
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline_assets.corpus.formats.arrow_columns import to_numpy
+from pipeline_assets.spine.damage import OTHER_BYTES, errors_as_damage
+from pipeline_assets.spine.staging import OutputFile, StagingView
+
+_CHECKSUM, _KEY, _CHECKED_ROWS = np.dtype("<u4"), b"crc32", 4096  # type, key in the schema, rows for each checksum
+
+
+def write_checked_table(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
+    """Write a table, which may be empty, as an uncompressed Arrow file."""
+    table = table.combine_chunks()
+    table = table.replace_schema_metadata({_KEY: _checksums(table).tobytes()})
+    sink = pa.BufferOutputStream()  # because Arrow would write each column on its own
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return folder.write(name, memoryview(sink.getvalue()), table.num_rows)
+
+
+def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = None) -> pa.Table:
+    """Map and verify the rows [start, stop) of a `write_checked_table` file.
+
+    None for `stop` means all later rows. The file is not kept open. Errors call it a `noun`.
+    """
+    with errors_as_damage(path, noun):
+        with pa.memory_map(str(path)) as file:
+            table = pa.ipc.open_file(file).read_all()
+        stop = table.num_rows if stop is None else stop
+        first, last = start // _CHECKED_ROWS, -(-stop // _CHECKED_ROWS)
+        written = np.frombuffer(table.schema.metadata[_KEY], _CHECKSUM)[first:last]
+        read = table.slice(first * _CHECKED_ROWS, (last - first) * _CHECKED_ROWS)
+        if stop > table.num_rows or not np.array_equal(_checksums(read), written):
+            raise ValueError(OTHER_BYTES)
+    return table.slice(start, stop - start)
+
+
+def _checksums(table: pa.Table) -> NDArray[np.uint32]:
+    """Return the CRC-32 of each 4,096 rows of a table of one chunk or of none."""
+    starts = range(0, table.num_rows, _CHECKED_ROWS)
+    checksums = np.zeros(len(starts), _CHECKSUM)
+    for column in itertools.chain.from_iterable(column.chunks for column in table.columns):
+        for number, start in enumerate(starts):
+            for part in _parts(column.slice(start, _CHECKED_ROWS)):
+                checksums[number] = zlib.crc32(part, int(checksums[number]))
+    return checksums
+
+
+def _parts(column: pa.Array) -> Iterator[Any]:
+    """Yield the bytes of a column of numbers, texts or binary values."""
+    yield column.null_count.to_bytes(8, "little")
+    if pa.types.is_primitive(column.type):
+        yield to_numpy(column)
+        return
+    _, offsets, values = column.buffers()
+    bounds = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4)
+    yield bounds - bounds[0]
+    yield memoryview(values or b"")[bounds[0] : bounds[-1]]
