@@ -122,7 +122,7 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     del draws, documents
     _write_row_files(in_order, drawn, recipe, files, order)
     del in_order
-    documents = np.array(map_values(ranked, np.uint32))  # in memory, because ranks are spread over it
+    documents = map_values(ranked, np.uint32)
     segments = _write_values(files.documents, (documents[ranks] for ranks in _read_chunks(files.documents, np.uint32)))
     counts = {"tokens": budget, "draws": drawn.draws, "segments": segments}
     notes = {"sources": [asdict(source) for source in drawn.sources], "cut": drawn.cut}
