@@ -130,12 +130,13 @@ def write_result(
         failures: Strikes after which the promise was broken.
         rows: Rows of the table in the page; all have the same keys, which are its columns.
         seconds: Wall-clock time of the run.
-        command: Command as typed; by default the command line of this process.
+        command: Command as typed; by default the command line of this process, without the folders of absolute paths.
     """
     name = Path(sys.argv[0]).name
+    arguments = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
     result = {
         "matrix": matrix,
-        "command": command or shlex.join(["python", f"benchmarks/{name}", *sys.argv[1:]]),
+        "command": command or shlex.join(["python", f"benchmarks/{name}", *arguments]),
         "commit": current_commit(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine_line(),
