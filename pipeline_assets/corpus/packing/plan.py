@@ -113,7 +113,7 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     draws = packed_order(drawn, recipe.seed)
     _write_values(order, [draws])
     documents = replace_draws_by_documents(drawn, draws)
-    drawn = replace(drawn, taken=map_values(files.taken, np.uint32))
+    drawn = replace(drawn, taken=np.empty(0, np.uint32))  # the rest needs none of it, and memory is scarce
     in_order = gather_values(lengths, documents)
     del lengths
     if drawn.cut is not None:
@@ -122,7 +122,9 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     del draws, documents
     _write_row_files(in_order, drawn, recipe, files, order)
     del in_order
-    documents = map_values(ranked, np.uint32)
+    documents = np.empty(drawn.draws, np.uint32)  # in freed memory, while a mapped file would take more
+    for number, chunk in enumerate(_read_chunks(ranked, np.uint32)):
+        documents[number * _CHUNK :][: len(chunk)] = chunk
     segments = _write_values(files.documents, (documents[ranks] for ranks in _read_chunks(files.documents, np.uint32)))
     counts = {"tokens": budget, "draws": drawn.draws, "segments": segments}
     notes = {"sources": [asdict(source) for source in drawn.sources], "cut": drawn.cut}
