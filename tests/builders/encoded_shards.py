@@ -15,6 +15,7 @@ from pipeline_assets.spine.staging import StagingView
 
 def write_encoded(folder: Path, documents: Sequence[Sequence[int]]) -> EncodedShard:
     """Write the ids of documents as `encode_shard` does, in a folder."""
+    folder.mkdir(exist_ok=True)
     ids = [np.array(document, np.int32) for document in documents]
     lengths = np.array([len(document) for document in documents], np.int32)
     folder.joinpath("0.tokens").write_bytes(b"".join(document.tobytes() for document in ids))

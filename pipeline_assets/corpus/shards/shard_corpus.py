@@ -161,7 +161,7 @@ def plan_token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) ->
         low, high = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
         bounds = [begin, *starts[low + 1 : high].tolist(), end]
         runs = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
-        pieces = tuple(Piece(run, low - start, high - start) for run, start, (low, high) in runs)
+        pieces = tuple(Piece(run, low - start, high - start) for run, start, (low, high) in runs if low < high)
         shards.append(TokenShardPlan(name, (stop - first, recipe.seq_len), pieces))
     return shards
 

@@ -215,6 +215,18 @@ def test_workers_and_levels_change_no_byte_that_counts(folder: Path, texts: list
     assert len(digests) == 1
 
 
+def test_a_shard_without_documents_between_others_changes_no_row(folder: Path) -> None:
+    shards = [[[5, 6, 7]], [], [[8, 9], [10]]]
+    encoded = tuple(write_encoded(folder / str(number), documents) for number, documents in enumerate(shards))
+    receipts = [Receipt([], {"tokens": tokens}) for tokens in (3, 0, 3)]
+    corpus = EncodedCorpus(encoded, receipts, lambda *_: iter(()))
+
+    [shard] = plan_token_shards(corpus, 3, ShardsRecipe(seq_len=2))
+    write_shard(shard, words(folder), "uint16", WHOLE_SHARD, StagingView(folder))
+
+    assert np.load(folder / "shard_00000.npy").tolist() == [[5, 6], [7, 8], [9, 10]]
+
+
 def test_document_shards_of_other_sizes_give_the_same_rows(folder: Path, texts: list[str], model: Path) -> None:
     documents, tokenizer = manual(texts[:60]), by_model(model)
 
@@ -252,4 +264,5 @@ def test_the_pieces_of_shards_are_the_runs_one_after_the_other(lengths: list[int
     ]
     assert [len(tokens) for tokens in told] == [shard.shape[0] * seq_len for shard in shards]
     assert [token for tokens in told for token in tokens] == stream[: rows * seq_len]
+    assert all(piece.start < piece.stop for shard in shards for piece in shard.pieces)
     assert [shard.shape[0] for shard in shards[:-1]] == [per] * (len(shards) - 1)
