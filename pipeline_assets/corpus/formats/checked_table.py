@@ -1,4 +1,4 @@
-"""Tables in work files that are verified as they are read, whichever rows are read.
+"""Tables in work files, verified as they are read, whichever rows are read.
 
 The schema of such an Arrow file has a CRC-32 of each 4,096 rows, and a reader verifies the rows that it reads. It
 raises RetryableError in an unfinished build, else InputError.
