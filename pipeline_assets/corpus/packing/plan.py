@@ -110,10 +110,10 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     drawn = number_draws(mixture, mixture.draw(budget))
     del mixture
     _write_values(files.taken, [drawn.taken])
+    drawn = replace(drawn, taken=np.empty(0, np.uint32))  # read again below, since the order takes much memory
     draws = packed_order(drawn, recipe.seed)
     _write_values(order, [draws])
-    documents = replace_draws_by_documents(drawn, draws)
-    drawn = replace(drawn, taken=np.empty(0, np.uint32))  # the rest needs none of it, and memory is scarce
+    documents = replace_draws_by_documents(replace(drawn, taken=_read_values(files.taken)), draws)
     in_order = gather_values(lengths, documents)
     del lengths
     if drawn.cut is not None:
@@ -122,9 +122,7 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     del draws, documents
     _write_row_files(in_order, drawn, recipe, files, order)
     del in_order
-    documents = np.empty(drawn.draws, np.uint32)  # in freed memory, while a mapped file would take more
-    for number, chunk in enumerate(_read_chunks(ranked, np.uint32)):
-        documents[number * _CHUNK :][: len(chunk)] = chunk
+    documents = _read_values(ranked)
     segments = _write_values(files.documents, (documents[ranks] for ranks in _read_chunks(files.documents, np.uint32)))
     counts = {"tokens": budget, "draws": drawn.draws, "segments": segments}
     notes = {"sources": [asdict(source) for source in drawn.sources], "cut": drawn.cut}
@@ -232,6 +230,14 @@ def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
             file.write(chunk.data)
             count += len(chunk)
     return count
+
+
+def _read_values(path: Path) -> NDArray[np.uint32]:
+    """Read the values of a file into freed memory, while a mapped file would take more."""
+    values = np.empty(count_values(path, np.uint32), np.uint32)
+    for number, chunk in enumerate(_read_chunks(path, np.uint32)):
+        values[number * _CHUNK :][: len(chunk)] = chunk
+    return values
 
 
 def _read_chunks(path: Path, dtype: type[np.generic]) -> Iterator[NDArray[Any]]:

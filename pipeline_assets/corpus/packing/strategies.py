@@ -237,6 +237,7 @@ def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32]
     return empty_rows
 
 
+@compiled
 def group_by_row(
     lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], rows: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -245,16 +246,24 @@ def group_by_row(
     Returns:
         Index of each row's first draw, then the number of sorted draws, shape (rows + 1,); the sorted draws.
     """
-    keys = np.arange(len(lengths), dtype=np.uint64)
-    for chunk in chunks(len(lengths)):
-        # Key: the row in the upper half, the draw in the lower. Draws without a remainder have no row and sort last.
-        row = np.where(lengths[chunk] % seq_len, document_rows[chunk], np.uint32(rows))
-        keys[chunk] |= row.astype(np.uint64) << _UPPER_HALF
-    keys.sort()
-    starts = np.empty(rows + 1, np.uint32)
-    for chunk in chunks(rows + 1):  # a row begins at the first key that is not below `row << 32`
-        starts[chunk] = np.searchsorted(keys, np.arange(chunk.start, chunk.stop, dtype=np.uint64) << _UPPER_HALF)
-    return starts, lower_halves(keys)[: starts[-1]]
+    # A counting sort. First add up the draws of all earlier rows: row r begins at `starts[r]`.
+    starts = np.zeros(rows + 1, np.uint32)
+    for draw in range(len(lengths)):
+        if lengths[draw] % seq_len:
+            starts[document_rows[draw] + 1] += 1
+    for row in range(rows):
+        starts[row + 1] += starts[row]
+    # Then put each draw behind those of its row, which moves the row's start. In the end it is the next row's start.
+    draws = np.empty(starts[rows], np.uint32)
+    for draw in range(len(lengths)):
+        if lengths[draw] % seq_len:
+            row = document_rows[draw]
+            draws[starts[row]] = draw
+            starts[row] += 1
+    # So each start belongs one row further.
+    starts[1:] = starts[:-1].copy()
+    starts[0] = 0
+    return starts, draws
 
 
 def _build_segments(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[3]
-DOCUMENTS = 4_000_000
+DOCUMENTS = 10_000_000  # each array is above 32 MiB, so that malloc returns it to the system when it is freed
 
 
 def peak_mib(folder: Path, strategy: str, documents: int) -> float:
