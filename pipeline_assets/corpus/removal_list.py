@@ -56,11 +56,12 @@ def read_list(root: Path) -> Removals:
 
 @functools.lru_cache(maxsize=8)
 def _read_list(path: Path, inode: int, size: int, modified_ns: int) -> tuple[Removals, set[str]]:
-    hashed, stored, positions = hashlib.sha256(), _LIST.read(path), [""]
+    hashed, stored, positions, entries = hashlib.sha256(), _LIST.read(path), [""], dict[str, Selector]()
     for entry in stored:
         hashed.update(f"{entry.selector} {entry.hash}\n".encode())
+        # A repeated entry, as in a list that was merged by hand, has a position too: its key here matches no row.
+        entries[f"{entry.hash} {len(positions)}" if entry.hash in entries else entry.hash] = entry.selector
         positions.append(hashed.hexdigest())
-    entries = {entry.hash: entry.selector for entry in stored}
     return Removals(entries=entries, positions=tuple(positions)), {entry.key for entry in stored}
 
 

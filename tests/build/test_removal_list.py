@@ -1,5 +1,6 @@
 """Removal lists that lost entries or their key, and the trace of a forgotten row."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -39,6 +40,24 @@ def test_no_build_runs_with_a_list_that_lost_entries_or_with_another_key(
     with pytest.raises(InputError, match=f"{name}: {rule}"):
         build(recipe, run_in(root, replace=True))
     assert not other.exists()
+
+
+def test_an_entry_that_a_merged_list_repeats_hides_no_later_entry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    path, manifest = root / "removals/list.json", root / "stage_a/mixed/normalized/notes/manifest.json"
+    build(recipe, run_in(root))
+    forget_ids(capsys, root, ["note_7"])
+    path.write_text(json.dumps([*json.loads(path.read_text()), *json.loads(path.read_text())]))
+    build(recipe, run_in(root, replace=True))
+
+    answer = forget_ids(capsys, root, ["note_8"])
+    build(recipe, run_in(root, replace=True))
+
+    assert answer["artifacts"] == [str(manifest.parent)]
+    assert json.loads(manifest.read_text())["identity"]["counts"]["ledger"]["dropped"] == {"forgotten": 2}
+    assert forget_ids(capsys, root, ["note_8"])["artifacts"] == []
 
 
 def test_a_forgotten_line_is_traced_as_dropped_and_its_id_is_on_the_list(
