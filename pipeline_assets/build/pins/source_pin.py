@@ -14,7 +14,13 @@ from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, req
 from pipeline_assets.corpus.snapshot.listing import list_snapshot, pin_sample
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.stores.download import missing_objects
-from pipeline_assets.corpus.stores.object_source import fetch_source, list_objects, restore_source, source_url
+from pipeline_assets.corpus.stores.object_source import (
+    check_copies,
+    fetch_source,
+    list_objects,
+    restore_source,
+    source_url,
+)
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.staging import StagingView
@@ -42,6 +48,8 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
             if is_archive(file.path):
                 require_py7zr(file.path)  # fail before an hour of hashing, not after
     content = pin_folder_files(target.external_inputs, run.root, run.settings)
+    if url is not None:
+        check_copies(folder.path, content.external_inputs)
     return replace(content, provenance={**content.provenance, **versions})
 
 

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +13,11 @@ import pydantic
 from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.hub_configs import matching_paths
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, is_excluded
-from pipeline_assets.corpus.stores.download import download_all, missing_objects
+from pipeline_assets.corpus.stores.download import STAGE, download_all, missing_objects, receipt_name
 from pipeline_assets.corpus.stores.object_store import LIST_AGAIN, ObjectStore, StoredObject
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import Manifest, is_inside
 from pipeline_assets.spine.staging import StagingView
 
@@ -80,6 +80,20 @@ def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[
         durable.remove(folder / name)
     _copy_objects(url, objects, folder, settings)
     return {VERSIONS: {stored.name: stored.version for stored in objects}}
+
+
+def check_copies(folder: Path, inputs: Iterable[Mapping[str, Any]]) -> None:
+    """Raise RetryableError if the hash of an input is not that of its fetched object.
+
+    The next run then fetches the object again. `inputs` are manifest entries of the copies in `folder`.
+    """
+    view = StagingView(folder)
+    for entry in inputs:
+        receipt = view.receipt(STAGE, name := receipt_name(entry["name"]))
+        if receipt is None or f"sha256:{receipt.files[0].sha256}" != entry["digest"]:
+            view.remove_receipt(STAGE, name)
+            what = "the copy no longer has the bytes of its object"
+            raise RetryableError(what, folder / entry["name"], "run the same command again to fetch it again")
 
 
 def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:

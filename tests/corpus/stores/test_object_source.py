@@ -22,7 +22,7 @@ from pipeline_assets.corpus.stores import download
 from pipeline_assets.corpus.stores.object_source import source_path, source_url
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import DeniedError, InputError, UsageError
+from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 from pipeline_assets.trust.plan import plan_recipe
@@ -218,6 +218,19 @@ def test_a_bit_that_flips_in_the_copy_after_the_pin_is_found(server: ObjectServe
         InputError, match=f"{path}: sha256 is .*, mixed/notes lists .*; the file changed after it was hashed"
     ):
         normalized.kind.build(normalized, run)
+
+
+def test_a_copy_that_changed_before_it_is_pinned_again_is_fetched_again(server: ObjectServer, root: Path) -> None:
+    first = build(root)["stage_a/raw/notes"].manifest.digest
+    path = root / "object_cache/s3/bucket/corpora/notes" / NAMES[1]
+    shutil.rmtree(step(root, "raw", "notes"))
+    path.write_bytes(path.read_bytes().replace(b"words", b"wordz", 1))
+
+    with pytest.raises(RetryableError, match=f"{path}: the copy no longer has the bytes of its object; run the same"):
+        build(root)
+    again = build(root)["stage_a/raw/notes"].manifest.digest
+
+    assert (again, path.read_bytes()) == (first, rows_of(NAMES[1]))
 
 
 def test_copies_are_garbage_a_day_later_if_no_artifact_and_no_recipe_names_them(
