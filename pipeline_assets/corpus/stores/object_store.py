@@ -85,6 +85,8 @@ class ObjectStore:
             from obstore.store import from_url
         except ImportError as error:
             raise not_installed_error(error, "objects") from None
+        if "#" in url:  # a URL ends there, so the store would be another folder
+            raise UsageError("the URL contains #", url, "write %23 in its place")
         folder = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else None
         retries = {"max_retries": 6, "retry_timeout": datetime.timedelta(seconds=180)}
         options = {"timeout": "300s", "allow_http": True}  # timeout of one part; the environment chooses the endpoint

@@ -189,6 +189,14 @@ def test_a_missing_bucket_and_a_missing_folder_are_named(server: ObjectServer, t
         ObjectStore.open(f"file://{tmp_path}/none")
 
 
+@pytest.mark.parametrize("form", ["s3://bucket/notes#2", "file://{folder}#2"])
+def test_a_url_with_a_number_sign_is_not_read_as_another_store(form: str, server: ObjectServer, tmp_path: Path) -> None:
+    url = form.format(folder=tmp_path)
+
+    with pytest.raises(UsageError, match=f"{url}: the URL contains #; write %23 in its place"):
+        ObjectStore.open(url)
+
+
 def test_without_obstore_the_line_has_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
 
