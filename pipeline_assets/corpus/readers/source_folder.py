@@ -204,26 +204,35 @@ class InputFolder(ABC):
         return list_files(self.path, self.file_patterns())
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe how the files' names, sizes or times differ from a sealed manifest.
+        """Describe how the path, or the files' names, sizes or times, differ from a manifest.
 
         Return None if they are equal, or if the folder is missing, because the sealed artifact does not need it. If the
         files cannot be listed, that error is the description.
         """
-        folder = self.resolve_path(root)
+        folder, sealed_path, base = self.resolve_path(root), folder_path(manifest, root), root.absolute()
         if not folder.path.is_dir():
             return None
+        changed = folder.describe_changed_files(manifest)
+        if changed is not None or sealed_path is None or not sealed_path.is_dir() or sealed_path.samefile(folder.path):
+            return changed
+        # The recipes of a copied data root may still name folders in the original, of which it has copies.
+        is_copied = sealed_path.is_relative_to(base) != folder.path.is_relative_to(base)
+        return None if is_copied else f"the files were read from {sealed_path}, the recipe has {folder.path}"
+
+    def describe_changed_files(self, manifest: Manifest) -> str | None:
+        """Describe how names, sizes or times of the files differ; `path` must be absolute."""
         try:
-            listing = folder.files()
+            listing = self.files()
         except InputError as error:
             return error.what
         listed = {entry["name"]: entry["bytes"] for entry in manifest.identity.inputs}
         names = {file.name: file.bytes for file in listing}
         different = sorted(name for name in listed.keys() | names.keys() if listed.get(name) != names.get(name))
         if not different and manifest.provenance.get(_MODIFIED) != modified_ns(listing):
-            return f"files in {folder.path} were rewritten"
+            return f"files in {self.path} were rewritten"
         if not different:
             return None
-        return f"{len(different):,} of the files in {folder.path} changed; the first is {different[0]}"
+        return f"{len(different):,} of the files in {self.path} changed; the first is {different[0]}"
 
 
 @dataclass(frozen=True)
@@ -302,7 +311,7 @@ def listed_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
         what = "the source folder no longer exists"
         fix = "restore it, create a link to its new path, or correct the source's path"
         raise RetryableError(what, folder.path, fix)
-    reason = folder.describe_changes(Path(), manifest)
+    reason = folder.describe_changed_files(manifest)
     if reason is not None:
         fix = "stop writing to the folder, and run the recipe again"
         raise InputError(f"{reason} since they were hashed", folder.path, fix)

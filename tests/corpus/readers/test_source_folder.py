@@ -72,6 +72,22 @@ def test_a_change_is_told_by_names_sizes_and_times_and_refuses_the_files(
     )
 
 
+@pytest.mark.parametrize(("root", "is_stale"), [("", True), ("v1", False), ("v2", False)])
+def test_an_equal_listing_of_another_folder_is_a_change_unless_only_one_is_in_the_data_root(
+    root: str, is_stale: bool, tmp_path: Path
+) -> None:
+    for name in ("v1", "v2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl").write_text(name)
+        os.utime(tmp_path / name / "a.jsonl", ns=(1, 1))
+    manifest = sealed(SourceFolder(tmp_path / "v1", ("*.jsonl",)))
+
+    reason = SourceFolder(tmp_path / "v2", ("*.jsonl",)).describe_changes(tmp_path / root, manifest)
+
+    expected = f"the files were read from {tmp_path}/v1, the recipe has {tmp_path}/v2"
+    assert reason == (expected if is_stale else None)
+
+
 def test_a_folder_that_is_gone_has_not_changed_and_can_not_be_read(folder: SourceFolder) -> None:
     manifest = sealed(folder)
 
