@@ -416,3 +416,17 @@ def test_another_folder_is_never_replaced(corpus: Path, export: Export, corpusmi
     assert refused(other) == f"{out}: folder already exists; choose another folder, or remove this one"
     assert refused(result) == f"{mine}: folder already exists; choose another folder, or remove this one"
     assert (mine / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("to", ["parquet", "jsonl", "hf"])
+def test_rows_that_are_damaged_are_not_copied(
+    to: str, subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    path = sorted(subsets.folder.rglob("*.parquet"))[0]
+    path.chmod(0o644)
+    path.write_bytes(b"Q" + path.read_bytes()[1:])  # readers of Parquet do not look at the first bytes
+
+    answer = corpusmill("export", subsets.folder, "--to", to, "--out", tmp_path / "copy", "--data", tmp_path)
+
+    assert refused(answer, 1).startswith(f"{path}: sha256 is ")
+    assert not [*tmp_path.glob("*copy*")]

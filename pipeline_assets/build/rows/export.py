@@ -30,6 +30,7 @@ from pipeline_assets.spine.lineage import Lineage, collect_chain
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.temporary_names import temporary_path
+from pipeline_assets.spine.verified_reads import verify_reads
 
 ExportFormat = Literal["parquet", "jsonl", "hf"]
 _ROW_GROUP_ROWS = 4096  # tens of megabytes if texts are long
@@ -41,6 +42,7 @@ def export(store: RowStore, layout: ExportFormat, out: Path, zstd_level: int) ->
 
     Raises:
         UsageError: `out` exists, or the rows are not text.
+        InputError: A file of the artifact does not have its sealed hash.
     """
     if out.exists():
         raise _exists_error(out)
@@ -48,7 +50,7 @@ def export(store: RowStore, layout: ExportFormat, out: Path, zstd_level: int) ->
         durable.remove_abandoned(out.parent)
     staging = temporary_path(out)
     try:
-        with forbid_replacement(store.artifact.folder):  # fails before the copy gets its name
+        with forbid_replacement(store.artifact.folder), verify_reads():  # both fail before the copy gets its name
             open_artifact(store.artifact.folder, store.artifact.manifest.digest)
             written = _write_copy(store, layout, staging, zstd_level)
         durable.rename(staging, out)
