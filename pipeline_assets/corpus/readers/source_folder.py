@@ -204,7 +204,7 @@ class InputFolder(ABC):
         return list_files(self.path, self.file_patterns())
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe how the path, or the files' names, sizes or times, differ from a manifest.
+        """Describe how path, names, sizes or times of files differ from a sealed manifest.
 
         Return None if they are equal, or if the folder is missing, because the sealed artifact does not need it. If the
         files cannot be listed, that error is the description.
@@ -215,7 +215,7 @@ class InputFolder(ABC):
         changed = folder.describe_changed_files(manifest)
         if changed is not None or sealed_path is None or not sealed_path.is_dir() or sealed_path.samefile(folder.path):
             return changed
-        # The recipes of a copied data root may still name folders in the original, of which it has copies.
+        # The recipes of a copied data root may still name the original folders of its sources.
         is_copied = sealed_path.is_relative_to(base) != folder.path.is_relative_to(base)
         return None if is_copied else f"the files were read from {sealed_path}, the recipe has {folder.path}"
 
