@@ -93,7 +93,8 @@ class RowMap:
             return find_column(row, name)
         types = _VALUE_TYPES[field]
         columns = (find_column(row, alternative) for alternative in name)
-        return next((column for column in columns if column is not None and isinstance(column.value, types)), None)
+        valid = (column for column in columns if column and isinstance(column.value, types))
+        return next((column for column in valid if not isinstance(column.value, bool)), None)  # bool is a kind of int
 
     def _row_licence(self, column: Column | None) -> tuple[str, str]:
         """Return a row's licence tag, and the evidence for it, such as `row: license`."""

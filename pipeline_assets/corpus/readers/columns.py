@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipeline_assets.corpus.readers.column_recipe import column_fix
-from pipeline_assets.spine.errors import UsageError, one_line
+from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.ledger import Reject
 
 # Nesting of objects and lists in a value. Far below Python's recursion limit, which may be reached or not depending on
@@ -70,8 +70,12 @@ def check_columns(
     """Raise UsageError if a column that a recipe sets as a single name does not exist.
 
     `columns` has pairs of a Document field and its column. A field with alternative columns is not checked. The error
-    names `where`, the file.
+    names `where`, the file. Raise InputError if two columns have the same name.
     """
+    names: list[str] = schema.names
+    if len({*names}) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"two columns have the name `{repeated}`", where, "rename one of them")
     for field, name in columns:
         paths = list(_column_paths(schema))
         if isinstance(name, str) and name not in schema.names and name not in paths:

@@ -6,6 +6,7 @@ Fields may be quoted and contain line breaks. The position of a row is the byte 
 import csv
 import io
 import itertools
+import re
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +14,12 @@ from typing import Any
 from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
+from pipeline_assets.corpus.readers.source_formats import without_compression
 from pipeline_assets.spine.errors import InputError
 
 _MAX_ROW_BYTES = 1 << 26
 _DELIMITERS = ",;\t|"
+_QUOTED = re.compile(rb'"[^"]*"')
 _FIX = "write a first line with a unique name for each column"
 Line = tuple[int, bytes]
 Row = tuple[int, bytes, dict[str, Any] | Fault]
@@ -27,7 +30,8 @@ def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
 
     A row is a tuple of its byte offset, its bytes, and its values by column name. A Fault replaces unusable values.
 
-    The delimiter is the comma, semicolon, tab or bar that is most frequent in the first line. Blank lines are skipped.
+    The delimiter is the comma, semicolon, tab or bar that is most frequent in the first line, outside quotes; a tab, if
+    the line has one, in a file that is named `.tsv`. Blank lines are skipped.
     A column without a name is called `column_N`. InputError is raised for a header that cannot be read.
     """
     csv.field_size_limit(_MAX_ROW_BYTES)
@@ -35,7 +39,9 @@ def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     first = next((line for line in source if line[1].strip()), None)
     if first is None:
         return [], iter(())
-    delimiter = max(_DELIMITERS, key=first[1].decode("utf-8", "replace").count)
+    delimiter = max(_DELIMITERS, key=_QUOTED.sub(b"", first[1]).decode("utf-8", "replace").count)
+    if b"\t" in first[1] and without_compression(file.name).lower().endswith(".tsv"):
+        delimiter = "\t"
     records = _read_records(itertools.chain([first], source), delimiter)
     _, _, header = next(records)
     if isinstance(header, Fault):
@@ -90,7 +96,7 @@ def _parse_fields(content: bytes, delimiter: str) -> list[str] | Fault:
     except UnicodeDecodeError as error:
         return utf8_fault(error)
     except (csv.Error, ValueError) as error:
-        reason = str(error) if isinstance(error, csv.Error) else "a quote within an unquoted field"
+        reason = str(error) if isinstance(error, csv.Error) else "a carriage return within an unquoted field"
         is_tsv_line = delimiter == "\t" and "\n" not in text.rstrip("\n")
         return text.rstrip("\r\n").split("\t") if is_tsv_line else Fault("not_csv", reason)
     return fields

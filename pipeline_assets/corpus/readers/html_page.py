@@ -1,5 +1,6 @@
 """Text and title of HTML pages, in the layout of `stackexchange/body_text.py`."""
 
+import codecs
 import re
 from typing import Any
 
@@ -13,7 +14,8 @@ _REMOVED = (
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 _CHARSET_BYTES = 1024  # https://html.spec.whatwg.org: the prescan reads the first 1024 bytes
-_LARGER = {"iso-8859-1": "cp1252", "gb2312": "gb18030", "shift_jis": "cp932", "euc-kr": "cp949"}  # as browsers do
+# Supersets that browsers use instead, by Python's name of the encoding.
+_LARGER = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}
 # Blocks that `body_text` does not know, and blocks of code, whose language it reads from the class of `pre`.
 _BLOCK = re.compile(r"<(/?)(?:address|article|body|center|details|fig\w+|form|header|main|section|summary)\b")
 _CODE = re.compile(r'<pre[^>]*>\s*<code class="(?:[^"]* )?lang(?:uage)?-([\w+#-]+)[^"]*"[^>]*>')
@@ -27,8 +29,7 @@ def html_row(content: bytes) -> dict[str, Any] | Fault:
     encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), None)
     if encoding is None:
         named = _CHARSET.search(content, 0, _CHARSET_BYTES)
-        label = named[1].decode().lower() if named else "utf-8"
-        encoding = _LARGER.get(label, label)
+        encoding = _python_encoding(named[1].decode().lower()) if named else "utf-8"
     try:
         return page_row(content.decode(encoding))
     except LookupError:
@@ -37,6 +38,20 @@ def html_row(content: bytes) -> dict[str, Any] | Fault:
         if encoding.startswith("utf-8") and isinstance(error, UnicodeDecodeError):
             return utf8_fault(error)
         return Fault("invalid_encoding", f"the text is not {encoding}")
+
+
+def _python_encoding(label: str) -> str:
+    """Return Python's name of the encoding that a page names, or the label if unknown.
+
+    An encoding such as UTF-16, in which the label itself would not have been found, is a mistake for UTF-8, as in
+    browsers.
+    """
+    try:
+        name = codecs.lookup(label).name
+        has_ascii_bytes = label.encode(name) == label.encode()
+    except (LookupError, UnicodeError):
+        return label
+    return _LARGER.get(name, name) if has_ascii_bytes else "utf-8"
 
 
 def page_row(page: str) -> dict[str, Any]:

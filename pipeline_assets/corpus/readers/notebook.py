@@ -5,6 +5,7 @@ from typing import Any
 
 from pipeline_assets.corpus.readers.columns import Fault, find_column
 from pipeline_assets.corpus.readers.json_lines import parse_row
+from pipeline_assets.corpus.readers.lines import UTF8_MARK
 
 _TICKS = re.compile("`{3,}")
 
@@ -14,11 +15,12 @@ def notebook_row(content: bytes) -> dict[str, Any] | Fault:
 
     Code is put between fences that state the language and are longer than any run of backticks in the code.
     """
-    notebook = parse_row(content, "file")
+    notebook = parse_row(content.removeprefix(UTF8_MARK), "file")
     if isinstance(notebook, Fault):
         return notebook
     columns = (find_column(notebook, f"metadata.{path}") for path in ("language_info.name", "kernelspec.language"))
-    language = next((str(column.value) for column in columns if column), "")
+    values = (column.value for column in columns if column)
+    language = next((value for value in values if value and isinstance(value, str)), "")
     texts = []
     try:
         for cell in notebook["cells"]:

@@ -105,6 +105,29 @@ def test_the_delimiter_is_the_most_frequent_one_of_the_header(source: Source, de
     assert [row for _, _, row in rows] == [{"id": "x", "text": "a text", "column_3": "z"}]
 
 
+def test_delimiters_within_quotes_of_the_header_do_not_count(source: Source) -> None:
+    names, rows = read_csv(source('text,"notes; in words; or none"\na; b,c\n', "a.csv"))
+
+    assert names == ["text", "notes; in words; or none"]
+    assert [row for _, _, row in rows] == [{"text": "a; b", "notes; in words; or none": "c"}]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.TSV.gz"])
+def test_a_tsv_file_has_tabs_if_its_header_has_one(source: Source, name: str) -> None:
+    content = b"text\twords, by number, or none\nOne, two.\t2\n"
+
+    names, rows = read_csv(source(gzip.compress(content) if name.endswith("gz") else content, name))
+
+    assert names == ["text", "words, by number, or none"]
+    assert [row for _, _, row in rows] == [{"text": "One, two.", "words, by number, or none": "2"}]
+
+
+def test_a_carriage_return_outside_quotes_is_named(source: Source) -> None:
+    reason = "a carriage return within an unquoted field"
+
+    assert read(source(b'text,n\na\rb,1\n"c\rd",2\n', "a.csv")) == [(7, "not_csv", reason), "c\rd"]
+
+
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [
@@ -114,6 +137,7 @@ def test_the_delimiter_is_the_most_frequent_one_of_the_header(source: Source, de
             "two columns have the name `text`; write a first line with a unique name for each",
         ),
         (b'"text\n', InputError, "the header cannot be read (not_csv: unexpected end of data); write a first"),
+        (b"text,n\ra,1\r", InputError, "the header cannot be read (not_csv: a carriage return within an unquoted"),
         (b"body,n\n", UsageError, "column `text` not found; the columns are body, n; set `columns.text` in the"),
         ("text\n".encode("utf-16"), InputError, "the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
     ],

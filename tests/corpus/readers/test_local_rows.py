@@ -146,6 +146,16 @@ def test_a_row_that_cannot_be_a_document_is_rejected(row: dict[str, Any], reason
     assert read(row, id="id", created_at="date") == Reject("a.jsonl", 7, reason, detail)
 
 
+def test_a_column_of_truth_values_is_no_alternative_for_an_id_or_a_date() -> None:
+    row = {"text": "Text.", "doc_id": True, "id": "a-1", "created_at": False}
+    columns = LicensedColumns()
+
+    made = RowMap(columns, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)
+
+    assert isinstance(made, Document)
+    assert (made.doc_id, made.created_at, made.meta.extra) == ("a-1", "", '{"doc_id":true,"created_at":false}')
+
+
 @pytest.mark.parametrize("holder", [{}, {"data": None}, {"data": "x"}, {"data": {"other": 1}}, {"data": ["text"]}])
 def test_a_nested_text_that_is_not_there_is_no_text(holder: dict[str, Any]) -> None:
     rejected = read(dict(holder), text="data.text")

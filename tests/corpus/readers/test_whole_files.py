@@ -86,6 +86,24 @@ def test_a_page_is_decoded_as_it_says(source: Source, head: str, encoding: str) 
     assert text_of(source, f"{head}<p>{word}</p>".encode(encoding), "a.html") == word
 
 
+@pytest.mark.parametrize(
+    ("label", "written", "word"),
+    [
+        ("latin1", "cp1252", "“é”"),
+        ("ISO8859-1", "cp1252", "“é”"),
+        ("us-ascii", "cp1252", "“é”"),
+        ("sjis", "cp932", "①日本"),
+        ("utf-16", "utf-8", "é日本"),  # a page whose charset can be found by its bytes is not UTF-16
+        ("UTF-16LE", "utf-8", "plain words"),
+        ("utf-16be", "utf-8", "plain words!"),
+        ("utf-32", "utf-8", "é日本"),
+        ("cp037", "utf-8", "é日本"),
+    ],
+)
+def test_the_charset_of_a_page_is_read_as_browsers_do(source: Source, label: str, written: str, word: str) -> None:
+    assert text_of(source, f"<meta charset={label}><p>{word}</p>".encode(written), "a.html") == word
+
+
 def test_an_ending_that_is_named_as_text_keeps_the_tags(source: Source) -> None:
     row = read(source, b"<p>One.</p>", "a.html", text_endings=[".html"])
 
@@ -111,6 +129,32 @@ def test_a_notebook_becomes_its_cells_in_order_without_outputs(source: Source) -
     assert isinstance(row, Document)
     assert row.text == "# Head\nWords.\n\n````julia\nx = '''\n```\n'''\n````\n\n```julia\ny\n```"
     assert row.meta.language == "julia"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "language"),
+    [
+        ({"language_info": {"name": None}}, ""),
+        ({"language_info": {"name": ["x"]}}, ""),
+        ({"language_info": {"name": None}, "kernelspec": {"language": "R"}}, "R"),
+        ({"language_info": {"name": ""}, "kernelspec": {"language": "R"}}, "R"),
+    ],
+)
+def test_a_notebook_of_unknown_language_has_plain_fences(
+    source: Source, metadata: dict[str, object], language: str
+) -> None:
+    content = json.dumps({"cells": [cell("code", "y")], "metadata": metadata}).encode()
+
+    row = read(source, content, "a.ipynb")
+
+    assert isinstance(row, Document)
+    assert (row.text, row.meta.language) == (f"```{language}\ny\n```", language)
+
+
+def test_a_notebook_may_begin_with_a_byte_order_mark(source: Source) -> None:
+    content = b"\xef\xbb\xbf" + json.dumps({"cells": [cell("markdown", "Words.")]}).encode()
+
+    assert text_of(source, content, "a.ipynb") == "Words."
 
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
