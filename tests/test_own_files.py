@@ -219,6 +219,62 @@ def test_init_leaves_out_dead_links_pipes_and_loops_and_run_reads_the_rest(
     assert ran.returncode == 0 and "normalized/in  1 document\n" in ran.stdout
 
 
+def test_init_leaves_out_what_has_only_the_name_of_a_dump_and_run_reads_the_rest(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    files: dict[str, bytes] = {
+        "backup.7z": b"7z\xbc\xaf\x27\x1c",
+        "feed.7z": b"<html>",
+        "nan.jsonl": b'{"text": "A text.", "score": NaN}\n' * 3,
+        "posts.xml": b"<rss/>",
+        "wiki_00": b'<doc id="1" url="?curid=1" title="Soil">\nSoil\n\n'
+        + b"Soil is of many grains. " * 60
+        + b"\n</doc>\n",
+        "wiki_logo.png": b"\x89PNG\0\0",
+        "wiki_notes.md": b"A note of some words.",
+        "wiki_rows.jsonl": b'{"text": "A row of some words."}\n',
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+    made = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
+    ran = corpusmill("run", "odd", "--data", tmp_path, "--workers", "0")
+
+    no_site = "the path does not contain the site; set it, such as stackoverflow.com, or rename the file to <site>.7z"
+    assert made.stderr.replace(f"{folder}: left out: ", "").splitlines() == [
+        "nan.jsonl (no row can be read (not_json: JSON is malformed: invalid character (byte 29)))",
+        "wiki_logo.png (unknown format, binary)",
+        f"posts.xml ({no_site} or <site>/Posts.xml)",
+        f"backup.7z ({no_site} or <site>/Posts.xml)",
+        "feed.7z (not a 7z archive: the file begins with '<html>'; fetch it again)",
+    ]
+    wikipedia, local = yaml.safe_load((tmp_path / "recipes" / "odd.yaml").read_text())["sources"]
+    assert (local["files"], local["exclude"]) == (["**/*.jsonl", "**/*.md"], ["nan.jsonl"])
+    assert wikipedia["files"] == ["wiki_00"]
+    assert "normalized/in  2 documents\n" in ran.stdout and "normalized/wikipedia  1 document\n" in ran.stdout
+
+
+def test_init_shows_control_characters_and_line_breaks_in_names_of_columns_and_files(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "rows.jsonl").write_text('{"my\\ntext\\u001b": "A text.", "a\\u0000": 1}\n')
+    (folder / "empty\n.txt").write_text("")
+
+    made = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
+
+    assert made.stderr == f"{folder}: left out: empty⏎.txt (empty)\n"
+    assert made.stdout.splitlines()[0] == (
+        "text is the column `my⏎text␛` of rows.jsonl (a guess): set `columns: {text: …}` for another one"
+    )
+    written = (tmp_path / "recipes" / "odd.yaml").read_text()
+    assert "  # columns of the files: my⏎text␛, a␀\n" in written
+    assert yaml.safe_load(written)["sources"][0]["columns"] == {"text": "my\ntext\x1b"}
+
+
 @pytest.mark.parametrize(("name", "given"), [("", "."), ("none", "")])
 def test_init_takes_no_empty_name_or_path(corpusmill: Corpusmill, tmp_path: Path, name: str, given: str) -> None:
     refused(corpusmill("init", name, "--input", given, "--data", tmp_path / "data", cwd=tmp_path))

@@ -29,6 +29,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
+from pipeline_assets.spine.visible import in_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -189,9 +190,9 @@ def init(
         sections, messages = draft_sources(SourceFolder(folder, tuple(patterns)), slugify(folder.name) or name)
         drafts += sections
         for message in messages:
-            echo(f"{folder}: {message}", err=True)
+            echo(in_one_line(f"{folder}: {message}"), err=True)
     text = (
-        _HEAD.format(name=name, folders=", ".join(input) if len(input) < 3 else f"{len(input)} folders")
+        _HEAD.format(name=name, folders=in_one_line(", ".join(input)) if len(input) < 3 else f"{len(input)} folders")
         + "\n".join(_yaml_lines(drafts))
         + _TAIL
     )
@@ -205,7 +206,7 @@ def init(
     except UsageError:
         durable.remove(path)
         raise
-    lines = [draft.guess for draft in drafts if draft.guess]
+    lines = [in_one_line(draft.guess) for draft in drafts if draft.guess]
     lines.append(f"wrote {path}: {pluralize(len(drafts), 'source')}; edit it, then")
     for verb in ("plan", "run"):
         lines.append("  " + as_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))
@@ -253,7 +254,7 @@ def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
         if name_counts[content["source"]] > 1:
             content["source"] += f"-{name_counts[content['source']]}"
         for number, (key, value) in enumerate(content.items()):
-            note = f"  # {draft.notes[key]}" if key in draft.notes else ""
+            note = f"  # {in_one_line(draft.notes[key])}" if key in draft.notes else ""
             as_yaml = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
             as_yaml = as_yaml.removesuffix("...\n").strip()
             yield f"{'  - ' if number == 0 else '    '}{key}: {as_yaml}{note}"

@@ -28,8 +28,9 @@ from pipeline_assets.corpus.readers.json_values import is_json_value_file
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local import SAMPLE_ROWS, read_first_rows
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder, utf8_pattern
-from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, FORMATS, detect_format
+from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, FORMATS, detect_format, without_compression
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_host
+from pipeline_assets.corpus.readers.wikipedia_pages import read_pages
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 
@@ -102,19 +103,32 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
 
 
 def _source_kind(file: SourceFile) -> str:
-    if file.path.name.lower() == POSTS.lower() or is_archive(file.path):
+    if file.path.name.lower() == POSTS.lower() or file.path.suffix == ".7z" or is_archive(file.path):
         return "stackexchange"
-    if fnmatch.fnmatchcase(file.path.name, _PAGES):
-        return "wikipedia"
-    return "local"
+    return "wikipedia" if fnmatch.fnmatchcase(file.path.name, _PAGES) and _is_extraction(file) else "local"
+
+
+def _is_extraction(file: SourceFile) -> bool:
+    """Check whether a file is named as wikiextractor does, or begins with a page."""
+    try:
+        is_named = re.fullmatch("wiki_[0-9][0-9]", without_compression(file.path.name)) is not None
+        return is_named or next(read_pages(ByteRange(file)), None) is not None
+    except InputError:
+        return False
 
 
 def _draft_sites(posts: Sequence[SourceFile], left_out: LeftOut) -> Iterator[SectionDraft]:
     """Draft a section for each Stack Exchange site; prefer a Posts.xml to an archive."""
     by_host: dict[str, SourceFile] = {}
     for file in sorted(posts, key=lambda file: file.path.suffix == ".7z"):
-        if by_host.setdefault(site_host(file.path), file) is not file:
-            leave_out(file, f"{by_host[site_host(file.path)].name} belongs to the same site", left_out)
+        try:
+            is_archive(file.path)  # raises if the file is only named .7z
+            first = by_host.setdefault(site_host(file.path), file)
+        except InputError as error:
+            leave_out(file, f"{error.what}; {error.fix}", left_out)
+            continue
+        if first is not file:
+            leave_out(file, f"{first.name} belongs to the same site", left_out)
     for host, file in sorted(by_host.items()):
         location = {"path": str(file.path.parent), "files": [glob.escape(file.path.name)]}
         yield SectionDraft({"kind": "stackexchange", "source": host, **location, "host": host, "min_answers": 1})
@@ -125,7 +139,10 @@ def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Itera
     if not pages:
         return
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
-    content["files"], notes = [f"**/{_PAGES}"], {"files": _file_summary(pages)}
+    pattern = f"**/{_PAGES}"
+    has_others = len(replace(folder, patterns=(pattern,)).files()) > len(pages)
+    content["files"] = [glob.escape(file.name) for file in pages] if has_others else [pattern]
+    notes = {"files": _file_summary(pages)}
     heads = (itertools.islice(lines(ByteRange(file)), SAMPLE_ROWS) for file in pages[:SAMPLE_ROWS])
     if any(b'url="?curid' in line or b'"url": "?curid' in line for head in heads for _, line in head):
         content["language"], notes["language"] = "en", "a guess: the urls do not have the language"

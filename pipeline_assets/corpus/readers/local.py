@@ -158,13 +158,17 @@ def _rows_with_columns(piece: Piece) -> Iterator[tuple[int, dict[str, Any] | Fau
 
 
 def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
-    """Return the valid rows among the first 20 rows of a file with columns."""
+    """Return the valid ones of a file's first 20 rows; InputError if all are faults."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
     if detect_format(file.name) == "parquet":
         rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, SAMPLE_ROWS))
     else:
         rows = _rows_with_columns(source_folder.ByteRange(file))
-    return [row for _, row in itertools.islice(rows, SAMPLE_ROWS) if not isinstance(row, Fault)]
+    first = [row for _, row in itertools.islice(rows, SAMPLE_ROWS)]
+    faults = [row for row in first if isinstance(row, Fault)]
+    if faults and len(faults) == len(first):
+        raise InputError(f"no row can be read ({faults[0].reason}: {faults[0].detail})", file.path, "correct the rows")
+    return [row for row in first if not isinstance(row, Fault)]
 
 
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
