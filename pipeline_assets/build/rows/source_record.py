@@ -12,7 +12,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.json_values import file_values, is_json_value_file
 from pipeline_assets.corpus.readers.lines import line_blocks, read_lines
-from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.corpus.readers.source_folder import SourceFile, is_compressed
 from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect_format
 from pipeline_assets.spine.errors import InputError, UsageError
 
@@ -57,7 +57,7 @@ def _record_in(file: SourceFile, row: int) -> bytes:
     elif is_json_value_file(file):
         records = file_values(file)
     else:
-        records = read_lines(line_blocks(file, row if PurePosixPath(file.name).suffix in _PLAIN else 0), None)
+        records = read_lines(line_blocks(file, 0 if is_compressed(file) else row), None)
     record = next((content for place, content in records if place == row), None)
     if record is None:
         raise InputError(f"no row begins at byte {row:,}", file.path, "check that the file is the one that was read")

@@ -76,8 +76,8 @@ def line_before(file: SourceFile, offset: int) -> bytes:
 
 def _seek_line(opened: BinaryIO, start: int) -> int:
     """Seek to the first line that begins at or after `start`; return that offset."""
-    if start == 0:
-        return 0
+    if start == 0 or (start <= len(UTF8_MARK) and opened.read(len(UTF8_MARK)) == UTF8_MARK):
+        return opened.seek(0)
     offset = opened.seek(start - 1)
     while block := opened.read(_BLOCK_BYTES >> 4):
         end = block.find(b"\n") + 1

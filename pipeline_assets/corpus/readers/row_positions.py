@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline_assets.corpus.readers.csv_rows import read_csv
-from pipeline_assets.corpus.readers.lines import read_blocks
+from pipeline_assets.corpus.readers.lines import UTF8_MARK, read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.readers.source_formats import without_compression
 from pipeline_assets.corpus.readers.unreadable import UNREADABLE
@@ -61,6 +61,7 @@ def locate_line(file: SourceFile, line: int) -> int:
             if remaining < newlines or (remaining == newlines and not block.endswith(b"\n")):
                 # The line begins in this block, after `remaining` other lines with one newline each.
                 offset += sum(map(len, block.split(b"\n")[:remaining])) + remaining
+                offset = len(UTF8_MARK) if offset == 0 and block.startswith(UTF8_MARK) else offset
                 return _row_start(file, offset, line) if is_table else offset
             remaining -= newlines
             offset += len(block)

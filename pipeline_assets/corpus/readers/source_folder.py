@@ -49,9 +49,14 @@ def list_files(root: Path, patterns: Sequence[str], exclude: Sequence[str] = ())
 
     Patterns have shell syntax: `*` matches within one folder and ignores hidden files, `**` matches any number of
     folders. A pattern that is the name of a file matches that file, even with special characters. A pattern without a
-    match raises UsageError. An unreadable folder, whose files would be omitted silently, raises RetryableError.
-    Links are followed, except to a folder that contains them.
+    match raises UsageError, and so does one that leads out of the folder, also in `exclude`. An unreadable folder,
+    whose files would be omitted silently, raises RetryableError. Links are followed, except to a folder that contains
+    them.
     """
+    for pattern in (*patterns, *exclude):
+        if os.path.isabs(pattern) or ".." in PurePosixPath(pattern).parts:
+            what = f"the pattern {pattern!r} leads out of the folder"
+            raise UsageError(what, root, "write patterns relative to this folder")
     try:
         return [_source_file(root, name) for name in _matching_names(root, patterns) if not is_excluded(name, exclude)]
     except PermissionError as error:
@@ -63,9 +68,6 @@ def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
     names: set[str] = set()
     for pattern in patterns:
         parts = PurePosixPath(pattern).parts
-        if os.path.isabs(pattern) or ".." in parts:
-            what = f"the pattern {pattern!r} leads out of the folder"
-            raise UsageError(what, root, "write patterns relative to this folder")
         if not parts or (root / pattern).is_file():
             matches = [PurePosixPath(pattern)]
         else:
@@ -119,12 +121,16 @@ def _matches_start(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
 def split_byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
     """Divide a file into ranges of `range_bytes`; a compressed file is one range."""
-    with open_source(file) as opened:
-        is_compressed = detect_codec(opened.read(HEAD_BYTES)) is not None
-    if is_compressed or file.bytes == 0:
+    if is_compressed(file) or file.bytes == 0:
         return [ByteRange(file)]
     step = max(range_bytes, UTF8_MARK_BYTES + 1)  # so that the first line, after a mark, begins in the first range
     return [ByteRange(file, start, min(start + step, file.bytes)) for start in range(0, file.bytes, step)]
+
+
+def is_compressed(file: SourceFile) -> bool:
+    """Check by its first bytes whether a file is compressed, whatever its name."""
+    with open_source(file) as opened:
+        return detect_codec(opened.read(HEAD_BYTES)) is not None
 
 
 def open_source(file: SourceFile) -> BinaryIO:

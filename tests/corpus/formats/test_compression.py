@@ -94,6 +94,21 @@ def test_what_follows_the_last_frame_is_damage_and_not_ignored(name: str, tail: 
         read(COMPRESS[name](TEXT) + tail)
 
 
+def test_a_stream_that_needs_too_much_memory_is_not_called_damaged() -> None:
+    window = zstandard.ZstdCompressionParameters(window_log=28)
+    frame = zstandard.ZstdCompressor(compression_params=window).compressobj()
+    streams = {
+        "zstd": frame.compress(TEXT) + frame.flush(),
+        "xz": lzma.compress(TEXT, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 28}]),
+    }
+
+    for name, content in streams.items():
+        assert refusal(functools.partial(read, content)) == (
+            f"here: the {name} stream needs more than 128 MiB of memory; decompress the file, such as by "
+            "zstd -d --long=31 or xz -d, and read the result"
+        )
+
+
 @codecs
 def test_damage_inside_is_refused(name: str) -> None:
     content = bytearray(COMPRESS[name](TEXT))

@@ -10,6 +10,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline_assets.build.rows.source_record import read_record
+from pipeline_assets.build.rows.source_row import LocalRow
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.row_positions import format_row, line_number, locate_line, source_file_at
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import UsageError
@@ -60,6 +63,20 @@ def test_the_number_of_a_line_leads_to_its_place_and_back(
     assert [line_number(file, place) for place in starts] == list(range(1, len(lines) + 1))
     with pytest.raises(UsageError, match=f"line {len(lines) + 1}"):
         locate_line(file, len(lines) + 1)
+
+
+def test_the_first_line_after_a_byte_order_mark_begins_at_byte_3_and_its_record_is_found(source: Source) -> None:
+    file = source(b'\xef\xbb\xbf{"text": "a"}\n{"text": "b"}\n', "a.jsonl")
+
+    assert [locate_line(file, number) for number in (1, 2)] == [3, 17]
+    assert read_record(LocalRow(file.path, 3), HubFiles(file.path.parent)) == b'{"text": "a"}'
+    assert read_record(LocalRow(file.path, 17), HubFiles(file.path.parent)) == b'{"text": "b"}'
+
+
+def test_the_record_of_a_row_is_found_in_a_compressed_file_without_a_suffix_of_compression(source: Source) -> None:
+    file = source(gzip.compress(b'{"text": "a"}\n{"text": "b"}\n'), "a.jsonl")
+
+    assert read_record(LocalRow(file.path, 14), HubFiles(file.path.parent)) == b'{"text": "b"}'
 
 
 def test_a_file_of_numbered_rows_has_no_lines(tmp_path: Path) -> None:

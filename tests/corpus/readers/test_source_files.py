@@ -106,6 +106,13 @@ def test_an_excluded_link_may_be_broken(root: Path) -> None:
     assert [file.name for file in list_files(root, ["*.jsonl"], ["c.jsonl"])] == ["a.jsonl", "b.jsonl"]
 
 
+@pytest.mark.parametrize("pattern", ["/etc", "../*", "deep/../a.jsonl"])
+def test_an_excluded_pattern_that_leads_out_of_the_folder_is_refused(root: Path, pattern: str) -> None:
+    message = f"{root}: the pattern {pattern!r} leads out of the folder; write patterns relative to this folder"
+
+    assert refusal(lambda: list_files(root, ["*.jsonl"], [pattern]), UsageError) == message
+
+
 def test_links_are_followed_but_not_to_a_folder_that_contains_them(tmp_path: Path) -> None:
     for name in ("in/a/x.txt", "in/b/y.txt", "beside.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
