@@ -99,7 +99,7 @@ def percentiles(in_dir: Scores, build: BuildOptions) -> None:
 
 def subsets(
     in_dir: Scores,
-    rules: Annotated[Path | None, typer.Option(help="Recipe's `subsets` as YAML. Default: four rules.")] = None,
+    rules: Annotated[Path | None, typer.Option(help="Recipe's `subsets` as YAML. Default: seven rules.")] = None,
     *,
     build: BuildOptions,
 ) -> None:
@@ -119,9 +119,10 @@ def subsets(
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
     """Yield the ledger, then the row count of each subset; explain empty subsets."""
     identity = artifact.manifest.identity
+    rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"
     for rule, rows in identity.counts["subsets"].items():
-        empty = identity.decisions["rules"][rule].get("unsaid", [])
+        empty = [name for name in identity.decisions["rules"][rule].get("unsaid", ()) if name in rules[rule].needed]
         reason = f": no row has a value in {', '.join(empty)}" if empty and not rows else ""
         yield f"  {rule}: {rows:,} rows{reason}"
 
@@ -150,6 +151,8 @@ def _scoring_recipe(
     ScoringSection.from_mapping(scoring, "the command")  # check the options before reading anything
     folder, run = local_folder(pool, "--pool"), build.run
     sealed = [] if folder is None or subdir else [*sealed_below(folder, CANDIDATE_POOLS).values()]
+    if sealed and not (sealed := [pools for pools in sealed if open_artifact(pools.folder).manifest.identity.files]):
+        raise UsageError("the pools have no rows", pool, "choose pools with rows")
     if sealed and all(find_data_root(target.folder) == run.root for target in sealed):
         pools: Content = {"sealed_pools": [_sealed_pools_section(target, run.root) for target in sealed]}
         names = sorted({target.name.partition("/")[0] for target in sealed})

@@ -35,6 +35,7 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import adopt_finished_shards
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.staging import WORK, StagingView
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
@@ -164,8 +165,10 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
             yield {file.name: file.path for file in files}
         return
     artifact = open_artifact(run.root / pools.folder)
-    names = [file.path for file in artifact.manifest.identity.files]
-    yield {name: artifact.path(name) for name in names if pooled_split(name) == split}
+    names = [file.path for file in artifact.manifest.identity.files if pooled_split(file.path) == split]
+    if not names:
+        raise InputError(f"no pool has a row of the split {split}", artifact.folder, "omit the split in the recipe")
+    yield {name: artifact.path(name) for name in names}
 
 
 NLL_SCORES = Kind(

@@ -56,6 +56,35 @@ def test_a_strangers_pool_is_scored_told_of_and_chosen_from(
     ]
 
 
+def test_pools_without_rows_are_named_and_those_with_rows_are_scored(
+    corpusmill: Corpusmill, models: Path, tmp_path: Path
+) -> None:
+    """Answers of one token are below the minimum, so their rows are in no pool."""
+    root, rows = tmp_path / "out", [row(f"{number}", f"What are {number} and {number}?") for number in range(3)]
+    short = [row("short", "Is it?", "no")]
+    pools = run(corpusmill, root, {"full": {"high": rows, "low": short}, "bare": {"low": short}}, pools={})
+    folder = pools / "candidate_pools"
+
+    nothing = score(corpusmill, folder / "bare", models / "first", root)
+    scored = score(corpusmill, folder, models / "first", root)
+    chosen = corpusmill("nemotron", "subsets", "--in-dir", root, "--out-dir", root)
+    recipe = root / "recipes" / "mine.yaml"
+    recipe.write_text(recipe.read_text() + f"scoring: {{model: {{path: {models / 'first'}}}}}\n")
+    own = corpusmill("run", "mine", "--data", root)
+
+    assert (nothing.returncode, only_line(nothing)) == (
+        2,
+        f"{folder / 'bare'}: the pools have no rows; choose pools with rows",
+    )
+    assert scored.returncode == 0, scored.stderr
+    assert [path.parts[-3:-1] for path in root.glob("nemotron/score-*/*/*/*/scores.parquet")] == [("full", "high")]
+    lines = [line.strip() for line in chosen.stdout.splitlines()]
+    assert "challenge: 0 rows: no row has a value in meta_correctness" in lines
+    assert "challenge_unverified: 0 rows" in lines  # it needs rows without a correctness, and has too few
+    line = f"{folder / 'full'}: no pool has a row of the split low; omit the split in the recipe"
+    assert (own.returncode, line in own.stderr, "Traceback" in own.stderr) == (1, True, False)
+
+
 TOO_LONG = "--max-length: must be at most the model's 4,096 tokens, got 5,000; set 4096 or less"
 TOO_SMALL = (
     "--batch-tokens: must be at least 512, got 8: it counts tokens, not rows; "

@@ -201,5 +201,10 @@ def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
     return holds
 
 
+def accepts_nulls(condition: str) -> bool:
+    """Check whether a row without values meets a condition."""
+    return bool(matching_rows(_one_row(), condition)[0])
+
+
 def capability_pool(target: str) -> str:
     return f"{CAPABILITY}_{_INVALID.sub('_', target.lower()).strip('_')}"
