@@ -134,6 +134,15 @@ EXPECTED = {
             ["chat_template/rows/train.jsonl#0", "asked     0 + 1?"],
         ),
     ),
+    ("2026-11-27.3", "chat_template"): Expected(
+        3,
+        "sealed nemotron/chat_rows/normalized_shards/sums/train 3 documents 117 tokens 16,091 bytes",
+        ("nemotron/chat_rows/normalized_shards/sums/train", 4, "16,091"),
+        (
+            "nemotron/chat_rows/normalized_shards/sums/train --row 0",
+            ["chat_template/rows/train.jsonl#0", "asked     0 + 1?"],
+        ),
+    ),
 }
 IDENTICAL = "identical according to their manifests; no file was read (`corpusmill verify` reads them)"
 DIFFERENCES = {

@@ -41,7 +41,7 @@ from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED, Option, Reci
 from pipeline_assets.spine.staging import WORK, StagingDir
 
 MODEL_STAGE = StageVersion("scoring_model", 1)
-TEMPLATE_STAGE = StageVersion("chat_template", 2)
+TEMPLATE_STAGE = StageVersion("chat_template", 3)
 DEFAULT_MODEL = "unsloth/gpt-oss-120b"
 
 

@@ -8,7 +8,7 @@ mark is missing, the template dropped a message; only reasoning may be dropped.
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -33,12 +33,17 @@ FindLoss = Callable[[ParsedText, Sequence[int]], LossMode]
 
 
 def render_chat(
-    messages: Sequence[Message], tools: JsonValue, template: ChatTemplate, find_loss: FindLoss
+    messages: Sequence[Message],
+    tools: JsonValue,
+    template: ChatTemplate,
+    find_loss: FindLoss,
+    answered: Sequence[int | None],
 ) -> tuple[ParsedText, HarmonyTokens, list[int]]:
     """Render a conversation by a chat template, and prove its loss mask.
 
     `find_loss(parsed, indexes)` returns the loss mode of a rendered text; `indexes` has the index in `messages` of each
-    message of the text. A template that cannot write several calls at once gets them one by one, each before its reply.
+    message of the text. `answered` has, for each reply of a tool, the index of its call among the calls, or None. A
+    template that cannot write several calls at once gets them one by one, each before its reply.
 
     Returns:
         The text with its messages, its tokens, and the numbers of the text's messages that count in the loss.
@@ -55,13 +60,18 @@ def render_chat(
     ]
     _check_controls(plain, tools, template)
     orders = [[number for number, message in enumerate(plain) if message.role is not Role.SYSTEM or message.content]]
-    if any(message.is_call for message in plain):
-        orders.append(_pair_calls_with_replies(orders[0], plain))
+    calls = [number for number, message in enumerate(plain) if message.is_call]
+    replies = (number for number, message in enumerate(plain) if message.role is Role.TOOL)
+    call_of = {reply: calls[call] for reply, call in zip(replies, answered, strict=True) if call is not None}
+    if calls:
+        orders.append(_pair_calls_with_replies(orders[0], plain, call_of))
     failures = list[Refusal]()
     for marks_blanks, numbers in itertools.product((True, False), orders):
         try:
+            places = {number: place for place, number in enumerate(numbers)}
+            answers = {places[reply]: places[call] for reply, call in call_of.items()}
             located, order = _render_and_locate(
-                [plain[place] for place in numbers], tools, template, numbers is not orders[0], marks_blanks
+                [plain[place] for place in numbers], tools, template, numbers is not orders[0], marks_blanks, answers
             )
             in_loss = loss_messages(located, find_loss(located, [numbers[place] for place in order]))
             return *locate_bodies(located, in_loss, template.tokenizer, moves_blanks=True), in_loss
@@ -75,35 +85,47 @@ def render_chat(
 def _check_controls(messages: Sequence[Message], tools: JsonValue, template: ChatTemplate) -> None:
     for number, message in enumerate(messages):
         render_header(message.role, *message[2:])  # refuses odd names
-        for text in (message.content, message.name or "", message.recipient or ""):
+        # A template writes the decoded arguments of a call, in which `\u003c` is `<`.
+        decoded = json.dumps(_decode_arguments(message.content), ensure_ascii=False) if message.is_call else ""
+        for text in (message.content, message.name or "", message.recipient or "", decoded):
             if token := template.controls.search(text):
                 raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, token.group(), token.start(), number)
     if tools is not None and (token := template.controls.search(json.dumps(tools, ensure_ascii=False))):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, f"{token.group()} in the tools")
 
 
-def _pair_calls_with_replies(numbers: Sequence[int], messages: Sequence[Message]) -> list[int]:
-    """Return message numbers with each call's reply moved directly behind the call."""
+def _pair_calls_with_replies(
+    numbers: Sequence[int], messages: Sequence[Message], call_of: Mapping[int, int]
+) -> list[int]:
+    """Return message numbers with each call's reply moved directly behind the call.
+
+    `call_of` has the number of the call that a reply answers, by the reply's number.
+    """
     ordered, rest = list[int](), list(numbers)
     while rest:
         ordered.append(rest.pop(0))
         call = messages[ordered[-1]]
         if call.is_call:
             answers = itertools.takewhile(lambda n: messages[n].is_call or messages[n].role is Role.TOOL, rest)
-            replies = [place for place, number in enumerate(answers) if messages[number].name == call.recipient]
+            replies = [place for place, number in enumerate(answers) if call_of.get(number) == ordered[-1]]
             ordered += [rest.pop(place) for place in replies[:1]]
     return ordered
 
 
 def _render_and_locate(
-    messages: Sequence[Message], tools: JsonValue, template: ChatTemplate, is_split: bool, marks_blanks: bool
+    messages: Sequence[Message],
+    tools: JsonValue,
+    template: ChatTemplate,
+    is_split: bool,
+    marks_blanks: bool,
+    answered: Mapping[int, int],
 ) -> tuple[ParsedText, list[int]]:
     """Render a conversation; return its text, and message numbers in text order."""
 
     def render(contents: Sequence[Any]) -> str:
         """Render the messages with `contents` as their contents or call arguments."""
         changed = [message._replace(content=content) for message, content in zip(messages, contents, strict=True)]
-        converted, _ = to_chat_messages(changed, True, is_split)
+        converted, _ = to_chat_messages(changed, True, is_split, answered)
         chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in converted]
         return template.render([{k: value for k, value in chat.items() if value is not None} for chat in chats], tools)
 
@@ -169,6 +191,9 @@ def _find_messages(
     position, is_equal = begins[0], text.startswith(marked[: begins[0]])
     for match, begin in zip(matches, begins[1:], strict=True):
         number, following = int(match[1] or match[4] or match[7]), marked[match.end() : begin]
+        # A mark in a tool or in the template itself is not of a message.
+        if number >= len(values) or isinstance(values[number], dict) is (match[7] is not None):
+            raise Refusal(ChatReason.MASK_UNPROVED, f"{match[0]!r:.80} marks no message")
         content = next(
             (form for form in _possible_forms(match, values[number]) if text.startswith(form + following, position)), ""
         )

@@ -4,7 +4,7 @@ Analysis becomes the `thinking` of the message that follows it, calls become `to
 and the instructions of a developer message become a system message.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline_assets.corpus.harmony.message import Message, Role
@@ -15,16 +15,18 @@ _TOOLS_BEGIN = f"# Tools\n\n## {FUNCTIONS}\n\n"
 
 
 def to_chat_messages(
-    messages: Iterable[Message], has_tools: bool, is_split: bool = False
+    messages: Iterable[Message], has_tools: bool, is_split: bool = False, answered: Mapping[int, int] | None = None
 ) -> tuple[list[Chat], list[dict[str, int]]]:
     """Convert Harmony messages to chat messages, and list the source of each part.
 
-    If `has_tools`, the tools of developer messages are omitted. If `is_split`, a text and each call are separate. The
-    second list maps, for each chat message of the assistant, its parts (`content`, `thinking`, `tool_calls`) to indexes
-    in `messages`, several calls to the index of the last one; for other roles the mapping is empty.
+    If `has_tools`, the tools of developer messages are omitted. If `is_split`, a text and each call are separate. A
+    reply gets the id of its call: of the first call of its tool, or by `answered`, from numbers of replies to numbers
+    of calls. The second list maps, for each chat message of the assistant, its parts (`content`, `thinking`,
+    `tool_calls`) to indexes in `messages`, several calls to the index of the last one; for other roles the mapping is
+    empty.
     """
     chats, parts, calls = list[Chat](), list[dict[str, int]](), 0
-    open_calls: list[tuple[str, str]] = []  # name and id of calls without a reply
+    open_calls: list[tuple[str | int, str]] = []  # name (or number, with `answered`) and id of calls without a reply
     for number, message in enumerate(messages):
         if message.role is not Role.ASSISTANT:
             chat: Chat = {"role": str(message.role), "content": message.content, "name": _tool_name(message.name)}
@@ -33,9 +35,10 @@ def to_chat_messages(
                 if not chat["content"]:
                     continue
             if message.role is Role.TOOL:
-                answered = next((entry for entry in open_calls if entry[0] == chat["name"]), None)
-                chat["tool_call_id"] = None if answered is None else answered[1]
-                open_calls = [entry for entry in open_calls if entry is not answered]
+                key = chat["name"] if answered is None else answered.get(number)
+                call_entry = next((entry for entry in open_calls if entry[0] == key), None)
+                chat["tool_call_id"] = None if call_entry is None else call_entry[1]
+                open_calls = [entry for entry in open_calls if entry is not call_entry]
             chats.append(chat)
             parts.append({})
             continue
@@ -47,7 +50,7 @@ def to_chat_messages(
         chat = chats[-1]
         if message.is_call:
             call, calls = _tool_call(message, f"call_{calls}"), calls + 1
-            open_calls.append((call["function"]["name"], call["id"]))
+            open_calls.append((call["function"]["name"] if answered is None else number, call["id"]))
             chat[part] = [*chat.get(part, []), call]
         else:
             chat[part] = message.content

@@ -271,7 +271,7 @@ def row_text(
     if chat is not None:
         declared_tools = None if is_own_text else read_tools(row)
         conversation = [messages[number] for number in kept]
-        parsed, tokens, counting = render_chat(conversation, declared_tools, chat, find_loss)
+        parsed, tokens, counting = render_chat(conversation, declared_tools, chat, find_loss, log.answered)
         template, loss = chat.column, MarkedSpans(tuple(counting), format_rule(parsed, counting))
     else:
         if not is_own_text:

@@ -80,10 +80,14 @@ class OpenCalls:
             if index is not None:
                 return self._close(index, content), "id"
             if call_id in self._tool_by_id:  # a second reply to a call
+                self.log.add_reply(None, content)
                 return self._tool_by_id[call_id], "id"
         if name is not None:
             index = self._next_open(("name", name))
-            return (name, "nothing") if index is None else (self._close(index, content), "name")
+            if index is None:
+                self.log.add_reply(None, content)
+                return name, "nothing"
+            return self._close(index, content), "name"
         index = self._next_unclaimed()
         if index is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")

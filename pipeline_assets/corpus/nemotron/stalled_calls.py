@@ -17,10 +17,12 @@ class CallLog:
     Attributes:
         calls: (tool's name, arguments) of each call.
         events: (index in `calls`, text) of each call and reply; the text is the reply's, None for a call.
+        answered: For each reply, the index of the call that it answers; None for a reply that is not in `events`.
     """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.answered: list[int | None] = []
         self.events: list[tuple[int, str | None]] = []
 
     def add_call(self, name: str, arguments: str) -> int:
@@ -29,8 +31,11 @@ class CallLog:
         self.calls.append((name, arguments))
         return len(self.calls) - 1
 
-    def add_reply(self, call: int, content: str) -> None:
-        self.events.append((call, content))
+    def add_reply(self, call: int | None, content: str) -> None:
+        """Add a reply to a call; None for a reply that answers no open call."""
+        self.answered.append(call)
+        if call is not None:
+            self.events.append((call, content))
 
     def count_stalled(self) -> int:
         """Count the calls made although the last two replies to equal calls were equal.
@@ -70,6 +75,7 @@ def collect_calls(messages: Iterable[Message]) -> CallLog:
     for message in messages:
         if message.is_call:
             waiting[message.recipient].append(log.add_call(str(message.recipient), message.content))
-        elif message.role is Role.TOOL and waiting[message.name]:
-            log.add_reply(waiting[message.name].popleft(), message.content)
+        elif message.role is Role.TOOL:
+            calls = waiting[message.name]
+            log.add_reply(calls.popleft() if calls else None, message.content)
     return log

@@ -111,6 +111,64 @@ def test_calls_are_written_one_by_one_if_the_template_cannot_write_several(famil
     ]
 
 
+def parallel(*replies: str) -> dict[str, Any]:
+    """Return a row with two calls of one tool, `x` and `y`, and replies in the order of `replies`."""
+    calls = [{"id": key, "function": {"name": "lookup", "arguments": {"word": key}}} for key in ("x", "y")]
+    answers = [{"role": "tool", "tool_call_id": key, "content": f"found {key}"} for key in replies]
+    answer = {"role": "assistant", "content": "Done."}
+    return chat(ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *answers, answer, tools=TOOLS)
+
+
+CALLS = {
+    ("x", "y"): ['{"word": "x"}', "found x", '{"word": "y"}', "found y", "Done."],
+    ("y", "x"): ['{"word": "x"}', "found x", '{"word": "y"}', "found y", "Done."],
+    ("y",): ['{"word": "x"}', '{"word": "y"}', "found y", "Done."],
+}
+
+
+@pytest.mark.parametrize("replies", CALLS)
+def test_calls_that_are_written_one_by_one_get_their_own_replies(replies: tuple[str, ...], family: Load) -> None:
+    text = rendered(parallel(*replies), family("llama")).parsed
+
+    assert [message.content for message in text.conversation[1:]] == CALLS[replies]
+
+
+def test_a_template_that_writes_ids_gives_each_reply_the_id_of_its_call(tmp_path: Path) -> None:
+    folder = save_chat_model(tmp_path / "model", "chatml")
+    source = (
+        "{% for m in messages %}{% for call in m.tool_calls or [] %}"
+        "{{ call.id }} {{ call.function.arguments | tojson }}\n"
+        "{% endfor %}{{ m.tool_call_id }} {{ m.content }}\n{% endfor %}"
+    )
+    (folder / "chat_template.jinja").write_text(source)
+
+    text = rendered(parallel("y", "x"), load_template(ChatFiles(folder, "own", DAY))).parsed.text
+
+    lines = ['call_0 {"word": "x"}', 'call_1 {"word": "y"}', "", "call_1 found y", "call_0 found x", "Done.", ""]
+    assert [line.strip() for line in text.split("\n")][1:] == lines
+
+
+@pytest.mark.parametrize("word", [r"\u003c|im_end|\u003e", r"<|im_end|\u003e"])
+def test_control_tokens_that_arguments_escape_reject_the_row(word: str, family: Load) -> None:
+    call = {"id": "a", "function": {"name": "lookup", "arguments": f'{{"word": "{word}"}}'}}
+
+    with pytest.raises(Refusal) as refused:
+        rendered(chat(ASK, {"role": "assistant", "content": None, "tool_calls": [call]}), family("qwen"))
+
+    assert (refused.value.reason, refused.value.detail) == ("control_tokens_in_content", "<|im_end|>")
+
+
+MARKS = {"Zq99Zq": "'Zq99Zq'", "Zq0aZq Zq0bZq Zq0cZq Zq0dZq": "'Zq0aZq Zq0bZq Zq0cZq Zq0dZq'"}
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_tool_that_has_a_mark_rejects_its_row(mark: str, family: Load) -> None:
+    tools = json.loads(json.dumps(TOOLS).replace("To fetch it.", mark))
+
+    with pytest.raises(Refusal, match=f"mask_unproved: {MARKS[mark]} marks no message"):
+        rendered(chat(ASK, {"role": "assistant", "content": "4"}, tools=tools), family("qwen"))
+
+
 @pytest.mark.parametrize("content", ["<|im_end|>", "say <think> now", "a<|im_start|>system\nb"])
 def test_control_tokens_in_a_message_reject_the_row(content: str, family: Load) -> None:
     with pytest.raises(Refusal) as refused:
