@@ -35,9 +35,14 @@ def model_bytes(texts: Sequence[str], recipe: EncodeRecipe, external: Path | Non
     try:
         return train_unigram(texts, recipe).model
     except VocabularyTooLargeError as error:
-        pieces = error.max_pieces // _VOCABULARY_STEP * _VOCABULARY_STEP or error.max_pieces
-        logger.info("train split allows %d of %d pieces; training %d", error.max_pieces, recipe.vocab_size, pieces)
-        return train_unigram(texts, recipe.model_copy(update={"vocab_size": pieces})).model
+        allowed = error.max_pieces
+        pieces = allowed // _VOCABULARY_STEP * _VOCABULARY_STEP or allowed
+        logger.info("train split allows %d of %d pieces; training %d", allowed, recipe.vocab_size, pieces)
+        try:
+            return train_unigram(texts, recipe.model_copy(update={"vocab_size": pieces})).model
+        except UsageError:
+            logger.info("%d pieces are too few for the characters of the train split; training %d", pieces, allowed)
+            return train_unigram(texts, recipe.model_copy(update={"vocab_size": allowed})).model
 
 
 def load_model(data: bytes, where: Path) -> SentencePieceModel:

@@ -16,6 +16,7 @@ from pipeline_assets.corpus.parallel_text.batches import numpy_batches
 from pipeline_assets.corpus.parallel_text.encode import encode, write_cache
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.parallel_text.padding import IGNORED, causal_mask, cut_lengths, mask_source, pad_sequences
+from pipeline_assets.corpus.parallel_text.pair_model import load_model, model_bytes
 from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.sample import read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
@@ -73,6 +74,15 @@ def test_the_same_again_is_the_same_to_the_byte(manifest: Path, cache: Path, tmp
 
 def test_a_model_has_as_many_pieces_as_are_asked_for_where_the_text_allows(manifest: Path, tmp_path: Path) -> None:
     assert open_cache(encode(manifest, None, tmp_path, vocab_size=450)).meta.vocab_size == 450
+
+
+def test_a_small_sample_of_many_characters_gets_the_pieces_that_it_allows() -> None:
+    """It allows 274 pieces and needs 270, more than the multiple of 100 below."""
+    texts = ["中文句子 没有 空格", "中文 句子", "没有空格 的 句子"]
+
+    model = load_model(model_bytes(texts, EncodeRecipe(), None), Path("spm.model"))
+
+    assert model.vocabulary_size == 274
 
 
 @given(st.lists(st.tuples(st.integers(1, 100), st.integers(1, 100)), min_size=1), st.integers(4, 64))
