@@ -77,17 +77,18 @@ def _format_quotient(part: int, total: int) -> str:
 def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
     """Sort shards by source; omit empty sources without a weight.
 
-    Raise UsageError if a weight names no source, a source with documents has no weight, or no source has documents.
+    Raise UsageError if a weight or a cap on epochs names no source, a source with documents has no weight, or no source
+    has documents.
     """
     sources = {shard.source for shard in shards}
     weighted = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()
     if not weighted:
         raise UsageError("no documents to pack", RecipeKey("pack"), "keep some documents, or remove `pack`")
-    for source in sorted(weighted):
-        if source not in sources:
+    for key, names in (("weights", weighted), ("max_epochs", recipe.max_epochs.sources.keys())):
+        for source in sorted(names - sources):
             nearest = difflib.get_close_matches(source, sources, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"sources: {', '.join(sorted(sources)) or 'none'}"
-            raise UsageError(f"source {source} not found", RecipeKey("pack.weights"), hint)
+            raise UsageError(f"source {source} not found", RecipeKey(f"pack.{key}"), hint)
     if without := sorted({shard.source for shard in shards if shard.rows} - weighted):
         what, fix = f"the source {without[0]} has no weight", "set its weight, or pack a corpus without it"
         raise UsageError(what, RecipeKey("pack.weights"), fix)

@@ -105,7 +105,7 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     mixture, recipe = _resolve(encoded, lengths, requested)
     order, ranked = (folder.path(f"{PLAN}/{name}") for name in ("order", "ranked"))
     # Without a requested number of rows, the caps alone limit the draws, even if they fill less than a row.
-    is_all = requested.num_seqs is None and requested.strategy == "best_fit"
+    is_all = requested.num_seqs is None and requested.strategy == "best_fit" and mixture.largest_budget > 0
     budget = mixture.largest_budget if is_all else token_budget_for(mixture, recipe)
     drawn = number_draws(mixture, mixture.draw(budget))
     del mixture
@@ -170,7 +170,9 @@ def _resolve(
         num_seqs = (
             available // requested.seq_len if is_sequential else row_counter(mixture, requested.seq_len)(available)
         )
-    return mixture, ResolvedPack.from_content({**requested.content(), "weights": weights, "num_seqs": max(num_seqs, 1)})
+    caps = {name: cap for name, cap in requested.max_epochs.sources.items() if name in weights}  # others are empty
+    resolved = {"weights": weights, "max_epochs": requested.max_epochs.content() | {"sources": caps}}
+    return mixture, ResolvedPack.from_content({**requested.content(), **resolved, "num_seqs": max(num_seqs, 1)})
 
 
 def _write_row_files(

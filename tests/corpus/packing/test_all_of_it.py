@@ -1,13 +1,25 @@
 """What a recipe leaves to the corpus: weights by what sources have, and as many rows as there are tokens for."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pack_build import STRATEGIES, TWO_SOURCES, Made, check_tokens, documents_of, pack_documents
+from pack_build import (
+    STRATEGIES,
+    TWO_SOURCES,
+    Made,
+    check_tokens,
+    documents_of,
+    pack,
+    pack_documents,
+    recipe,
+    write_shards,
+)
 from refusals import refusal
-from word_tokenizer import ids_of
+from word_tokenizer import ids_of, write_tokenizer
 
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.spine.errors import UsageError
 
@@ -67,6 +79,28 @@ def test_what_is_left_out_is_settled_by_what_sources_have(
 
     assert counts["rows"] == sum(tokens.values()) // 8
     assert {name: one["packed_tokens"] for name, one in counts["by_source"].items()} == tokens
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_cap_of_a_source_that_lost_all_documents_is_of_no_matter(folder: Path, strategy: str) -> None:
+    tokenizer = write_tokenizer(folder)
+    [kept] = write_shards(folder / "corpus", documents_of("a", [8] * 5), 5)
+    emptied = replace(write_shards(folder / "corpus", [Made("b", "b-0", "w1")], 5)[0], rows=0)
+    with JsonlZstWriter(emptied.file, 3) as writer:
+        writer.write_lines(b"", 0)
+    rules = recipe(tokenizer, strategy=strategy, caps={"b": "2"}, **ALL)
+
+    counts = pack(folder, [kept, emptied], rules, tokenizer).manifest.identity.counts
+
+    assert (counts["tokens"], counts["rows"], list(counts["by_source"])) == (40, 5, ["a"])
+
+
+def test_a_cap_of_an_unknown_source_is_refused_without_weights_too(folder: Path) -> None:
+    documents = [*documents_of("notes", [8] * 5), *documents_of("web", [8] * 5)]
+
+    assert refusal(lambda: pack_documents(folder, documents, caps={"note": "2"}, **ALL), UsageError) == (
+        "pack.max_epochs: source note not found; did you mean notes?"
+    )
 
 
 def test_a_corpus_that_fills_no_row_is_refused(folder: Path) -> None:

@@ -70,6 +70,13 @@ from pipeline_assets.spine.staging import Receipt
             for strategy in STRATEGIES
         ),
         (
+            {"caps": {"a": "0.001"}, "strategy": "best_fit", "num_seqs": None},  # not even one token
+            "pack.num_seqs: 1 row needs 4 tokens of a, which has 172: 0.024 epochs, but its cap is 0.001; "
+            "lower `pack.seq_len`: "
+            "the available tokens do not fill a row of 8, or lower its weight to at most 0.0215, "
+            "or raise its max_epochs",
+        ),
+        (
             {"weights": {"a": "0.5", "bb": "0.5"}},
             "pack.weights: source bb not found; did you mean b?",
         ),
