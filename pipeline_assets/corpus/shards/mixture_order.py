@@ -90,10 +90,14 @@ class MixtureOrder:
 
 def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
     """Return weights as exact fractions; ValueError unless all > 0 and their sum is 1."""
-    fractions = {name: Fraction(str(weight)) for name, weight in weights.items()}
-    for name, weight in fractions.items():
-        if weight <= 0:
-            raise ValueError(f"weight of {name} must be above 0, got {weights[name]}; remove the corpus to skip it")
+    fractions = dict[str, Fraction]()
+    for name, weight in weights.items():
+        try:
+            fractions[name] = Fraction(str(weight))
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"weight of {name} must be a number, such as 0.25 or '1/3', got {weight!r}") from None
+        if fractions[name] <= 0:
+            raise ValueError(f"weight of {name} must be above 0, got {weight}; remove the corpus to skip it")
     if (total := sum(fractions.values())) != 1:
         raise ValueError(f"weights must sum to 1, got {total}; write exact fractions as text, such as '1/3'")
     return fractions

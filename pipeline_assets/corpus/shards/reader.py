@@ -76,11 +76,13 @@ class MixtureReader:
 
         Raises:
             ValueError: A weight is not above 0, the sum of weights is not 1, `weights` or `ranges` name other corpora,
-                corpora differ in row length, dtype or tokenizer, a range is empty or exceeds its corpus, or no folder
-                is given.
+                corpora differ in row length, dtype or tokenizer, a range is empty or exceeds its corpus, no folder is
+                given, or `rows` is below 1.
             InputError: A folder has no sealed token shards, or a file is damaged.
             RetryableError: A folder has token shards with another digest, or was replaced while it was opened.
         """
+        if rows is not None and rows < 1:
+            raise ValueError(f"rows must be at least 1, got {rows}")
         self._arguments = weights, seed, rows, ranges
         self.names = sorted(folders)
         self.shards = {name: open_shards(folders[name], (digests or {}).get(name)) for name in self.names}

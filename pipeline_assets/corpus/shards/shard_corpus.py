@@ -88,8 +88,9 @@ def _shard(
     read = total_counts(corpus.receipts)
     rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
     if not rows:
-        what = f"must be at most {remainder:,}, the number of tokens, got {recipe.seq_len:,}"
-        raise UsageError(what, RecipeKey("shards.seq_len"), "add text, or set shorter rows")
+        source = ", ".join(sorted({shard.source for shard in shards}))
+        what = f"must be at most {remainder:,}, the number of tokens of {source}, got {recipe.seq_len:,}"
+        raise UsageError(what, RecipeKey("shards.seq_len"), "add text, set shorter rows, or remove the source")
     tasks = [Task.bind(write_shard, shard, tokenizer, dtype) for shard in plan_token_shards(corpus, rows, recipe)]
     written = list(corpus.run("shards", tasks, staging))
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)

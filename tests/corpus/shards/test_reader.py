@@ -177,6 +177,14 @@ def test_pickled_it_reads_the_same(folders: dict[str, Path]) -> None:
             {"ranges": {"a": range(2), "b": range(0), "c": range(1)}},
             r"must be within its rows 0 to 16, got range\(0, 0\)",
         ),
+        (
+            {"weights": {"a": "x", "b": "0.5", "c": "0.5"}},
+            "weight of a must be a number, such as 0.25 or '1/3', got 'x'",
+        ),
+        ({"weights": {"a": "0.5", "b": "1/0", "c": "0.5"}}, "weight of b must be a number, .* got '1/0'"),
+        ({"weights": {"a": 0.5, "b": 0.5, "c": float("nan")}}, "weight of c must be a number, .* got nan"),
+        ({"weights": {"a": 0.5, "b": 0.5, "c": 0}}, "weight of c must be above 0, got 0; remove the corpus to skip it"),
+        ({"rows": -1}, "rows must be at least 1, got -1"),
         ({"folders": {}, "weights": None}, "at least one corpus is required"),
     ],
 )

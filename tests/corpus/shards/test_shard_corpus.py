@@ -186,7 +186,10 @@ def test_too_little_text_for_a_row_says_how_many_tokens_there_are(folder: Path) 
 
     line = refusal(lambda: shard_documents(folder, documents, words(folder), seq_len=8), UsageError)
 
-    assert line == ("shards.seq_len: must be at most 4, the number of tokens, got 8; add text, or set shorter rows")
+    assert line == (
+        "shards.seq_len: must be at most 4, the number of tokens of a, got 8; "
+        "add text, set shorter rows, or remove the source"
+    )
 
 
 def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path) -> None:
