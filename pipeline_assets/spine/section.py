@@ -111,6 +111,15 @@ class RecipeSection(pydantic.BaseModel):
         omitted = {name for name in self.LATER_KEYS if getattr(self, name) == fields[name].default}
         return {name: value for name, value in content.items() if name not in omitted}
 
+    @pydantic.model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        for name in type(self).model_fields:
+            maximum = f"max_{name.removeprefix('min_')}"
+            low, high = getattr(self, name), getattr(self, maximum, None)
+            if name.startswith("min_") and low is not None and high is not None and Fraction(low) > Fraction(high):
+                raise ValueError(f"{name} must be <= {maximum} {high}, got {low}")
+        return self
+
     def content(self) -> dict[str, object]:
         """Return the section as JSON values, with all defaults except of `LATER_KEYS`."""
         return self.model_dump(mode="json")

@@ -41,6 +41,12 @@ def test_an_empty_fineweb_section_has_the_published_thresholds() -> None:
     assert FilterRecipe.from_content(recipe.content()) == recipe
 
 
+def test_a_minimum_may_equal_its_maximum() -> None:
+    recipe = FilterRecipe.model_validate({"length": {"min_words": 9, "max_words": 9, "min_characters": 20}})
+
+    assert recipe.length is not None and (recipe.length.min_words, recipe.length.max_words) == (9, 9)
+
+
 @pytest.mark.parametrize(
     ("sections", "complaint"),
     [
@@ -57,6 +63,11 @@ def test_an_empty_fineweb_section_has_the_published_thresholds() -> None:
         ({"boilerplate": {"phrases": [""], "max_line_fraction": "0.3"}}, "a phrase must not be empty"),
         ({"boilerplate": {"phrases": ["a\nb"], "max_line_fraction": "0.3"}}, "or contain a line feed"),
         ({"boilerplate": {"phrases": []}}, "Field required"),
+        ({"length": {"min_words": 10, "max_words": 9}}, "min_words must be <= max_words 9, got 10"),
+        (
+            {"gopher_quality": {"min_mean_word_length": 4.5, "max_mean_word_length": 3}},
+            "min_mean_word_length must be <= max_mean_word_length 3, got 4.5",
+        ),
         ({"length": {}}, "has no limit and so no effect; set one, such as `min_characters`, or remove the section"),
         ({"characters": {}}, "has no limit and so no effect; set one, such as `min_ascii_ratio`"),
         ({"gopher_quality": {"stop_words": ["the"]}}, "has no limit and so no effect; set one, such as `min_mean_word"),
