@@ -20,6 +20,7 @@ from pipeline_assets.spine.artifact import (
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest, StageVersion
+from pipeline_assets.spine.pinned_folder import ReplacedError
 from pipeline_assets.spine.staging import WORK_FILES
 
 if TYPE_CHECKING:
@@ -267,11 +268,16 @@ class Target:
         return f"also derived from {', '.join(sealed_with)}" if sealed_with else None
 
     def state(self, root: Path) -> tuple[State, str]:
-        """Return the state of the artifact, and its digest if current, or else the reason."""
+        """Return the state of the artifact, and its digest if current, or else the reason.
+
+        If another builder replaces the artifact meanwhile, return the state of the new one.
+        """
         try:
             if read_manifest(root / self.folder) is None:
                 return "missing", "not built yet"
             manifest = open_artifact(root / self.folder).manifest
+        except ReplacedError:
+            return self.state(root)
         except InputError as damaged:
             return "damaged", f"{damaged.where}: {damaged.what}"
         reason = self.staleness_reason(root, manifest)

@@ -12,6 +12,10 @@ from pipeline_assets.spine.errors import RetryableError
 _RETRY_HINT = "run the same command again"
 
 
+class ReplacedError(RetryableError):
+    """Folder that another one replaced while it was read."""
+
+
 class PinnedFolder:
     """Open folder, whose files remain readable if another folder takes its path."""
 
@@ -80,5 +84,5 @@ def forbid_replacement(folder: Path) -> Iterator[None]:
         yield
 
 
-def replaced_error(folder: Path, fix: str = _RETRY_HINT) -> RetryableError:
-    return RetryableError("the folder was replaced while it was read", folder, fix)
+def replaced_error(folder: Path, fix: str = _RETRY_HINT) -> ReplacedError:
+    return ReplacedError("the folder was replaced while it was read", folder, fix)

@@ -237,3 +237,15 @@ def test_a_check_of_an_artifact_that_is_replaced_meanwhile_has_no_verdict(tmp_pa
             answers.add(error.what)
 
     assert answers == {"the folder was replaced while it was read"}
+
+
+def test_the_state_of_an_artifact_that_is_replaced_meanwhile_is_that_of_one_of_the_two(tmp_path: Path) -> None:
+    digests = {open_artifact(seal_set(tmp_path, letter)).manifest.digest for letter in "ba"}
+    target = Target(PACKED, "letters", Path("stage_a/packed/letters"), {}, is_external=True)
+    (_, lines), states = interrupted(lambda: target.state(tmp_path), (artifact,), {}), set()
+
+    for line in range(1, lines + 1):
+        seal_set(tmp_path, "a")
+        states.add(interrupted(lambda: target.state(tmp_path), (artifact,), {line: lambda: seal_set(tmp_path, "b")})[0])
+
+    assert states == {("current", digest) for digest in digests}
