@@ -111,6 +111,22 @@ def test_the_data_root_is_told_as_the_folder_was_typed(tmp_path: Path, monkeypat
     assert find_data_root(tmp_path / "train") is None  # below no area
 
 
+@pytest.mark.parametrize("recipes", ["recipes", "manifests"])
+def test_a_recipe_with_the_name_of_an_area_is_no_data_root(
+    recipes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, other = tmp_path / "data", tmp_path / "stage2"
+    (root / recipes).mkdir(parents=True)
+    (other / recipes).mkdir(parents=True)
+    (root / "stage_a/nemotron/filtered").mkdir(parents=True)
+
+    assert find_data_root(root / "stage_a/nemotron/filtered/notes") == root
+    assert find_data_root(root / "nemotron/nemotron/deduplicated/chat/train") == root
+    assert find_data_root(other / "nemotron/pools/deduplicated/chat/train") == other
+    monkeypatch.chdir(root / "stage_a")
+    assert find_data_root(Path("nemotron/filtered/notes")) == root
+
+
 def test_a_copy_of_a_manifest_is_found_where_builds_keep_it(words: Artifact, tmp_path: Path) -> None:
     copies = tmp_path / "manifests"
     assert Lineage(tmp_path).read_exported_copy(words.manifest.digest) is None
