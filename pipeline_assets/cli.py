@@ -163,8 +163,8 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         _check_encoding()
-        status = app(prog_name="corpusmill", standalone_mode=False)
-        with writing_output():
+        with writing_output():  # of a help, too
+            status = app(prog_name="corpusmill", standalone_mode=False)
             sys.stdout.flush()
         sys.exit(status)
     except BrokenPipeError:  # the reader of the output has ended, as `head` does

@@ -64,10 +64,11 @@ def test_a_reader_of_the_output_that_ends_early_is_no_error(words: str, tmp_path
 )
 @pytest.mark.parametrize("buffering", ["", "-u"])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("typed", ["status", "--help", "--version", "run --help"])
 def test_an_output_that_takes_nothing_is_no_fault_of_the_data_root(
-    output: str, status: int, error: str, buffering: str, tmp_path: Path
+    output: str, status: int, error: str, buffering: str, typed: str, tmp_path: Path
 ) -> None:
-    words = f"'{sys.executable}' {buffering} -m pipeline_assets status --data '{tmp_path}' {output}"
+    words = f"CORPUSMILL_DATA='{tmp_path}' '{sys.executable}' {buffering} -m pipeline_assets {typed} {output}"
 
     result = subprocess.run(["sh", "-c", words], stderr=subprocess.PIPE, text=True, cwd=PROJECT)
 
@@ -152,14 +153,21 @@ def test_with_verbose_it_says_digests_and_what_checks_said(corpusmill: Corpusmil
     assert "pages_add_up" not in result.stderr, "it says nothing of what is no Wikipedia extraction"
 
 
-@pytest.mark.parametrize("value", ["0", pytest.param("9" * 5000, id="5,000 digits")])
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        ("0", ">= 1"),
+        ("2147483649", "from 1 to 2147483648"),
+        pytest.param("9" * 5000, "from 1 to 2147483648", id="5,000 digits"),
+    ],
+)
 def test_a_setting_that_cannot_be_used_is_refused_where_nothing_is_left_to_do(
-    corpusmill: Corpusmill, demo_root: Path, value: str
+    corpusmill: Corpusmill, demo_root: Path, value: str, rule: str
 ) -> None:
     result = corpusmill("run", "healing_text_v1", "--data", demo_root, env={"CORPUSMILL_LOG_EVERY": value})
 
     assert result.returncode == 2
-    assert only_line(result) == f"CORPUSMILL_LOG_EVERY: must be an integer >= 1, got {value!r}; correct it"
+    assert only_line(result) == f"CORPUSMILL_LOG_EVERY: must be an integer {rule}, got {value!r}; correct it"
 
 
 def test_manifests_are_exported_for_commit(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:

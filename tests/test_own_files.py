@@ -320,6 +320,56 @@ def test_init_prints_the_text_columns_that_it_guessed(corpusmill: Corpusmill, tm
     assert f"{folder}: left out: dates.csv (no column contains text)" in made.stderr
 
 
+@pytest.mark.parametrize(
+    ("folders", "sources"),
+    [
+        (["Über Münster"], ["uber-munster"]),
+        (["日本語"], ["mine"]),
+        (["_drafts"], ["drafts"]),
+        (["two\nlines"], ["two-lines"]),
+        (["x/a", "y/a", "z/a-2"], ["a", "a-2", "a-2-2"]),
+    ],
+)
+def test_init_names_sources_after_folders_of_any_name(
+    corpusmill: Corpusmill, tmp_path: Path, folders: list[str], sources: list[str]
+) -> None:
+    for name in folders:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "table.csv").write_text('"Notiz\n(kurz)"\nEin Satz.\n')
+    inputs = [word for name in folders for word in ("--input", tmp_path / name)]
+
+    made = corpusmill("init", "mine", *inputs, "--data", tmp_path / "data")
+
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.startswith("text is the column `Notiz⏎(kurz)` of table.csv (a guess)")
+    recipe = SYSTEMS.read_recipe(tmp_path / "data" / "recipes" / "mine.yaml")
+    assert [source.source for source in recipe.sources] == sources  # type: ignore[attr-defined]
+    assert [source.path for source in recipe.sources] == [str(tmp_path / name) for name in folders]  # type: ignore[attr-defined]
+    assert {source.columns.text for source in recipe.sources} == {"Notiz\n(kurz)"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["123", "2026-01-01", "no", "1.5"])
+def test_init_writes_a_readable_recipe_of_a_name_that_yaml_reads_as_another_type(
+    corpusmill: Corpusmill, mixed: Path, tmp_path: Path, name: str
+) -> None:
+    made = corpusmill("init", name, "--input", mixed, "--data", tmp_path)
+
+    assert made.returncode == 0, made.stderr
+    assert SYSTEMS.read_recipe(tmp_path / "recipes" / f"{name}.yaml").name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "valid"), [("", "notes"), ("é", "e"), ("_x", "x"), ("mine.yaml", "mine"), ("語", "notes")]
+)
+def test_init_refuses_a_name_that_no_recipe_can_have(
+    corpusmill: Corpusmill, mixed: Path, tmp_path: Path, name: str, valid: str
+) -> None:
+    refusal = refused(corpusmill("init", name, "--input", mixed, "--data", tmp_path))
+
+    rule = "the recipe's name must be lower case, without blanks, accents and .yaml"
+    assert refusal == f"init: {rule}, got {name!r}; write {valid}"
+
+
 @pytest.mark.parametrize("hidden", [[], [".env"]])
 def test_init_of_a_folder_without_visible_files_names_no_keys(
     corpusmill: Corpusmill, tmp_path: Path, hidden: list[str]
@@ -354,7 +404,7 @@ def test_init_replaces_nothing_and_reads_no_artifacts(corpusmill: Corpusmill, mi
     )
 
     assert refused(corpusmill("init", "My Notes", "--input", mixed, "--data", built)) == (
-        "init: the recipe's name must be lower case without blanks, got 'My Notes'; write my-notes"
+        "init: the recipe's name must be lower case, without blanks, accents and .yaml, got 'My Notes'; write my-notes"
     )
 
     shipped = refused(corpusmill("init", "stage_a_v1", "--input", mixed, "--data", built))

@@ -19,6 +19,7 @@ from pipeline_assets.build.recipe_versions import version_for
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.code_location import build_definitions
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.schedules import SENSORS, alert, read_schedules
 from pipeline_assets.sealed_sensor import report_sealed
@@ -169,6 +170,49 @@ def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else
 def test_a_recipe_without_datasets_of_a_hub_has_no_head_that_moves(notes_root: Path) -> None:
     version = version_for("mixed", notes_root, SYSTEMS, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
     assert (version.path.stem, version.moved) == ("mixed", [])
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ("name: weekly", "name: weekly_20261102"),
+        ("\ufeffname: weekly", "name: weekly_20261102"),  # Notepad begins a file with a byte order mark
+        ('"name" : weekly', '"name": weekly_20261102'),
+        ("name:\n  weekly", "name: weekly_20261102"),
+    ],
+)
+def test_a_version_has_its_own_name_in_whichever_form_the_recipe_writes_it(
+    demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path, head: str, expected: str
+) -> None:
+    text = (demo_root / "recipes" / "healing_text_v1.yaml").read_text()
+    path = tmp_path / "recipes" / "weekly.yaml"
+    path.parent.mkdir()
+    revision = SYSTEMS.read_recipe(demo_root / "recipes" / "healing_text_v1.yaml").revisions()[0][1]
+    rest = text.replace("name: healing_text_v1\n", "", 1).replace(revision, "0a" * 20)
+    path.write_text(f"{head}\n{rest}")
+    hub = HubFiles(tmp_path / "cache", endpoint=demo_hub.endpoint)
+
+    version = version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
+
+    written = version.path.read_text()
+    assert written == f"{expected}\n{rest.replace('0a' * 20, revision)}"
+    assert SYSTEMS.read_recipe(version.path).name == "weekly_20261102"
+
+
+@pytest.mark.parametrize("name", ["123", "1_2", "1.5"])
+def test_a_version_of_a_recipe_that_is_called_like_a_number_can_be_read(
+    demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path, name: str
+) -> None:
+    text = (demo_root / "recipes" / "healing_text_v1.yaml").read_text()
+    (tmp_path / "recipes").mkdir()
+    revision = SYSTEMS.read_recipe(demo_root / "recipes" / "healing_text_v1.yaml").revisions()[0][1]
+    base = text.replace("name: healing_text_v1", f"name: '{name}'", 1).replace(revision, "0a" * 20)
+    (tmp_path / "recipes" / f"{name}.yaml").write_text(base)
+    hub = HubFiles(tmp_path / "cache", endpoint=demo_hub.endpoint)
+
+    version = version_for(name, tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
+
+    assert SYSTEMS.read_recipe(version.path).name == f"{name}_20261102"
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ commit of a dataset's branch `main`.
 """
 
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,11 +20,10 @@ from pipeline_assets.corpus.filters.own_step import step_files
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, TransientError
-from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, read_yaml
+from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, read_yaml, replace_value
 from pipeline_assets.spine.temporary_names import temporary_path
 
 Period = Literal["day", "week"]
-_NAME_LINE = re.compile(r"^name:[^\n]*$", re.MULTILINE)
 _DATE_GLOB = "[0-9]" * 8
 logger = logging.getLogger("corpusmill")
 
@@ -83,7 +81,7 @@ def version_for(
     if not moved:
         return Version(newest, unreachable=unreachable)
     durable.make_folder(path.parent)
-    text = _NAME_LINE.sub(f"name: {path.stem}", RECIPE_FILE.read_raw(base).decode(), count=1)
+    text = replace_value(RECIPE_FILE.read_raw(base).decode(), "name", path.stem)
     folder = temporary_path(path)
     draft = folder / path.name
     durable.make_folder(folder)

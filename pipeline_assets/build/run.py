@@ -36,8 +36,8 @@ class NumberSetting:
         """Return the variable's number or the default; UsageError if it is invalid."""
         value = variables.get(self.variable) or str(self.default)
         if not value.isdecimal() or len(value) > 18 or not self.minimum <= int(value) <= self.maximum:
-            is_limited = self.maximum < _UNLIMITED
-            limits = f"from {self.minimum} to {self.maximum}" if is_limited else f">= {self.minimum}"
+            is_shown = self.maximum < _UNLIMITED or (value.isdecimal() and len(value) > 9)
+            limits = f"from {self.minimum} to {self.maximum}" if is_shown else f">= {self.minimum}"
             raise UsageError(f"must be an integer {limits}, got {value!r}", self.variable, "correct it")
         return int(value)
 

@@ -1,5 +1,6 @@
 """The commands `init`, `recipes`, `pin`, `tokenizer check` and `manifests export`."""
 
+import itertools
 import json
 import os
 from collections import Counter
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path, recipe_paths
 from pipeline_assets.build.run import HUB_TRIES, open_hub_briefly
@@ -29,6 +29,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
+from pipeline_assets.spine.recipe_yaml import inline_yaml
 from pipeline_assets.spine.visible import in_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -175,9 +176,10 @@ def init(
     """
     from pipeline_assets.corpus.normalize.drafts import draft_sources
 
-    if not name or slugify(name) != name:
-        what = f"the recipe's name must be lower case without blanks, got {name!r}"
-        raise UsageError(what, "init", f"write {slugify(name) or 'notes'}")
+    valid = _source_name(name.removesuffix(".yaml").removesuffix(".yml"))
+    if not name or name != valid:
+        what = f"the recipe's name must be lower case, without blanks, accents and .yaml, got {name!r}"
+        raise UsageError(what, "init", f"write {valid or 'notes'}")
     path = data / "recipes" / f"{name}.yaml"
     if (PROJECT_RECIPES / path.name).exists():
         raise UsageError("a shipped recipe has this name", name, "choose another name")
@@ -187,15 +189,12 @@ def init(
     drafts: list[SectionDraft] = []
     for pattern in dict.fromkeys(input):
         folder, patterns = folder_and_patterns([pattern], "**/*")
-        sections, messages = draft_sources(SourceFolder(folder, tuple(patterns)), slugify(folder.name) or name)
+        sections, messages = draft_sources(SourceFolder(folder, tuple(patterns)), _source_name(folder.name) or name)
         drafts += sections
         for message in messages:
             echo(in_one_line(f"{folder}: {message}"), err=True)
-    text = (
-        _HEAD.format(name=name, folders=in_one_line(", ".join(input)) if len(input) < 3 else f"{len(input)} folders")
-        + "\n".join(_yaml_lines(drafts))
-        + _TAIL
-    )
+    folders = in_one_line(", ".join(input)) if len(input) < 3 else f"{len(input)} folders"
+    text = _HEAD.format(name=inline_yaml(name), folders=folders) + "\n".join(_yaml_lines(drafts)) + _TAIL
     if only_print:
         echo(text.rstrip("\n"))
         return
@@ -245,19 +244,22 @@ def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:
     }
 
 
+def _source_name(text: str) -> str:
+    """Return a text as a name that recipes accept; empty if no letter remains."""
+    return slugify(text).lstrip("_.-")
+
+
 def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
     """Yield drafts of source sections as YAML lines, and number repeated source names."""
-    name_counts: Counter[str] = Counter()
+    names: set[str] = set()
     for draft in drafts:
-        content = dict(draft.content)
-        name_counts[content["source"]] += 1
-        if name_counts[content["source"]] > 1:
-            content["source"] += f"-{name_counts[content['source']]}"
+        content, source = dict(draft.content), draft.content["source"]
+        numbered = (f"{source}-{number}" for number in itertools.count(2))
+        content["source"] = next(name for name in itertools.chain([source], numbered) if name not in names)
+        names.add(content["source"])
         for number, (key, value) in enumerate(content.items()):
             note = f"  # {in_one_line(draft.notes[key])}" if key in draft.notes else ""
-            as_yaml = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
-            as_yaml = as_yaml.removesuffix("...\n").strip()
-            yield f"{'  - ' if number == 0 else '    '}{key}: {as_yaml}{note}"
+            yield f"{'  - ' if number == 0 else '    '}{key}: {inline_yaml(value)}{note}"
         yield from () if "filters" in content else [f"    {_FILTERS}"]
         yield f"    {_REJECTS}"
         yield ""

@@ -3,6 +3,7 @@
 import fnmatch
 import glob
 import os
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -144,8 +145,16 @@ def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Seque
 
 
 def slugify(source: str) -> str:
-    """Return a name in lower case, with hyphens for invalid characters."""
-    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in source.lower()).strip("-.")
+    """Return a name in lower case, with hyphens for invalid characters.
+
+    Accents are omitted, and letters of other scripts; the name may thus be empty.
+    """
+    return "".join(
+        unicodedata.normalize("NFD", letter).encode("ascii", "ignore").decode()
+        if letter.isalnum() or letter in "_.-"
+        else "-"
+        for letter in source.lower()
+    ).strip("-.")
 
 
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:

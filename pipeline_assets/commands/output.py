@@ -18,12 +18,15 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Raise InputError if the block cannot write to stdout, except BrokenPipeError."""
+    """Raise InputError if the block cannot write to stdout, except BrokenPipeError.
+
+    Errors of files, which have a name, are not changed.
+    """
     try:
         yield
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        if isinstance(error, BrokenPipeError) or error.filename is not None:
+            raise
         discard_output()
         what = f"cannot be written ({error.strerror})"
         raise InputError(what, "standard output", "redirect it to another file or program") from None

@@ -66,6 +66,21 @@ def locate_key(path: Path, location: Sequence[int | str]) -> str:
     return str(path) if line is None else f"{path}:{line}"
 
 
+def replace_value(text: str, key: str, value: str) -> str:
+    """Replace the value of a key at the top of a valid recipe; keep all other text."""
+    text = text.removeprefix("\ufeff")  # libyaml does not count a byte order mark
+    node = _parse_tree(text.encode())
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    start, end = next((old.start_mark.index, old.end_mark.index) for name, old in pairs if name.value == key)
+    return text[:start] + inline_yaml(value) + text[end:]
+
+
+def inline_yaml(value: object) -> str:
+    """Format a value as YAML without line breaks, unless a text contains them."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
+
+
 @functools.lru_cache(maxsize=1)  # reused for all errors of one file
 def _parse_tree(recipe: bytes) -> yaml.Node | None:
     text = recipe.decode("utf-8")
