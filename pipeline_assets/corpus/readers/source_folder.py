@@ -2,7 +2,9 @@
 
 import contextlib
 import fnmatch
+import functools
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
@@ -17,6 +19,7 @@ from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
 HEAD_BYTES = 16
 UTF8_MARK_BYTES = 3
+_SPECIAL = re.compile(r"[*?\[]")
 _FOLDER, _MODIFIED, _SHA256 = "folder", "modified_ns", "sha256:"
 _CHANGED_FIX = "the file changed after it was hashed: restore it, or touch it and run the recipe again"
 
@@ -108,7 +111,16 @@ def _glob(root: Path, folder: PurePosixPath, parts: Sequence[str], parents: Set[
 
 def is_excluded(name: str, patterns: Sequence[str]) -> bool:
     """Check whether a pattern matches a path or one of its folders, hidden or not."""
-    return any(_matches_start(PurePosixPath(name).parts, PurePosixPath(pattern).parts) for pattern in patterns)
+    parts, (plain, special) = PurePosixPath(name).parts, _parse_exclude(tuple(patterns))
+    is_named = any(parts[:length] in plain for length in range(len(parts) + 1))
+    return is_named or any(_matches_start(parts, pattern) for pattern in special)
+
+
+@functools.lru_cache(maxsize=8)
+def _parse_exclude(patterns: tuple[str, ...]) -> tuple[Set[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Return the parts of plain paths, of which `init` writes thousands, and of patterns."""
+    plain = {PurePosixPath(pattern).parts for pattern in patterns if not _SPECIAL.search(pattern)}
+    return plain, [PurePosixPath(pattern).parts for pattern in patterns if _SPECIAL.search(pattern)]
 
 
 def _matches_start(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
@@ -256,8 +268,9 @@ class SourceFolder(InputFolder):
 
     def excluded_files(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each file that `exclude` leaves out, with its pattern."""
-        for name in _matching_names(self.path, self.patterns) if self.exclude else ():
-            yield from ((name, pattern) for pattern in self.exclude if is_excluded(name, [pattern]))
+        names = _matching_names(self.path, self.patterns) if self.exclude else ()
+        excluded = [name for name in names if is_excluded(name, self.exclude)]
+        yield from ((name, pattern) for pattern in self.exclude for name in excluded if is_excluded(name, [pattern]))
 
 
 def has_changed_since_seal(manifest: Manifest, folder: Path, name: str) -> bool:

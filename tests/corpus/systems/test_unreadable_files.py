@@ -199,6 +199,15 @@ def test_exclude_names_files_and_folders(name: str, pattern: str, is_out: bool) 
     assert is_excluded(name, [pattern]) is is_out
 
 
+def test_thousands_of_excluded_names_are_found_as_a_set_next_to_patterns() -> None:
+    excluded = [f"notes/{number}.md" for number in range(3000)] + ["drafts", "**/*.tmp"]
+    names = [f"notes/{number}.md" for number in range(6000)] + ["drafts/a.md", "x/a.tmp", "x/a.md", "notes"]
+
+    kept = [name for name in names if not is_excluded(name, excluded)]
+
+    assert kept == [*(f"notes/{number}.md" for number in range(3000, 6000)), "x/a.md", "notes"]
+
+
 def test_excluded_files_are_no_inputs_and_a_recipe_without_the_key_keeps_its_digest(tmp_path: Path) -> None:
     section = source_with(tmp_path, whole_files(3) | {"bad.jsonl": b"[", "bad.parquet": b"x"})
     plain = LocalSource.model_validate(section)
