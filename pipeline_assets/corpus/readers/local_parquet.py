@@ -36,8 +36,7 @@ def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes:
     `columns` sets as a single name is missing.
     """
     metadata = read_local_footer(file)
-    if columns is not None:
-        check_columns(metadata.schema.to_arrow_schema(), columns, file.path)
+    check_columns(metadata.schema.to_arrow_schema(), columns or (), file.path)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     runs: list[RowGroupRun] = []
     first = first_row = 0

@@ -72,11 +72,12 @@ def test_a_column_that_is_not_there_stops_the_plan(source: Source, field: str, n
     )
 
 
-def test_two_columns_of_one_name_are_refused(source: Source) -> None:
+@pytest.mark.parametrize("names", [TEXT, None])
+def test_two_columns_of_one_name_are_refused(source: Source, names: LicensedColumns | None) -> None:
     table = pa.Table.from_arrays([pa.array(["one"]), pa.array(["two"])], ["text", "text"])
     file = source(stored(table), "a.parquet")
 
-    assert refusal(lambda: row_group_runs(file, TEXT, 1)) == (
+    assert refusal(lambda: row_group_runs(file, names, 1)) == (
         f"{file.path}: two columns have the name `text`; rename one of them"
     )
 
