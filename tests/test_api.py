@@ -17,7 +17,9 @@ from stage_a_sources import write_recipe
 import corpusmill
 from corpusmill import OpenedArtifact, open_folder, run
 from corpusmill.display import html_table, plot_column
+from pipeline_assets.build.garbage import Survey
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.systems.registry import SYSTEMS
 
 API = Path(__file__).parents[1] / "pipeline_assets" / "api"
 V1 = Path("megatron", "healing_text_v1")
@@ -113,6 +115,17 @@ def test_a_missing_file_of_a_recipe_is_named_before_anything_is_built(tmp_path: 
         run(str(recipe), tmp_path)
 
     assert not [*tmp_path.rglob("manifest.json")]
+
+
+def test_artifacts_of_a_recipe_file_outside_the_data_root_are_no_garbage(tmp_path: Path) -> None:
+    source, root = local_source(tmp_path, "notes", [{"text": "A note.", "key": "note-1"}]), tmp_path / "data"
+    recipe = write_recipe(tmp_path, NO_COMMIT, lambda content: content.update(sources=[source]), "notes")
+
+    run(str(recipe), root, workers=0)
+
+    survey = Survey(root, SYSTEMS)
+    assert survey.garbage == []
+    assert root / "stage_a/notes/normalized/notes" in survey.named
 
 
 def test_a_notebook_shows_an_artifact_and_a_trace_as_tables(demo_root: Path) -> None:

@@ -15,6 +15,7 @@ import contextlib
 import functools
 import graphlib
 import os
+import re
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
@@ -294,8 +295,10 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 def _is_named(folder: Path, manifest: Manifest) -> bool:
     """Check whether a user named or copied the folder, or named the recipe file."""
-    words = manifest.provenance.get("command", {}).get("typed", "corpusmill run").split()
+    typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run")
+    words, without_values = typed.split(), re.sub(r" --(data|partition)[= ]('[^']*'|\S+)", "", typed)
     has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)
+    has_recipe_file |= words[1:2] == ["run"] and "/" in without_values  # `run` reads any path with a slash
     is_copy = PULLED in manifest.provenance or not check_record_path(folder).exists()
     return is_copy or has_recipe_file or not _RECIPE_COMMANDS.issuperset(words[1:2])
 

@@ -237,6 +237,23 @@ def test_an_artifact_of_a_recipe_file_that_was_named_by_its_path_is_kept(
     assert sealed_in(tmp_path) == {"graph/path/a", "graph/path/b", "graph/path/c"}
 
 
+@pytest.mark.parametrize(
+    ("options", "is_kept"),
+    [("./words", True), ("--replace ./words", True), ("words --data '/my disk/d' --partition a/b", False)],
+)
+def test_a_recipe_file_without_ending_is_known_by_its_slash(
+    options: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stopwatch, "command", {"typed": f"corpusmill run {options}", "id": "1"})
+    recipe = write_graph(tmp_path, "words", CHAIN)
+    build_graph(tmp_path, "words")
+    recipe.unlink()
+
+    collect(tmp_path)
+
+    assert bool(sealed_in(tmp_path)) is is_kept
+
+
 def link_an_artifact(root: Path, away: Path) -> Path:
     (root / "graph" / "words" / "b").rename(away / "b")
     (root / "graph" / "words" / "b").symlink_to(away / "b")

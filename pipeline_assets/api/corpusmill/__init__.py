@@ -16,6 +16,7 @@ The import loads neither Dagster nor torch; the first use of `loader` or `labels
 """
 
 import os
+import shlex
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from corpusmill.opened import OpenedArtifact
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.ray_engine import disconnect
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -56,10 +58,13 @@ def run(
     parsed.check_local_files(root)
     settings = Run.from_settings(root, os.environ, workers=workers, replace=replace)
     artifacts: dict[str, list[OpenedArtifact]] = {}
+    earlier = Stopwatch.command
     try:
+        Stopwatch.record_command(f"corpusmill run {shlex.quote(str(recipe))}")  # `gc` keeps artifacts of a named file
         for outcome in run_targets(parsed.targets(), settings):
             artifacts.setdefault(outcome.target.kind.name, []).append(open_folder(root / outcome.target.folder))
     finally:
+        Stopwatch.command = earlier
         disconnect()  # from Ray, if a stage used it
     return artifacts
 

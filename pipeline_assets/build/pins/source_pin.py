@@ -13,14 +13,8 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, require_py7zr
 from pipeline_assets.corpus.snapshot.listing import list_snapshot, pin_sample
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.corpus.stores import object_source
 from pipeline_assets.corpus.stores.download import missing_objects
-from pipeline_assets.corpus.stores.object_source import (
-    check_copies,
-    fetch_source,
-    list_objects,
-    restore_source,
-    source_url,
-)
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.staging import StagingView
@@ -41,15 +35,15 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
         return pin_sample(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.external_inputs, SourceFolder)
     folder, versions = target.external_inputs.resolve_path(run.root), dict[str, Any]()
-    if (url := source_url(folder.path)) is not None:
-        versions = fetch_source(url, folder, run.settings)
+    if (url := object_source.source_url(folder.path)) is not None:
+        versions = object_source.fetch_source(url, folder, run.settings)
     if target.recipe.get("kind") == "stackexchange":
         for file in folder.files():
             if is_archive(file.path):
                 require_py7zr(file.path)  # fail before an hour of hashing, not after
     content = pin_folder_files(target.external_inputs, run.root, run.settings)
     if url is not None:
-        check_copies(folder.path, content.external_inputs)
+        object_source.check_copies(folder.path, content.external_inputs)
     return replace(content, provenance={**content.provenance, **versions})
 
 
@@ -57,7 +51,7 @@ def open_source(target: Target, pin: Manifest, run: Run) -> SourceFolder:
     """Return a pinned source's folder, with missing objects copied from their store."""
     assert isinstance(target.external_inputs, SourceFolder)
     folder = target.external_inputs.resolve_path(run.root)
-    restore_source(folder.path, pin, run.settings)
+    object_source.restore_source(folder.path, pin, run.settings)
     return folder
 
 
@@ -67,9 +61,9 @@ def list_inputs(target: Target, run: Run) -> Listing:
         return list_snapshot(*_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.external_inputs, SourceFolder)
     folder = target.external_inputs.resolve_path(run.root)
-    if (url := source_url(folder.path)) is None:
+    if (url := object_source.source_url(folder.path)) is None:
         return Listing.from_files(folder.files())
-    objects = list_objects(url, folder)
+    objects = object_source.list_objects(url, folder)
     missing = {f"{url}/{stored.name}": stored.bytes for stored in missing_objects(objects, StagingView(folder.path))}
     return Listing(tuple({"name": stored.name, "bytes": stored.bytes} for stored in objects), missing)
 
