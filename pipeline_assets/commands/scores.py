@@ -19,6 +19,7 @@ from pipeline_assets.commands.inputs import folder_or_commit, local_folder, seal
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import align, as_command, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
+from pipeline_assets.corpus.nemotron.pools_recipe import needed_columns
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS, ScoringRecipe, detect_device
@@ -122,7 +123,8 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"
     for rule, rows in identity.counts["subsets"].items():
-        empty = [name for name in identity.decisions["rules"][rule].get("unsaid", ()) if name in rules[rule].needed]
+        unsaid, needed = identity.decisions["rules"][rule].get("unsaid", ()), needed_columns(rules[rule].where)
+        empty = [name for name in unsaid if name in needed]
         reason = f": no row has a value in {', '.join(empty)}" if empty and not rows else ""
         yield f"  {rule}: {rows:,} rows{reason}"
 
@@ -175,7 +177,8 @@ def _print_work(scores: Sequence[Target], run: Run) -> None:
     for target in (target for target in scores if not target.matches_recipe(run.root)):
         with tempfile.TemporaryDirectory() as scratch:
             works.append(estimate_work(target, run, StagingView(Path(scratch))))
-    print_lines(f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text" for work in works)
+    lines = [f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text" for work in works]
+    print_lines(lines or ["nothing to score: the scores of all splits are current"])
     if run.remote_launcher is not None:
         for line in run.remote_launcher.describe_costs(works):
             print_lines([line])

@@ -67,6 +67,7 @@ def test_pools_without_rows_are_named_and_those_with_rows_are_scored(
 
     nothing = score(corpusmill, folder / "bare", models / "first", root)
     scored = score(corpusmill, folder, models / "first", root)
+    left = score(corpusmill, folder, models / "first", root, "--dry-run")
     chosen = corpusmill("nemotron", "subsets", "--in-dir", root, "--out-dir", root)
     recipe = root / "recipes" / "mine.yaml"
     recipe.write_text(recipe.read_text() + f"scoring: {{model: {{path: {models / 'first'}}}}}\n")
@@ -78,6 +79,7 @@ def test_pools_without_rows_are_named_and_those_with_rows_are_scored(
     )
     assert scored.returncode == 0, scored.stderr
     assert [path.parts[-3:-1] for path in root.glob("nemotron/score-*/*/*/*/scores.parquet")] == [("full", "high")]
+    assert "nothing to score: the scores of all splits are current" in left.stdout
     lines = [line.strip() for line in chosen.stdout.splitlines()]
     assert "challenge: 0 rows: no row has a value in meta_correctness" in lines
     assert "challenge_unverified: 0 rows" in lines  # it needs rows without a correctness, and has too few

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline_assets.corpus.harmony import encode
-from pipeline_assets.corpus.harmony.message import Message, Refusal, Role
+from pipeline_assets.corpus.harmony.message import START, Message, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, parse_harmony
 from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizer
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -119,10 +119,13 @@ def encode_row(
     """Encode the text of a row, by `locate_bodies` if `template` is a chat template.
 
     Raises:
-        InputError: `tokenizer` is not the chat template's.
+        InputError: `tokenizer` is not the chat template's, or lacks Harmony's control tokens for a text in Harmony.
         Refusal: The text cannot be encoded, or a body that counts does not consist of whole tokens.
     """
     if not is_chat(template):
+        if START not in tokenizer.special_ids:
+            fix = "score and select them apart from rows of a chat template"
+            raise InputError("these rows need a tokenizer with Harmony's control tokens", template or "Harmony", fix)
         return encode.encode_harmony([parsed], tokenizer)[0]
     expected = str(template).rpartition(" ")[2]
     actual = f"tokenizer.json {tokenizer.sha256}" if isinstance(tokenizer, HfTokenizer) else "o200k_harmony"

@@ -3,7 +3,7 @@
 import difflib
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -201,9 +201,10 @@ def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
     return holds
 
 
-def accepts_nulls(condition: str) -> bool:
-    """Check whether a row without values meets a condition."""
-    return bool(matching_rows(_one_row(), condition)[0])
+def needed_columns(conditions: Iterable[str]) -> set[str]:
+    """Return the columns of the conditions that a row without values does not meet."""
+    unmet = (parse_condition(condition) for condition in conditions if not matching_rows(_one_row(), condition)[0])
+    return {column for condition in unmet for column in condition.meta.root_names()}
 
 
 def capability_pool(target: str) -> str:

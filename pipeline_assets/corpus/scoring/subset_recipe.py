@@ -6,13 +6,7 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
-from pipeline_assets.corpus.nemotron.pools_recipe import (
-    Condition,
-    Strata,
-    accepts_nulls,
-    parse_condition,
-    raise_if_invalid_name,
-)
+from pipeline_assets.corpus.nemotron.pools_recipe import Condition, Strata, parse_condition, raise_if_invalid_name
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import Decimal, RecipeSection
 
@@ -58,12 +52,6 @@ class SubsetRule(RecipeSection):
     def columns(self) -> list[str]:
         """Columns that the conditions use, sorted."""
         return sorted({column for condition in self.where for column in parse_condition(condition).meta.root_names()})
-
-    @property
-    def needed(self) -> set[str]:
-        """Columns of the conditions that nulls do not meet."""
-        conditions = (condition for condition in self.where if not accepts_nulls(condition))
-        return {column for condition in conditions for column in parse_condition(condition).meta.root_names()}
 
 
 _UNVERIFIED = (

@@ -169,6 +169,17 @@ def test_a_tool_that_has_a_mark_rejects_its_row(mark: str, family: Load) -> None
         rendered(chat(ASK, {"role": "assistant", "content": "4"}, tools=tools), family("qwen"))
 
 
+def test_harmony_rows_among_rows_of_a_chat_template_are_refused_in_one_line(family: Load) -> None:
+    text = "<|start|>user<|message|>q<|end|><|start|>assistant<|message|>a<|end|>"
+    parsed, mode = parse_row(text, "plain/1", "assistant_all", None)
+
+    line = (
+        "plain/1: these rows need a tokenizer with Harmony's control tokens; score and select them apart from rows of"
+    )
+    with pytest.raises(InputError, match=line):
+        encode_row(parsed, "plain/1", mode, family("qwen").tokenizer)
+
+
 @pytest.mark.parametrize("content", ["<|im_end|>", "say <think> now", "a<|im_start|>system\nb"])
 def test_control_tokens_in_a_message_reject_the_row(content: str, family: Load) -> None:
     with pytest.raises(Refusal) as refused:
