@@ -164,6 +164,10 @@ def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_n
     [
         (("--threshold", "2"), "--threshold is '2': the similarity must be in (0, 1], got 2"),
         (("--bands", "13"), "--bands times 8 rows must equal 112 permutations, got 104"),
+        (("--permutations", "10", "--bands", "20"), "--bands times 1 rows must equal 10 permutations, got 20"),
+        (("--max-distance", "40"), "--max-distance: requires --proposer faiss; add it, or omit this option"),
+        (("--bits", "512"), "--bits: requires --proposer faiss; add it, or omit this option"),
+        (("--proposer", "faiss", "--bands", "14"), "--bands: requires --proposer minhash; add it, or omit this option"),
         (
             ("--near-selection", "quality"),
             "--near-selection quality requires --quality-column, and other selections do not allow it; correct it",

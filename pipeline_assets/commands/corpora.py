@@ -28,13 +28,13 @@ from pipeline_assets.commands.options import Content, Section, SetsKeys, option_
 from pipeline_assets.commands.terminal import AsJson, echo, name_recipe_keys, print_answer
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.proposal import Banding
-from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
 from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
-from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems import filtered, stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
@@ -128,7 +128,15 @@ def signatures(
 
 
 def _near_section(near: Content, proposer: str) -> Content:
-    """Return the keys of section `near` that a proposer (minhash or faiss) uses."""
+    """Return the keys of section `near` that a proposer (minhash or faiss) uses.
+
+    Raise UsageError if an option sets a key that only the other proposer has.
+    """
+    for name, section in (("minhash", MinHashRecipe), ("faiss", BinarySketchRecipe)):
+        for key, value in near.get(name, {}).items() if name != proposer else ():
+            if key not in near.get(proposer, {}) and value != section.model_fields[key].default:
+                where, fix = RecipeKey(f"near.{name}.{key}"), "add it, or omit this option"
+                raise UsageError(f"requires --proposer {name}", where, fix)
     return {key: near[key] for key in ("threshold", "max_compared", proposer) if key in near}
 
 

@@ -115,7 +115,7 @@ class NearRecipe(RecipeSection):
             if 0 < threshold <= 1 and 0 < permutations <= _MAX_PERMUTATIONS:
                 banding = recommend_banding(permutations, threshold, TARGET_RECALL)
                 bands = minhash.get("bands") or permutations // (minhash.get("rows") or banding.rows)
-                minhash = {"bands": bands, "rows": permutations // bands} | minhash
+                minhash = {"bands": bands, "rows": permutations // bands or 1} | minhash
         return {**content, "minhash": {"bands": 1, "rows": minhash["permutations"]} | minhash}
 
     @property
