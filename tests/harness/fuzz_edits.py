@@ -9,7 +9,6 @@ import contextlib
 import functools
 import json
 import random
-import resource
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 import yaml
 from hypothesis import strategies as st
+from peak_memory import forget_peak, own_peak_mib
 
 from pipeline_assets.spine.errors import InputError
 
@@ -186,15 +186,16 @@ def check(reader: Reader, case: Case, folder: Path) -> bool:
         HangError: The reader took too long.
     """
     data = reader.data(case)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    forget_peak()
+    before = own_peak_mib()
     error = None
     with _time_limit():
         try:
             reader.read(data, folder)
         except reader.errors as refusal:
             error = refusal
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-    assert grown < LIMIT_MIB, f"{grown} MiB more memory"
+    grown = own_peak_mib() - before
+    assert grown < LIMIT_MIB, f"{grown:.0f} MiB more memory"
     assert error is None or "\n" not in str(error), f"an error of several lines: {error}"
     return error is not None
 

@@ -31,9 +31,7 @@ from pipeline_assets.corpus.formats.compression import decompress
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.lines import line_blocks
 from pipeline_assets.spine.errors import InputError
-
-def peak():  # not ru_maxrss: that begins with what the process had which this one was forked from
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) >> 10
+from tests.harness.peak_memory import own_peak_mib
 
 def read(name):
     with open(name, "rb") as file:
@@ -41,15 +39,15 @@ def read(name):
 
 small, bomb = sys.argv[1:]
 read(small)
-before = peak()
+before = own_peak_mib()
 unpacked = read(bomb)
-print(unpacked >> 20, peak() - before)
+print(unpacked >> 20, round(own_peak_mib() - before))
 try:
     [file] = list_files(Path(bomb).parent, [Path(bomb).name])
     for _ in line_blocks(file):
         pass
 except InputError as error:
-    print(error.what, peak() - before, sep="|")
+    print(error.what, round(own_peak_mib() - before), sep="|")
 """
 
 

@@ -34,6 +34,7 @@ from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
 from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.spine.stage import WHOLE_SHARD
+from tests.harness.peak_memory import own_peak_mib
 
 path = Path(sys.argv[1])
 files = list_files(path.parent, [path.name])
@@ -58,9 +59,7 @@ else:
         common | {"license_tag": "cc0-1.0", "columns": columns, "text_unit": "paragraph"})
     rows = (row for piece in plan_local(files, local, 1 << 30) for row in read_piece(piece, local))
 count = sum(1 for _ in rows)
-# Not ru_maxrss: that begins with what the process had which this one was forked from.
-status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-print(json.dumps([count, int(status["VmHWM"].split()[0]) / 1024]))
+print(json.dumps([count, own_peak_mib()]))
 """
 
 

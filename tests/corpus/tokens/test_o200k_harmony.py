@@ -257,8 +257,9 @@ def test_a_text_has_its_ids_whether_texts_beside_it_are_long_or_short(
 
 
 RANDOM_WORDS = """
-import random, resource
+import random
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from tests.harness.peak_memory import own_peak_mib
 
 def words(seed):  # 4 MB that no cache has seen
     letters = random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz", k=4_000_000)
@@ -268,13 +269,13 @@ def words(seed):  # 4 MB that no cache has seen
 encoder = load_encoder(VOCABULARY_SHA256)
 encoder.encode(words(0))
 encoder.oracle
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = own_peak_mib()
 for seed in range(1, 16):
     texts = words(seed)
     runs = encoder.encode(texts)
     first, last = runs.ids[: runs.lengths[0]].tolist(), runs.ids[-runs.lengths[-1] :].tolist()
     assert [first, last] == [encoder.oracle.encode_ordinary(text) for text in (texts[0], texts[-1])]
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print(round(own_peak_mib() - before))
 """
 
 
@@ -285,6 +286,25 @@ def test_memory_stays_bounded_over_60_MB_of_words_never_seen_before() -> None:  
     grown_mib = int(subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout)
 
     assert grown_mib < 400
+
+
+SHORT_TEXTS = """
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from tests.harness.peak_memory import own_peak_mib
+encoder = load_encoder(VOCABULARY_SHA256)
+encoder.encode(["a"])
+before = own_peak_mib()
+encoder.encode(["ab't"] * 200_000)
+print(round(own_peak_mib() - before))
+"""
+
+
+def test_the_ids_of_200_000_short_texts_take_less_than_a_kibibyte_each() -> None:
+    command = [sys.executable, "-c", SHORT_TEXTS]
+
+    grown_mib = int(subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout)
+
+    assert grown_mib < 195
 
 
 def test_ids_stay_right_when_the_fast_tokenizer_starts_afresh_with_every_batch(
