@@ -1,6 +1,6 @@
 """Census of source rows: columns, messages by role, types and metadata coverage.
 
-The functions that build rows (`has_value`, `row_correctness`, `read_tools`) decide whether metadata is present, so rows
+The functions that build rows (`has_value`, `row_correctness`, `has_tools`) decide whether metadata is present, so rows
 and their inventory agree. Counts are nested by name, and the counts of shards can be added.
 """
 
@@ -16,7 +16,7 @@ from pipeline_assets.corpus.nemotron.row_forms import read_object, standard_row,
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, has_value
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.soft_checks import CHECKS
-from pipeline_assets.corpus.nemotron.tools import declared_tools, read_tools
+from pipeline_assets.corpus.nemotron.tools import declared_tools, has_tools
 
 Tally: TypeAlias = dict[str, Any]  # counts, and tallies, by name
 MAX_NAMES = 1000
@@ -186,7 +186,7 @@ def _coverage_names(row: Row) -> list[str]:
         "difficulty_stated": has_value(row.get("difficulty")) or has_value(row.get("difficulty_bin")),
         "correctness": correctness["meta_correctness"] is not None,
         "solved": correctness["meta_solved_bin"] is not None,
-        "tools": _has_tools(row),
+        "tools": has_tools(row),
         "text": isinstance(text, str) and has_value(text),
         "messages": bool(messages),
         "train_turns": read_object(row.get("metadata")).get("train_turns") is not None,
@@ -195,11 +195,3 @@ def _coverage_names(row: Row) -> list[str]:
         **{key: any([has_value(message.get(key)) for message in objects]) for key in _MESSAGE_KEYS},
     }
     return [name for name, is_present in meets.items() if is_present]
-
-
-def _has_tools(row: Row) -> bool:
-    """Check whether a row declares tools, even malformed ones."""
-    try:
-        return read_tools(row) is not None
-    except (RowFault, RecursionError):
-        return True

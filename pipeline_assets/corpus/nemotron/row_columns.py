@@ -29,7 +29,7 @@ from pipeline_assets.corpus.nemotron.row_forms import read_object
 from pipeline_assets.corpus.nemotron.row_values import Row, canonical_text, has_value, to_text
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.text_flags import count_control_characters, has_known_channels
-from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools
+from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools, has_tools
 
 # Evaluations, licences and links are excluded: a later revision that changes only them has the same rows.
 _IDENTITY = ("problem", "expected_answer", "formal_statement", "lean_header", "messages", "text")
@@ -194,7 +194,7 @@ def _collect_tags(row: Row, text: RowText) -> list[str]:
     sources = (row.get(column) for column in ("data_source", "source"))
     features = {
         "changed_answer_to_majority": row.get("changed_answer_to_majority") is True,
-        "tools": has_value(row.get("tools")),
+        "tools": has_tools(row),
         "tool_calls": any([message.is_call for message in conversation if message.recipient is not None]),
         "reasoning": "analysis" in [message.channel for message in conversation],
         "multi_turn": [message.role for message in conversation].count(Role.USER) > 1,

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import COMMIT_PATTERN, Option, RecipeSection, Share
 
-NORMALISE_STAGE = StageVersion("nemotron_normalise", 6)
+NORMALISE_STAGE = StageVersion("nemotron_normalise", 7)
 SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
 _LOSS = Option("Messages in the loss: assistant_all or assistant_last.", "loss", default="assistant_all")
 

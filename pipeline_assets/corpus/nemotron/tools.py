@@ -267,6 +267,14 @@ def read_tools(row: Row) -> JsonValue:
     return tools if has_value(tools) else None
 
 
+def has_tools(row: Row) -> bool:
+    """Check whether a row declares tools, even malformed ones."""
+    try:
+        return read_tools(row) is not None
+    except (RowFault, RecursionError):
+        return True
+
+
 @lru_cache(maxsize=128)
 def _parse_tools(encoded: bytes) -> DeclaredTools:
     tools = msgspec.json.decode(encoded)

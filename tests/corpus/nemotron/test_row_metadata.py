@@ -1,6 +1,7 @@
 """What a row says of itself, beside its conversation."""
 
 import hashlib
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -82,6 +83,11 @@ def test_tags_say_what_the_row_has() -> None:
     ]
     assert row_of({**ROW, "tags": ["b", "a"]})["meta_tags"] == ["a", "b"]
     assert row_of(ROW)["meta_tags"] == []
+
+
+@pytest.mark.parametrize(("tools", "tags"), [([], []), (None, []), ([LOOKUP], ["tools"])])
+def test_tools_as_json_text_are_tagged_if_there_are_any(tools: object, tags: list[str]) -> None:
+    assert row_of({**ROW, "tools": json.dumps(tools)})["meta_tags"] == tags
 
 
 def test_columns_of_another_type_are_kept_as_json() -> None:
