@@ -78,7 +78,7 @@ def test_loader_and_labels_are_those_of_batching() -> None:
 
 
 def test_a_recipe_that_is_built_is_opened_by_kind(demo_root: Path) -> None:
-    artifacts = run("healing_text_v1", demo_root)
+    artifacts = run(demo_root / "recipes" / "healing_text_v1.yaml", demo_root)
 
     splits = artifacts["healing/megatron_split"]
     assert [split.folder for split in splits] == [demo_root / V1 / "train", demo_root / V1 / "valid"]
@@ -104,6 +104,9 @@ def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:
         open_folder(tmp_path / "none")
     with pytest.raises(UsageError):
         run("none", tmp_path)
+    for workers in (-1, 1.5, "2"):
+        with pytest.raises(UsageError, match=f"^workers: must be an integer >= 0, got {workers!r}; correct it$"):
+            run("healing_text_v1", demo_root, workers=workers)  # type: ignore[arg-type]
 
 
 def test_a_missing_file_of_a_recipe_is_named_before_anything_is_built(tmp_path: Path) -> None:

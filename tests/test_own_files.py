@@ -419,6 +419,16 @@ def test_init_replaces_nothing_and_reads_no_artifacts(corpusmill: Corpusmill, mi
     assert not (built / "recipes" / "none.yaml").exists()
 
 
+def test_an_export_into_an_artifact_is_refused(corpusmill: Corpusmill, built: Path) -> None:
+    folder = built / "stage_a" / "mine" / "deduplicated" / "mine"
+
+    refusal = refused(corpusmill("export", folder, "--out", folder / "copy"))
+
+    fix = "choose another output folder"
+    assert refusal == f"{folder / 'copy'}: the folder is inside the sealed artifact {folder}; {fix}"
+    assert not (folder / "copy").exists()
+
+
 def test_what_init_wrote_is_built_whole(built: Path) -> None:
     packed = open_folder(built / "stage_a" / "mine" / "packed" / "mine")
 

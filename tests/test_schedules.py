@@ -106,6 +106,10 @@ def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) ->
     write(notes_root, NOTES | {"cron": "0," * 100_000 + "0 * * * *"})
     assert "`schedules.0.cron` must have at most 200 characters, got" in read_schedules(notes_root)[1][0].what
 
+    (notes_root / "schedules.yaml").write_text("schedules:\n  # - {name: nightly}\n")
+    [error] = read_schedules(notes_root)[1]
+    assert (error.what, error.fix) == ("`schedules` must be a list, got None", "list entries, or write []")
+
 
 def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
     notes_root: Path, instance: dg.DagsterInstance

@@ -60,6 +60,7 @@ def export(
     root = data_root(folder, data)
     require_manifest(folder)
     out = Path(os.path.normpath(out))
+    resolve_output_folder(out)  # raises if it is inside an artifact
     store, run = open_rows(folder, SYSTEMS.kinds, Lineage(root)), Run.from_settings(root, os.environ)
     if to == "parquet" or to == "jsonl" or to == "hf":
         _raise_if_unused(to, options, frozenset())

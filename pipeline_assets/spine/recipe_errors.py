@@ -111,10 +111,9 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
             what = _format_rule(problem)
             return UsageError(f"`{name}`: {what}" if name else what, place, "correct it")
         case "tuple_type":
-            example = json.dumps(problem["input"], ensure_ascii=False)
-            return UsageError(
-                f"`{name}` must be a list, got {_preview_value(problem['input'])}", place, f"write [{example}]"
-            )
+            value = problem["input"]
+            fix = "list entries, or write []" if value is None else f"write [{json.dumps(value, ensure_ascii=False)}]"
+            return UsageError(f"`{name}` must be a list, got {_preview_value(value)}", place, fix)
         case "model_type" | "dict_type" | "mapping_type":
             what = f"`{name}` must be a mapping, got {_preview_value(problem['input'])}"
             return UsageError(what, place, _mapping_example(problem, recipe))

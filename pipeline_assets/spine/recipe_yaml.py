@@ -26,7 +26,7 @@ def read_yaml(
     try:
         values = parse_yaml(replace(RECIPE_FILE, noun=noun).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        known = sorted(other.stem for other in path.parent.glob("*.yaml"))
+        known = sorted(other.stem for other in path.parent.glob("*.yaml") if other != path)
         nearest = difflib.get_close_matches(path.stem, known, n=1)
         hint = (
             f"did you mean {nearest[0]}?"

@@ -254,10 +254,13 @@ def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, wr
         ("finweb_v1.yaml", "did you mean fineweb_v1?"),
         ("zebra.yaml", "the folder has books_v2, fineweb_v1"),
         ("no folder/zebra.yaml", "correct the path"),
+        ("broken/link.yaml", "correct the path"),
     ],
 )
 def test_a_missing_file_names_the_nearest_recipe_beside_it_or_all(path: Path, name: str, fix: str) -> None:
     path.with_name("books_v2.yaml").write_text(RECIPE)
+    (path.parent / "broken").mkdir()
+    (path.parent / "broken" / "link.yaml").symlink_to("nowhere")
 
     error = refusal(path.parent / name)
 

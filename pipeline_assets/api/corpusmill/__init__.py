@@ -25,6 +25,7 @@ from corpusmill.opened import OpenedArtifact
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.provenance import Stopwatch
 from pipeline_assets.spine.ray_engine import disconnect
 from pipeline_assets.systems.registry import SYSTEMS
@@ -37,7 +38,7 @@ __version__ = version("corpusmill")
 
 
 def run(
-    recipe: str, data: Path | str = "data", workers: int = 2, replace: bool = False
+    recipe: Path | str, data: Path | str = "data", workers: int = 2, replace: bool = False
 ) -> dict[str, list[OpenedArtifact]]:
     """Build a recipe as the command `corpusmill run` does.
 
@@ -54,7 +55,9 @@ def run(
         InputError: The recipe is missing or invalid (`UsageError`), or an artifact cannot be built.
     """
     root = Path(data)
-    parsed = SYSTEMS.read_recipe(recipe_path(recipe, root), root)
+    if not isinstance(workers, int) or workers < 0:
+        raise UsageError(f"must be an integer >= 0, got {workers!r}", "workers", "correct it")
+    parsed = SYSTEMS.read_recipe(recipe_path(str(recipe), root), root)
     parsed.check_local_files(root)
     settings = Run.from_settings(root, os.environ, workers=workers, replace=replace)
     artifacts: dict[str, list[OpenedArtifact]] = {}
