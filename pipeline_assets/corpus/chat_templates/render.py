@@ -62,14 +62,14 @@ def render_chat(
     orders = [[number for number, message in enumerate(plain) if message.role is not Role.SYSTEM or message.content]]
     calls = [number for number, message in enumerate(plain) if message.is_call]
     replies = (number for number, message in enumerate(plain) if message.role is Role.TOOL)
-    call_of = {reply: calls[call] for reply, call in zip(replies, answered, strict=True) if call is not None}
+    calls_by_reply = {reply: calls[call] for reply, call in zip(replies, answered, strict=True) if call is not None}
     if calls:
-        orders.append(_pair_calls_with_replies(orders[0], plain, call_of))
+        orders.append(_pair_calls_with_replies(orders[0], plain, calls_by_reply))
     failures = list[Refusal]()
     for marks_blanks, numbers in itertools.product((True, False), orders):
         try:
             places = {number: place for place, number in enumerate(numbers)}
-            answers = {places[reply]: places[call] for reply, call in call_of.items()}
+            answers = {places[reply]: places[call] for reply, call in calls_by_reply.items()}
             located, order = _render_and_locate(
                 [plain[place] for place in numbers], tools, template, numbers is not orders[0], marks_blanks, answers
             )
@@ -95,11 +95,11 @@ def _check_controls(messages: Sequence[Message], tools: JsonValue, template: Cha
 
 
 def _pair_calls_with_replies(
-    numbers: Sequence[int], messages: Sequence[Message], call_of: Mapping[int, int]
+    numbers: Sequence[int], messages: Sequence[Message], calls_by_reply: Mapping[int, int]
 ) -> list[int]:
     """Return message numbers with each call's reply moved directly behind the call.
 
-    `call_of` has the number of the call that a reply answers, by the reply's number.
+    `calls_by_reply` has the number of the call that a reply answers, by the reply's number.
     """
     ordered, rest = list[int](), list(numbers)
     while rest:
@@ -107,7 +107,7 @@ def _pair_calls_with_replies(
         call = messages[ordered[-1]]
         if call.is_call:
             answers = itertools.takewhile(lambda n: messages[n].is_call or messages[n].role is Role.TOOL, rest)
-            replies = [place for place, number in enumerate(answers) if call_of.get(number) == ordered[-1]]
+            replies = [place for place, number in enumerate(answers) if calls_by_reply.get(number) == ordered[-1]]
             ordered += [rest.pop(place) for place in replies[:1]]
     return ordered
 

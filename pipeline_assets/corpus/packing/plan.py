@@ -235,7 +235,7 @@ def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
 
 
 def _read_values(path: Path) -> NDArray[np.uint32]:
-    """Read the values of a file into freed memory, while a mapped file would take more."""
+    """Read the values of a file into memory that was freed; a mapped file takes more."""
     values = np.empty(count_values(path, np.uint32), np.uint32)
     for number, chunk in enumerate(_read_chunks(path, np.uint32)):
         values[number * _CHUNK :][: len(chunk)] = chunk

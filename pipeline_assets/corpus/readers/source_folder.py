@@ -118,7 +118,7 @@ def is_excluded(name: str, patterns: Sequence[str]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _parse_exclude(patterns: tuple[str, ...]) -> tuple[Set[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return the parts of plain paths, of which `init` writes thousands, and of patterns."""
+    """Split excluded paths and patterns into parts; `init` writes thousands of paths."""
     plain = {PurePosixPath(pattern).parts for pattern in patterns if not _SPECIAL.search(pattern)}
     return plain, [PurePosixPath(pattern).parts for pattern in patterns if _SPECIAL.search(pattern)]
 
