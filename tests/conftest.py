@@ -44,7 +44,7 @@ PROJECT = Path(__file__).parents[1]
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path("~/.cache/corpusmill/compiled").expanduser()))
 TIMEOUT_S = 240
 pytest_plugins = ["corpus_fixtures"]
-MANY_TESTS = 1000  # a whole run, in which hundreds of forks encode
+MANY_TESTS = 500  # the quick or the slow tests, in which hundreds of forks encode
 
 
 gc.disable()  # while modules are imported and tests are collected, nothing becomes garbage
