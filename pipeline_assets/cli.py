@@ -6,6 +6,7 @@ The module of a command is imported only when the command or its help is request
 and Dagster take seconds.
 """
 
+import contextlib
 import functools
 import gc
 import importlib
@@ -163,8 +164,10 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         _check_encoding()
-        with writing_output():  # of a help, too
+        is_help = not {"--help", "--version"}.isdisjoint(sys.argv)  # these only write output
+        with writing_output() if is_help else contextlib.nullcontext():
             status = app(prog_name="corpusmill", standalone_mode=False)
+        with writing_output():
             sys.stdout.flush()
         sys.exit(status)
     except BrokenPipeError:  # the reader of the output has ended, as `head` does

@@ -1,5 +1,6 @@
 """The commands as a user types them, and what they answer."""
 
+import errno
 import importlib
 import inspect
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from command_results import Corpusmill, RecipeIn, Typed, only_line
 
+from pipeline_assets import cli
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.demo.corpora import EDU_DATASET
@@ -75,6 +77,22 @@ def test_an_output_that_takes_nothing_is_no_fault_of_the_data_root(
     assert result.returncode == status
     assert result.stderr.startswith(error) and str(tmp_path) not in result.stderr
     assert "Exception ignored" not in result.stderr
+
+
+def test_an_error_without_a_file_is_not_one_of_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**options: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))  # as fork does
+
+    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(sys, "argv", ["corpusmill", "status"])
+
+    with pytest.raises(SystemExit):
+        cli.main()
+
+    error = capsys.readouterr().err
+    assert "Cannot allocate memory" in error and "standard output" not in error
 
 
 @pytest.mark.parametrize("module", ["pipeline_assets", "pipeline_assets.cli"])
