@@ -268,15 +268,12 @@ class Target:
         return f"also derived from {', '.join(sealed_with)}" if sealed_with else None
 
     def state(self, root: Path) -> tuple[State, str]:
-        """Return the state of the artifact, and its digest if current, or else the reason.
-
-        If another builder replaces the artifact meanwhile, return the state of the new one.
-        """
+        """Return the state of the artifact, and its digest if current, or else the reason."""
         try:
             if read_manifest(root / self.folder) is None:
                 return "missing", "not built yet"
             manifest = open_artifact(root / self.folder).manifest
-        except ReplacedError:
+        except ReplacedError:  # by another builder: describe the new artifact
             return self.state(root)
         except InputError as damaged:
             return "damaged", f"{damaged.where}: {damaged.what}"

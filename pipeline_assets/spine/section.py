@@ -107,8 +107,7 @@ class RecipeSection(pydantic.BaseModel):
     @pydantic.model_serializer(mode="wrap")
     def _omit_later_keys(self, serialize: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
         content: dict[str, object] = serialize(self)
-        fields = type(self).model_fields
-        omitted = {name for name in self.LATER_KEYS if getattr(self, name) == fields[name].default}
+        omitted = {name for name in self.LATER_KEYS if getattr(self, name) == type(self).model_fields[name].default}
         return {name: value for name, value in content.items() if name not in omitted}
 
     @pydantic.model_validator(mode="after")

@@ -3,6 +3,7 @@
 The path `metadata.url` is the field `url` of the object `metadata`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -72,9 +73,7 @@ def check_columns(
     `columns` has pairs of a Document field and its column. A field with alternative columns is not checked. The error
     names `where`, the file. Raise InputError if two columns have the same name.
     """
-    names: list[str] = schema.names
-    if len({*names}) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
+    if repeated := next((name for name, count in Counter(schema.names).items() if count > 1), None):
         raise InputError(f"two columns have the name `{repeated}`", where, "rename one of them")
     for field, name in columns:
         paths = list(_column_paths(schema))
