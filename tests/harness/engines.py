@@ -86,10 +86,14 @@ def futures_in_place_of_ray() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ray_here(builders: Path = BUILDERS) -> Iterator[None]:
-    """Let runs in the block start Ray on this machine, with the builders on its path."""
+    """Let runs in the block start Ray on this machine, with the builders on its path.
+
+    A Ray that an earlier test left would have another path.
+    """
     path = os.pathsep.join([str(Path(__file__).parents[2]), str(builders), str(Path(__file__).parent)])
     with mock.patch.dict(os.environ, {"PYTHONPATH": path}):
         os.environ.pop("RAY_ADDRESS", None)
+        ray_engine.disconnect()
         try:
             yield
         finally:

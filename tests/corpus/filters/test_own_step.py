@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines import ray_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_steps import DECIDES, build_step, kept_rejects, kept_texts, write_step
@@ -94,7 +95,8 @@ def test_workers_do_not_change_the_bytes_of_a_step(engine: RunSettings, tmp_path
     path.write_text(path.read_text().replace(str(1 << 30), "600"))
 
     alone = build_step(path, tmp_path / "alone")
-    shared = build_step(path, tmp_path / "shared", engine)
+    with ray_here():
+        shared = build_step(path, tmp_path / "shared", engine)
 
     assert len(document_shards(alone)) > 3
     assert alone.manifest.identity.counts["ledger"]["rejected"] == {"killed_worker": 1}
