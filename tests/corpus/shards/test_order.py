@@ -99,7 +99,7 @@ def test_weights_are_read_as_they_are_written() -> None:
         ({"a": 0.5, "b": 0.4}, "weights must sum to 1, got 9/10"),
         ({"a": 1, "b": 0}, "weight of b must be above 0, got 0"),
         ({"a": 1.5, "b": -0.5}, "weight of b must be above 0, got -0.5"),
-        ({"a": "x"}, "Invalid literal for Fraction: 'x'"),
+        ({"a": "x"}, r"weight of a must be a number, such as 0.25 or '1/3', got 'x'"),
     ],
 )
 def test_weights_that_are_no_shares_are_refused(weights: dict[str, float | str], complaint: str) -> None:
