@@ -132,11 +132,11 @@ def _near_section(near: Content, proposer: str) -> Content:
 
     Raise UsageError if an option sets a key that only the other proposer has.
     """
-    for name, section in (("minhash", MinHashRecipe), ("faiss", BinarySketchRecipe)):
-        for key, value in near.get(name, {}).items() if name != proposer else ():
-            if key not in near.get(proposer, {}) and value != section.model_fields[key].default:
-                where, fix = RecipeKey(f"near.{name}.{key}"), "add it, or omit this option"
-                raise UsageError(f"requires --proposer {name}", where, fix)
+    other, section = ("faiss", BinarySketchRecipe) if proposer == "minhash" else ("minhash", MinHashRecipe)
+    for key, value in near.get(other, {}).items():
+        if key not in near.get(proposer, {}) and value != section.model_fields[key].default:
+            where, fix = RecipeKey(f"near.{other}.{key}"), "add it, or omit this option"
+            raise UsageError(f"requires --proposer {other}", where, fix)
     return {key: near[key] for key in ("threshold", "max_compared", proposer) if key in near}
 
 

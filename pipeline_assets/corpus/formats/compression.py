@@ -107,7 +107,7 @@ def decompress(file: Readable, codec: Codec | None, where: object, fix: str, blo
         if isinstance(error, OSError) and error.errno is not None:  # an error of the disk, not of the data
             error.filename = error.filename or str(where)
             raise
-        if "emory" in str(error):  # zstd and xz refuse a window beyond their limit of memory
+        if "memory" in str(error).lower():  # zstd and xz refuse a window beyond their limit of memory
             fix = "decompress the file, such as by zstd -d --long=31 or xz -d, and read the result"
             raise InputError(f"the {codec.name} stream needs more than 128 MiB of memory", where, fix) from None
         raise InputError(f"the {codec.name} stream is damaged ({error})", where, fix) from None
