@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from command_results import Corpusmill, Started
 from crash_points import killed_at, steps_of
+from held_runs import hold_at, wait_for
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -26,6 +27,7 @@ from pipeline_assets.spine.staging import PLAN, leftover_path
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 
+CONVERTED = "corpora/*/*.building.*/.receipts/convert/*.json"
 Build = Callable[[Path, RunSettings], list[str]]
 INLINE = RunSettings()
 FORK = RunSettings(2)
@@ -156,14 +158,6 @@ def running_demo(tmp_path: Path, demo_root: Path, recipe: HealingRecipe) -> Path
     return tmp_path / "data"
 
 
-def wait_for_receipts(root: Path) -> None:
-    """Until the first shards of the snapshot are converted."""
-    deadline = time.monotonic() + 60
-    while not list(root.glob("corpora/*/*.building.*/.receipts/convert/*")):
-        assert time.monotonic() < deadline, "no shard was converted"
-        time.sleep(0.005)
-
-
 def children_of(pid: int) -> list[str]:
     return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
 
@@ -180,12 +174,13 @@ def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
     running_demo: Path,
     corpusmill: Corpusmill,
     started: Started,
+    tmp_path: Path,
     recipe: HealingRecipe,
     undisturbed: list[str],
 ) -> None:
     words = ("demo", "--data", str(running_demo), "--only", "healing")
-    process = started(*words)
-    wait_for_receipts(running_demo)
+    process = started(*words, env=hold_at("/.receipts/convert/", tmp_path / "first"))
+    wait_for(process, running_demo, CONVERTED)
     workers = children_of(process.pid)
     process.kill()
     process.communicate()
@@ -208,14 +203,20 @@ def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
     ids=["demo, Ctrl-C", "Ctrl-C", "SIGHUP", "SIGTERM"],
 )
 def test_a_stopped_command_says_how_to_go_on_and_leaves_no_process(
-    words: str, number: signal.Signals, running_demo: Path, demo_root: Path, started: Started
+    words: str,
+    number: signal.Signals,
+    running_demo: Path,
+    demo_root: Path,
+    started: Started,
+    tmp_path: Path,
 ) -> None:
     shutil.copytree(demo_root / "recipes", running_demo / "recipes")
     ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the tests themselves ignore it
     with LoopbackHub(running_demo / HUB_FOLDER) as hub:
-        process = started(*words.split(), "--data", running_demo, env={"HF_ENDPOINT": hub.endpoint})
+        env = {"HF_ENDPOINT": hub.endpoint, **hold_at("/.receipts/convert/", tmp_path / "first")}
+        process = started(*words.split(), "--data", running_demo, env=env)
         signal.signal(signal.SIGHUP, ignored)
-        wait_for_receipts(running_demo)
+        wait_for(process, running_demo, CONVERTED)
         workers = children_of(process.pid)
         os.killpg(process.pid, number)
         _, said = process.communicate(timeout=60)

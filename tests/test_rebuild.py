@@ -5,7 +5,6 @@ import os
 import shlex
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from command_results import Corpusmill, Started
 from demo_variants import V1, write_recipe
 from forgery import flip, forge, reseal
+from held_runs import hold_at, wait_for
 from stage_a_build import build, notes_recipe, step
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -158,14 +158,12 @@ def test_a_rebuild_that_was_stopped_is_gone_on_with_by_the_same_command(
     started: Started,
     root: Path,
     demo_hub: LoopbackHub,
+    tmp_path: Path,
 ) -> None:
     words = ["rebuild", str(root / V1 / "valid"), "--upstream", "--data", str(root)]
     env = {"HF_ENDPOINT": demo_hub.endpoint}
-    process = started(*words, env=env)
-    deadline = time.monotonic() + 60
-    while not list(root.glob("rebuilds/*.unfinished/*.building.*/.receipts/convert/*.json")):
-        assert time.monotonic() < deadline, "no shard was converted"
-        time.sleep(0.005)
+    process = started(*words, env={**env, **hold_at("/.receipts/convert/", tmp_path / "first")})
+    wait_for(process, root, "rebuilds/*.unfinished/*.building.*/.receipts/convert/*.json")
     os.killpg(process.pid, number)
     _, said = process.communicate(timeout=60)
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from command_results import Corpusmill, only_line, refused
 from crash_points import killed_at
+from held_runs import hold_at, wait_for
 from subset_pools import scored, subsets_of, talk
 from tiny_tokenizer import id_of, save_tokenizer
 
@@ -253,10 +253,8 @@ def test_a_killed_command_says_nothing_and_a_second_one_finishes(
     corpus: Path, corpusmill: Corpusmill, started: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    process = started("export", corpus, "--to", "olmo", "--out", out)
-    while not [*tmp_path.glob(".out.building.*")] and process.poll() is None:
-        time.sleep(0.01)
-    assert process.poll() is None, process.communicate()
+    process = started("export", corpus, "--to", "olmo", "--out", out, env=hold_at("/manifest.json"))
+    wait_for(process, tmp_path, ".out.building.*/tokens.npy")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 

@@ -1,4 +1,4 @@
-"""Start of processes in which an import of pandas fails.
+"""Start of processes in which an import of pandas fails, or which a test holds in the middle of their work.
 
 Python imports this module first, in every process whose PYTHONPATH has its folder. The stack of the import is appended
 to a file, because some libraries, such as pyarrow, ignore the ImportError. A process that loads a publication with
@@ -9,7 +9,10 @@ import os
 import sys
 import traceback
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from typing import Any
+
+from held_renames import Hold
 
 NOTES = os.environ.get("REFUSED_IMPORTS")
 REFUSED = "pandas"
@@ -34,3 +37,6 @@ class Refusal:
 
 if NOTES is not None:
     sys.meta_path.insert(0, Refusal())
+if (part := os.environ.get("HELD_RENAMES")) is not None:
+    mark = os.environ.get("HELD_AFTER")
+    sys.addaudithook(Hold(part, None if mark is None else Path(mark)))

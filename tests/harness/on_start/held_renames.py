@@ -1,0 +1,32 @@
+"""Hold of a command at a chosen rename, so that a test finds it in the middle of its work on any machine."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+HOLD_S = 600.0
+
+
+class Hold:
+    """Audit hook that delays each process which renames a file to a path that contains `part`.
+
+    Args:
+        mark: with it, the first such rename passes, and its process creates this file.
+    """
+
+    def __init__(self, part: str, mark: Path | None) -> None:
+        self._part, self._mark = part, mark
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "os.rename" and self._part in os.fsdecode(arguments[1]) and not self._is_first():
+            time.sleep(HOLD_S)
+
+    def _is_first(self) -> bool:
+        if self._mark is None:
+            return False
+        try:
+            os.close(os.open(self._mark, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
