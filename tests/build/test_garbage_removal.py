@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from pipeline_assets.build import drive
 from pipeline_assets.build.run import Run
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import collect_chain
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Identity
@@ -222,10 +223,10 @@ def test_what_remains_is_intact_with_all_inputs_and_no_state_changes(
     assert collect(root) == []
 
 
-def build_and_delete_recipes(root: Path, name: str, until: float) -> None:
+def build_and_delete_recipes(root: Path, name: str, end: Event) -> None:
     """Build recipes of one name that change, vanish and come back."""
     dice = random.Random(name)
-    while time.monotonic() < until:
+    while not end.is_set():
         path = write_graph(root, name, dice.choice([CHAIN, FORK, {"a": CHAIN["a"], "d": FORK["d"]}]))
         with contextlib.suppress(InputError, FileNotFoundError):
             for target in SYSTEMS.read_recipe(path).targets():
@@ -234,15 +235,26 @@ def build_and_delete_recipes(root: Path, name: str, until: float) -> None:
             path.unlink()
 
 
+def collect_once(root: Path) -> None:
+    """Collect garbage, or nothing where a recipe vanishes while it is read."""
+    try:
+        collect(root)
+    except UsageError as error:
+        assert error.what == "recipe not found"
+
+
 @pytest.mark.slow
 def test_builds_and_killed_removals_at_the_same_time_leave_no_artifact_without_its_inputs(tmp_path: Path) -> None:
     processes, dice, until = multiprocessing.get_context("fork"), random.Random(1), time.monotonic() + 8
-    builders = [processes.Process(target=build_and_delete_recipes, args=(tmp_path, name, until)) for name in ("x", "y")]
+    end = processes.Event()
+    builders = [
+        processes.Process(target=build_and_delete_recipes, args=(tmp_path, name, end), daemon=True) for name in "xy"
+    ]
     for builder in builders:
         builder.start()
     exit_codes = set[int | None]()
-    while time.monotonic() < until:
-        removals = [processes.Process(target=collect, args=(tmp_path,)) for _ in range(2)]
+    while time.monotonic() < until or len(exit_codes) < 2:
+        removals = [processes.Process(target=collect_once, args=(tmp_path,)) for _ in range(2)]
         for removal in removals:
             removal.start()
         if dice.random() < 0.5:
@@ -251,6 +263,7 @@ def test_builds_and_killed_removals_at_the_same_time_leave_no_artifact_without_i
         for removal in removals:
             removal.join()
             exit_codes.add(removal.exitcode)
+    end.set()
     for builder in builders:
         builder.join()
 

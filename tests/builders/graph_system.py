@@ -57,8 +57,9 @@ def write_graph(root: Path, name: str, nodes: Mapping[str, Node]) -> Path:
     path = root / "recipes" / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {key: [word, *inputs] for key, (word, inputs) in nodes.items()}
-    path.write_text(yaml.safe_dump({"system": "graph", "name": name, "nodes": content}))
-    return path
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(yaml.safe_dump({"system": "graph", "name": name, "nodes": content}))
+    return unfinished.replace(path)  # whole for removals at the same time
 
 
 def build_graph(root: Path, name: str, **settings: Any) -> None:
