@@ -9,7 +9,6 @@ import signal
 import socket
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,8 @@ from refusals import refusal
 
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.lock import Builder, is_dead, lock_owner, locked
+
+NO_PROCESS = 2**22 + 1  # above all process ids
 
 
 @pytest.fixture
@@ -189,27 +190,37 @@ def test_a_forked_worker_does_not_keep_the_lock_of_its_dead_parent(target: Path)
 
 
 def held_as_by(owner: int, target: Path) -> Callable[[int], None]:
-    """Holds the lock in the name of another process, for half a second."""
+    """Holds the lock in the name of another process."""
 
     def run(tell: int) -> None:
         with locked(target) as lock:
             lock.path.write_text(json.dumps({"fence": 1, "pid": owner, "host": socket.gethostname(), "since": 0.0}))
             os.write(tell, b".")
-            time.sleep(0.5)
+            signal.pause()
 
     return run
 
 
-def test_the_lock_of_a_killed_builder_is_waited_for_while_a_child_of_it_still_dies(target: Path) -> None:
-    with process(lock_and_wait(target.with_name("other"))) as dead:
-        pass
-    with process(held_as_by(dead, target)):
+def test_the_lock_of_a_killed_builder_is_waited_for_while_a_child_of_it_still_dies(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def die_at_third_look(wait_s: float) -> None:
+        looks.append(wait_s)
+        if len(looks) == 3:
+            os.kill(child, signal.SIGKILL)
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+    with process(held_as_by(NO_PROCESS, target)) as child:
+        monkeypatch.setattr("pipeline_assets.spine.lock.time.sleep", die_at_third_look)
         assert fence_of(target) == 2
+    assert len(looks) == 3
 
 
 def test_of_an_owner_on_another_host_no_process_here_is_asked(target: Path) -> None:
     """Else the lock would be waited for, and taken, once a process of that number is gone here."""
-    here, there = (Builder(pid=2**22 + 1, host=host) for host in (socket.gethostname(), "another host"))
+    here, there = (Builder(pid=NO_PROCESS, host=host) for host in (socket.gethostname(), "another host"))
 
     assert (is_dead(here), is_dead(there)) == (True, False)
 
