@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from command_results import Corpusmill, Started, blocks_of, refused
+from held_runs import hold_at, wait_for
 
 PROJECT = Path(__file__).parents[1]
 PAGE = PROJECT / "docs" / "filters.md"
@@ -109,10 +110,9 @@ def test_after_a_kill_no_step_survives_and_the_next_run_builds_the_same_bytes(
     for name in ("killed", "whole"):
         write_recipe(tmp_path / name, SLOW, filters, texts, shard_text_bytes=2000)
     root = tmp_path / "killed"
-    process = started("run", "mine", "--data", root, "--workers", "2")
-    while not list(root.glob("stage_a/mine/filtered/.notes.building.*/.receipts/filter/*.json")):
-        assert process.poll() is None
-        time.sleep(0.02)
+    words = ("run", "mine", "--data", root, "--workers", "2")
+    process = started(*words, env=hold_at("/.receipts/filter/", tmp_path / "first"))
+    wait_for(process, root, "stage_a/mine/filtered/.notes.building.*/.receipts/filter/*.json")
 
     process.send_signal(signal.SIGKILL)
     process.wait()

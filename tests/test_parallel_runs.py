@@ -9,16 +9,17 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from command_results import Corpusmill, RecipeIn, Started
+from held_runs import find, hold_at, wait_for
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.lock import locked
 
 BUSY = "is building this"
+SEALED = "*/[!.]*/manifest.json"
 
 
 def finished(process: "subprocess.Popen[str]") -> tuple[int, list[str]]:
@@ -89,17 +90,16 @@ def test_of_three_joined_runs_one_is_killed_and_the_others_finish_its_work(
     sources = [f"s{number}" for number in range(12)]
     for root in ("data", "alone"):
         write_sources(tmp_path / root, sources)
-    words = ("run", "many", "--data", tmp_path / "data", "--join", "--workers", 0)
-    victim = started(*words)
-    assert victim.stderr is not None
-    progress = (line for line in victim.stderr if "normalize" in line or "filter" in line)
-    next(progress), next(progress)  # the second line comes when the artifact of the first is sealed
-    os.killpg(victim.pid, signal.SIGSTOP)  # it holds its locks until the others are at work
-    sealed = len(digests(tmp_path / "data"))
-    others = [started(*words) for _ in range(2)]
-    while len(digests(tmp_path / "data")) == sealed:
-        assert [process.poll() for process in others] == [None, None]
-        time.sleep(0.05)
+    words, made = ("run", "many", "--data", tmp_path / "data", "--join", "--workers", 0), tmp_path / "data/stage_a/many"
+    victim = started(*words, env=hold_at("/.receipts/normalize/", tmp_path / "first"))
+    wait_for(victim, made, "normalized/[!.]*/manifest.json")
+    wait_for(victim, made, "normalized/.*.building.*/.receipts/normalize/.*.tmp")  # it holds a lock until it dies
+    others = [started(*words, env=hold_at("/manifest.json", until=tmp_path / "go")) for _ in range(2)]
+    for process in others:
+        wait_for(process, made, f"*/*/.manifest.json.*.{process.pid}.*.tmp")  # it has something to seal
+    sealed = len(find(made, SEALED))
+    (tmp_path / "go").touch()
+    wait_for(others[0], made, SEALED, sealed + 1)
     os.killpg(victim.pid, signal.SIGKILL)
 
     results = [process.communicate(timeout=300)[1] for process in others]

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from command_results import DOCS, Corpusmill, Started, Typed, commands_of, refused
+from held_runs import hold_at, wait_for
 
 from pipeline_assets.corpus.formats.memmap import Segment, open_packed
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -232,14 +232,15 @@ def test_worker_processes_change_no_byte(out: Path, corpusmill: Corpusmill, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("until", ["hub", "stage_a/stage_a_v1/filtered/notes/manifest.json"])
+@pytest.mark.parametrize(
+    ("until", "held"),
+    [("hub", "/stage_a_v1/raw/"), ("stage_a/stage_a_v1/filtered/notes/manifest.json", "/stage_a_v1/deduplicated/")],
+)
 def test_killed_it_goes_on_to_equal_digests(
-    until: str, out: Path, started: Started, corpusmill: Corpusmill, tmp_path: Path
+    until: str, held: str, out: Path, started: Started, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
-    process, there = started("smoke", "--out-dir", tmp_path / "killed"), tmp_path / "killed" / until
-    while not there.exists():
-        assert process.poll() is None
-        time.sleep(0.01)
+    process = started("smoke", "--out-dir", tmp_path / "killed", env=hold_at(held))
+    wait_for(process, tmp_path / "killed", until)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 

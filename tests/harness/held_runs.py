@@ -1,4 +1,4 @@
-"""Commands that stay in the middle of their work until a test stops them."""
+"""Commands that stay in the middle of their work until a test stops them or lets them go on."""
 
 import time
 from pathlib import Path
@@ -7,19 +7,29 @@ from subprocess import Popen
 PATIENCE_S = 60.0
 
 
-def hold_at(part: str, mark: Path | None = None) -> dict[str, str]:
+def hold_at(part: str, mark: Path | None = None, until: Path | None = None) -> dict[str, str]:
     """Return variables that hold a command where it renames a file to a path that contains `part`.
 
     Args:
         mark: file that the first such rename creates; it passes, so that one shard of a stage is finished.
+        until: file that ends the hold.
     """
-    return {"HELD_RENAMES": part, **({} if mark is None else {"HELD_AFTER": str(mark)})}
+    files = {"HELD_AFTER": mark, "HELD_UNTIL": until}
+    return {"HELD_RENAMES": part, **{name: str(file) for name, file in files.items() if file is not None}}
 
 
-def wait_for(process: Popen[str], root: Path, pattern: str) -> None:
-    """Wait until the held command has written a path below the root that has this pattern."""
+def find(root: Path, pattern: str) -> list[Path]:
+    """Return the paths below the root that have this pattern; none if a folder vanishes under the search."""
+    try:
+        return [*root.glob(pattern)]
+    except FileNotFoundError:  # a build has renamed its staging directory
+        return []
+
+
+def wait_for(process: Popen[str], root: Path, pattern: str, count: int = 1) -> None:
+    """Wait until the held command has written a path below the root that has this pattern, or several."""
     deadline = time.monotonic() + PATIENCE_S
-    while not any(root.glob(pattern)):
+    while len(find(root, pattern)) < count:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, f"no {pattern} below {root}"
         time.sleep(0.005)

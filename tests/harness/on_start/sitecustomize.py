@@ -38,5 +38,5 @@ class Refusal:
 if NOTES is not None:
     sys.meta_path.insert(0, Refusal())
 if (part := os.environ.get("HELD_RENAMES")) is not None:
-    mark = os.environ.get("HELD_AFTER")
-    sys.addaudithook(Hold(part, None if mark is None else Path(mark)))
+    files = (os.environ.get(name) for name in ("HELD_AFTER", "HELD_UNTIL"))
+    sys.addaudithook(Hold(part, *(None if file is None else Path(file) for file in files)))
