@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -20,6 +21,7 @@ from mounts import mounted
 
 from pipeline_assets.commands import doctor
 from pipeline_assets.commands.doctor import PROBES, ProbeWarning, examine
+from pipeline_assets.commands.settings import misspelled_settings
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.install_hints import pip_hint
 from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
@@ -132,6 +134,26 @@ def test_all_wrong_settings_are_named_by_one_probe(tmp_path: Path, monkeypatch: 
         "CORPUSMILL_LAUNCHER must be one of local, modal, got 'moon'; correct them",
     )
     assert found("modal", tmp_path) == ("warning", "not examined: CORPUSMILL_LAUNCHER has no valid value")
+
+
+def test_a_misspelled_setting_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WORKES", "UNRELATED_TOOL", "MODAL_GPUU"):  # the last is an error where scores are sent to Modal
+        monkeypatch.setenv(f"CORPUSMILL_{name}", "2")
+
+    expected = "CORPUSMILL_WORKES is not a setting, unlike CORPUSMILL_WORKERS; correct the name, or unset it"
+    assert found("settings", tmp_path) == ("warning", expected)
+
+
+def test_every_variable_that_is_read_or_documented_is_a_setting() -> None:
+    project = Path(__file__).parents[1]
+    folders = ("pipeline_assets", "resources", "docker", "docs")
+    paths = [path for folder in folders for path in (project / folder).rglob("*")]
+    texts = [
+        path.read_text() for path in paths if path.suffix in (".py", ".md", ".sh", ".yaml") or path.name == "Dockerfile"
+    ]
+    names = {name for text in texts for name in re.findall(r"CORPUSMILL_[A-Z_]*[A-Z]", text)}
+
+    assert misspelled_settings(dict.fromkeys(names, "")) == []
 
 
 @pytest.mark.slow

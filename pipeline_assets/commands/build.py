@@ -21,6 +21,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.next_steps import next_steps
 from pipeline_assets.commands.options import SetsKeys
+from pipeline_assets.commands.settings import misspelled_settings
 from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import is_json_log
@@ -147,7 +148,7 @@ def build_recipe(
     checks end the command with status 1. If `join`, other processes may build some artifacts, see `join_targets`. Raise
     UsageError if no artifact has the partition.
     """
-    terminal.print_lines(recipe.warnings(), err=True)
+    terminal.print_lines([*misspelled_settings(os.environ), *recipe.warnings()], err=True)
     targets, data = recipe.targets(), settings.root
     partitions = dict.fromkeys(target.partition for target in targets if target.partition is not None)
     if partition not in (None, *partitions):

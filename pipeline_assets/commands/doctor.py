@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pipeline_assets.build.run import ENGINE, MEMORY_MIB, SETTINGS, WORKERS, Run, open_hub
 from pipeline_assets.commands import terminal
+from pipeline_assets.commands.settings import misspelled_settings
 from pipeline_assets.corpus.scoring.recipe import can_start_cuda
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.disk_errors import os_errors_explained
@@ -107,6 +108,8 @@ def _settings(root: Path) -> str:
             errors.append(error)
     if errors:
         raise RetryableError("; ".join(f"{error.where} {error.what}" for error in errors), None, "correct them")
+    if misspelled := misspelled_settings(os.environ):
+        raise ProbeWarning("; ".join(misspelled), None, "correct the name, or unset it")
     return "all CORPUSMILL_ variables are valid"
 
 

@@ -1,6 +1,7 @@
 """Options for run settings, which every command accepts before or after its name."""
 
 import dataclasses
+import difflib
 import inspect
 import os
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,10 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 PANEL = "Also"  # section of the help that lists these options
+_PREFIX = "CORPUSMILL_"
+# Read by the UI, the server's containers and the log; those of Modal are checked where they are read.
+_OTHERS = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_INPUT KEEP_RUNS_DAYS LOG OWNERS PORT REPORTS
+    SERVER_LOGS TAGS WEBHOOK"""
 
 
 def _setting(*names: str, **properties: Any) -> Any:
@@ -48,6 +53,21 @@ def export_settings(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if value is not None and value is not False:
             os.environ[f"CORPUSMILL_{name.upper()}"] = "1" if value is True else str(value)
+
+
+def misspelled_settings(variables: Mapping[str, str]) -> list[str]:
+    """Describe the variables that nothing reads, and whose names are similar to that of a setting."""
+    from pipeline_assets.build.run import SETTINGS
+
+    known = {setting.variable.removeprefix(_PREFIX) for setting in SETTINGS} | {*_OTHERS.split()}
+    known |= {field.name.upper() for field in dataclasses.fields(Settings)}
+    unread = {name.removeprefix(_PREFIX) for name in variables if name.startswith(_PREFIX)} - known
+    near = {name: difflib.get_close_matches(name, sorted(known), n=1) for name in sorted(unread)}
+    return [
+        f"{_PREFIX}{name} is not a setting, unlike {_PREFIX}{found[0]}"
+        for name, found in near.items()
+        if found and not name.startswith("MODAL_")
+    ]
 
 
 def click_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
