@@ -9,7 +9,6 @@ from typing import Any
 
 from pipeline_assets.build.build_target import build_target, seal_manifest
 from pipeline_assets.build.checks import FILES
-from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.target import Build, Kind, Target
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, Removals
@@ -72,10 +71,10 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
             if reused is not None:
                 return reused
             kept = _open_kept_work(target, run) if run.keep_work else None
-            removals = read_removals(run.root) if run.removals is None else run.removals
+            removals = run.removal_list() if target.kind.applies_removals else NO_REMOVALS
             settings = replace(labelled.settings, kept=kept)
             result = make(Job(staging, target, replace(labelled, settings=settings), removals))
-            if target.kind.applies_removals and removals.entries:
+            if removals.entries:
                 result = replace(result, provenance={**result.provenance, REMOVALS: removals.positions[-1]})
             if kept is not None:
                 kept.write(staging)

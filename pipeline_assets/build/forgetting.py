@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pipeline_assets.build.removal_state import (
     RemovalComparison,
+    applied_positions,
     count_compared_entries,
     read_comparisons,
     read_removals,
@@ -111,7 +112,8 @@ def compare_artifacts(stores: RowStores) -> dict[Path, RemovalComparison]:
     stored too, since after a rebuild of their inputs they cannot be found again.
     """
     lineage, root = stores.lineage, stores.lineage.root
-    listed, comparisons = read_removals(root), read_comparisons(root)
+    listed = read_removals(root, applied_positions(lineage.sealed.values()))
+    comparisons = read_comparisons(root)
     for store in stores.source_row_stores() if listed.entries else ():
         manifest = store.artifact.manifest
         earlier = comparisons.get(manifest.digest, RemovalComparison())

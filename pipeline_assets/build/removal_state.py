@@ -4,7 +4,9 @@ An artifact whose kind applies the list is stale if a row matches an entry that 
 compares all such artifacts with new entries, and stores the results in `removals/compared.json`.
 """
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -14,6 +16,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.staging import PULLED
 
 
 class RemovalComparison(msgspec.Struct, frozen=True):
@@ -46,13 +49,22 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
         return {}
 
 
-def read_removals(root: Path) -> Removals:
-    """Read a data root's removal list; InputError if it lost entries or is damaged."""
+def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
+    """Return the positions of the root's list that artifacts were built with, each with the name of one artifact."""
+    built_here = (sealed for sealed in manifests if REMOVALS in sealed.provenance and PULLED not in sealed.provenance)
+    return {str(sealed.provenance[REMOVALS]): f"{sealed.kind} {sealed.name}" for sealed in built_here}
+
+
+def read_removals(root: Path, applied: Mapping[str, str] = MappingProxyType({})) -> Removals:
+    """Read a data root's removal list; InputError if it lost entries, those of `applied` included, or is damaged."""
     positions = {comparison.position for comparison in read_comparisons(root).values()}
-    listed = read_list(root)  # after the comparisons, since another process may add entries and compare with them
+    listed = read_list(root)  # after the positions, since another process may add entries and use them
+    fix = "restore the folder from the newest backup"
     if positions.difference(listed.positions):
-        fix = "restore it from the newest backup"
         raise InputError("the removal list lacks entries that artifacts were compared with", list_path(root), fix)
+    if lost := [name for position, name in applied.items() if position not in listed.positions]:
+        what = f"the removal list is missing or lacks entries that {lost[0]} was built with"
+        raise InputError(what, list_path(root), f"{fix}, or delete each artifact that this error names")
     return listed
 
 

@@ -3,17 +3,20 @@
 They never change the content of an artifact. Each comes from an option, otherwise from a CORPUSMILL_* variable.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
+from pipeline_assets.build.removal_state import applied_positions, read_removals
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.removals import Removals
 from pipeline_assets.spine.engine import PROCESS_BYTES, Engine, RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.ray_engine import parse_address
 from pipeline_assets.spine.start_method import StartMethod, default_start_method
 
@@ -105,6 +108,14 @@ class Run:
     previous_folder: FolderByRole | None = None
     removals: Removals | None = None
     keep_work: bool | None = None
+
+    @functools.cached_property
+    def _applied_positions(self) -> Mapping[str, str]:
+        return applied_positions(Lineage(self.root).sealed.values())
+
+    def removal_list(self) -> Removals:
+        """Return the removal list; InputError if the data root lost entries that its artifacts were built with."""
+        return read_removals(self.root, self._applied_positions) if self.removals is None else self.removals
 
     @classmethod
     def from_settings(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder
-from pipeline_assets.build.removal_state import read_removals
+from pipeline_assets.build.removal_state import applied_positions, read_removals
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.removal_list import add_entries, entry_dates
 from pipeline_assets.corpus.removals import REMOVALS
@@ -72,7 +72,8 @@ def forget(
     if values or patterns:
         if apply and not (reason or "").strip():
             raise UsageError("missing", "--reason", "state why, such as the number of the request")
-        rows, unmatched = forgetting.find_rows(stores, values, patterns, read_removals(root))
+        listed = read_removals(root, applied_positions(lineage.sealed.values()))
+        rows, unmatched = forgetting.find_rows(stores, values, patterns, listed)
         copies = forgetting.find_near_copies(lineage, rows)
         lines += _list_names([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")
         lines += _list_names([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")

@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.drive import build_without_checks
-from pipeline_assets.build.removal_state import read_removals
+from pipeline_assets.build.removal_state import applied_positions, read_removals
 from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Kind, Kinds, Target
 from pipeline_assets.corpus.removals import REMOVALS
@@ -233,7 +233,7 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     with scratch_folder(run.root, name, ticket) as scratch:
         scratch_run = replace(run, root=scratch.folder, replace=True, publishes=False)
         outcomes: list[StepOutcome] = []
-        removal_list = read_removals(run.root)
+        removal_list = read_removals(run.root, applied_positions(step.manifest for step in plan.steps))
         for step in plan.steps:
             changed = [outcome.step.target for outcome in outcomes if outcome.verdict in ("different", "not rebuilt")]
             if any(target in step.target.upstream for target in changed):  # the rebuild would differ too

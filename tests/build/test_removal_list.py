@@ -42,6 +42,30 @@ def test_no_build_runs_with_a_list_that_lost_entries_or_with_another_key(
     assert not other.exists()
 
 
+@pytest.mark.parametrize("is_older", [False, True])
+def test_no_artifact_is_built_or_rebuilt_without_the_list_that_sealed_artifacts_were_built_with(
+    is_older: bool, corpusmill: Corpusmill, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    build(recipe, run_in(root))
+    forget_ids(capsys, root, ["note_7"])
+    shutil.copytree(root / "removals", tmp_path / "older")
+    forget_ids(capsys, root, ["note_8"])
+    build(recipe, run_in(root, replace=True))
+    lost = "the removal list is missing or lacks entries that stage_a/normalized mixed/notes was built with"
+
+    shutil.rmtree(root / "removals")
+    if is_older:
+        shutil.copytree(tmp_path / "older", root / "removals")
+
+    with pytest.raises(InputError, match=lost):
+        build(sources(tmp_path / "in", "notes", name="next"), run_in(root))
+    with pytest.raises(InputError, match=lost):
+        forget_ids(capsys, root, ["note_9"])
+    rebuilt = corpusmill("rebuild", root / "stage_a/mixed/normalized/notes")
+    assert rebuilt.returncode == 1 and lost in rebuilt.stderr
+
+
 def test_an_entry_that_a_merged_list_repeats_hides_no_later_entry(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
