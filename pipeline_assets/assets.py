@@ -179,7 +179,7 @@ def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.Part
 def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
     """Check whether to wait for missing or stale inputs; raise if an input failed.
 
-    An artifact waits only if an artifact upstream of it belongs to another partition.
+    An artifact waits only if an artifact upstream of it belongs to a different partition.
     """
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
@@ -195,7 +195,7 @@ def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: P
 
 
 def _has_other_partition(partition: str | None, target: Target) -> bool:
-    """Check whether a target or one of its upstream targets has another partition."""
+    """Check whether a target or one of its upstream targets has a different partition."""
     is_other = target.partition not in (None, partition)
     return is_other or any(_has_other_partition(partition, upstream) for upstream in target.upstream)
 

@@ -21,7 +21,7 @@ _LOOPBACK_NAMES = ("127.0.0.1", "localhost")
 class OwnPagesOnly:
     """ASGI middleware that refuses requests from other pages, and GraphQL in URLs.
 
-    The Host may have any port, because the UI may have another port behind an SSH tunnel.
+    The Host may have any port, because the UI may have a different port behind an SSH tunnel.
     """
 
     def __init__(self, app: ASGIApp) -> None:

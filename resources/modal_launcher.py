@@ -26,7 +26,7 @@ class ModalLauncherFactory:
     """Factory of launchers that run score shards on Modal.
 
     Attributes:
-        salt: Part of each request; results of requests with another salt are not reused.
+        salt: Part of each request; results of requests with a different salt are not reused.
         spent: Cost of the splits that this command started, by split and model digest: estimated while a split runs,
             then measured.
     """

@@ -30,7 +30,7 @@ def build_target(
     read does not match its pinned hash.
 
     Raises:
-        UsageError: The folder has an artifact of another kind; or of this kind, stale, and `replace` is not set.
+        UsageError: The folder has an artifact of a different kind; or a stale one, and `replace` is not set.
         InputError: The folder has a damaged artifact, and `replace` is not set; an input failed a check; an input
             was replaced during the build; or another process is building.
     """
@@ -101,7 +101,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
     """Raise an error if the folder has an artifact that must not be replaced.
 
     Raises:
-        UsageError: The artifact is of another kind; or it does not match, and `replace` is not set.
+        UsageError: The artifact is of a different kind; or it does not match, and `replace` is not set.
         InputError: The artifact is damaged, and `replace` is not set.
     """
     state, reason = target.state(root)

@@ -58,7 +58,8 @@ _CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks its ar
 class Garbage:
     """Folder that nothing needs.
 
-    `artifact` is the folder itself, or, for a leftover or kept work, its artifact's; None for a folder in a cache.
+    `artifact` is the artifact's folder: this folder, or the one that a leftover or kept work belongs to; None in a
+    cache.
     """
 
     folder: Path
@@ -128,7 +129,7 @@ class Survey:
             self.garbage += [*self._unneeded_cache(root / CACHE_FOLDER, texts), *self._unneeded_copies(root, texts)]
 
     def remove(self, garbage: Collection[Garbage]) -> None:
-        """Remove some of the garbage, except what another process uses by now.
+        """Remove some of the garbage, except what another process has begun to use.
 
         Raise InputError, and restore all artifacts, if something became unreadable since this survey.
         """
@@ -243,7 +244,7 @@ class Survey:
 
 
 def remove_hidden(artifact: Path, hidden: Path) -> None:
-    """Remove an artifact that was renamed to `hidden`, or another leftover of it.
+    """Remove an artifact that was renamed to `hidden`, or a leftover of its builds.
 
     The caller holds the lock. If nothing has the artifact's name now, remove its check record and kept work, too.
     """

@@ -60,7 +60,7 @@ class ArtifactStatus:
 
     Attributes:
         condition: `building` if a process builds the artifact; `interrupted` if a build left folders, and the sealed
-            artifact does not match its recipe; otherwise as `sealed`.
+            artifact does not match its recipe; otherwise equal to `sealed`.
         sealed: State of the sealed artifact, even while it is being rebuilt.
         reason: Why `sealed` is failed, stale, damaged or missing; None if it is current.
         manifest: Manifest of the sealed artifact; None if it is missing or unreadable.

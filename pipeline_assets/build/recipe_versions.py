@@ -116,7 +116,7 @@ def old_versions(name: str, root: Path, keep: int) -> set[str]:
 def delete_old_artifacts(
     name: str, root: Path, systems: Systems, keep: int, report: Callable[[str], None] = logger.info
 ) -> None:
-    """Remove the artifacts of a recipe's versions but the `keep` newest, at least 1.
+    """Remove the artifacts of all but a recipe's `keep` newest versions, at least one.
 
     Recipe files, and artifacts that another recipe or artifact needs, are kept. `report` gets a line for each folder.
     """

@@ -29,7 +29,7 @@ def write_new_recipe(
     """Write a recipe of class `kind` into a data root; return recipe and path.
 
     Raises:
-        UsageError: A value is invalid; or `replace` is not set, and the data root has another or an edited recipe of
+        UsageError: A value is invalid; or `replace` is not set, and the data root has a different or edited recipe of
             this name, or other artifacts in its folders.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
@@ -53,7 +53,7 @@ def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     The Python files of steps that the recipe defines itself are copied, too.
 
     Raises:
-        UsageError: The data root has another recipe or file of this name, and `replace` is not set.
+        UsageError: The data root has a different recipe or file of this name, and `replace` is not set.
     """
     kept = root / "recipes" / f"{name}.yaml"
     if path.absolute() != kept.absolute():

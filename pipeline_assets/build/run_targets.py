@@ -21,7 +21,7 @@ class TargetOutcome:
         manifest: Manifest of the sealed artifact; None if the target failed, or an input outside the run is missing.
         was_current: Whether the artifact already matched its recipe, so nothing was built.
         checks: Results of the checks; empty if the target failed or was up to date.
-        failure: Error of the build or of a blocking check; None if there was none.
+        failure: Error of the build or of a blocking check; None if both succeeded.
     """
 
     target: Target
@@ -92,7 +92,7 @@ def _depends_on(roles: Collection[str], target: Target) -> bool:
 
 
 def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
-    """Check if a target without partition needs an unbuilt input outside `targets`."""
+    """Check whether an unpartitioned target needs an unbuilt input outside `targets`."""
     roles = {other.role for other in targets}
     return target.partition is None and any(
         upstream.role not in roles and not upstream.is_external and not upstream.matches_recipe(root)

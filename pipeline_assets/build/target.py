@@ -33,7 +33,7 @@ class ExternalInputs(Protocol):
     """Local input files of an artifact, outside the data root."""
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe the files that changed since the manifest was sealed; None if none did."""
+        """Describe the files that changed since the seal; None if unchanged."""
 
 
 class CountLimit(Protocol):
@@ -313,7 +313,7 @@ class Target:
     def is_up_to_date(self, root: Path) -> bool:
         """Check whether the artifact is current and its stored check results are valid.
 
-        Results are missing after a crash, and are outdated if a changed count limit gives another verdict.
+        Results are missing after a crash, and are outdated if a changed count limit changes the verdict.
         """
         if self.state(root)[0] != "current":
             return False

@@ -103,7 +103,7 @@ def _why_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
-    """Return a source row's line in the file, or the row's number without a listing."""
+    """Return a source row's line in its file; without a listing, the row's number."""
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row
 

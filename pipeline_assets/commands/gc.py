@@ -58,7 +58,7 @@ def gc(
 
 
 def _garbage_lines(root: Path, survey: Survey, sizes: Mapping[Garbage, int]) -> Iterator[str]:
-    """Yield a line for each folder to remove, kept build and reason to keep artifacts."""
+    """Yield lines: folders to remove, builds to keep, reasons to keep all artifacts."""
     rows_by_path = {entry.folder.relative_to(root): (size, entry.reason) for entry, size in sizes.items()}
     listed = {path: size for path, size in rows_by_path.items() if path.parts[0] != CACHE_FOLDER}
     cached = [size for path, (size, _) in rows_by_path.items() if path not in listed]

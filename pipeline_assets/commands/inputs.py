@@ -136,7 +136,7 @@ def hub_source(
 def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Sequence[str]) -> list[str]:
     """Return patterns, for a recipe, that select `files` from all `listed` files.
 
-    Recipes match by fnmatch, whose `*` also matches `/`. If the card's `patterns` then select other files than `files`,
+    Recipes match by fnmatch, whose `*` also matches `/`. If the card's `patterns` then select files other than `files`,
     each file is named instead.
     """
     converted = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]

@@ -192,7 +192,7 @@ def _type(annotation: Any) -> Any:
 
 
 def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
-    """Return the smallest and the largest value of an integer field."""
+    """Return the minimum and the maximum that an integer field allows."""
     limits = {
         name: getattr(mark, name) for mark in field.metadata for name in ("ge", "gt", "le", "lt") if hasattr(mark, name)
     }

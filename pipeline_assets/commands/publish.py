@@ -168,7 +168,7 @@ def pull(
 
 @contextlib.contextmanager
 def _open_store(url: str, root: Path) -> Iterator["Store"]:
-    """Open the store at a URL; raise UsageError for another URL."""
+    """Open the store at a URL; raise UsageError if it is not the URL of a store."""
     from pipeline_assets.corpus.publishing.hub_repo import TOKEN, HubRepo
     from pipeline_assets.corpus.stores.hub_store import HubStore
     from pipeline_assets.corpus.stores.object_store import ObjectStore

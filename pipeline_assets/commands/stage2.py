@@ -211,7 +211,7 @@ def process(
 
 
 def _check_tokenizer(recipe: Stage2Recipe, file: Path) -> str:
-    """Return a tokenizer file's sha256; UsageError if the recipe pins another one."""
+    """Return a tokenizer file's sha256; UsageError if the recipe pins a different one."""
     if not file.is_file():
         raise UsageError("file not found", file, "pass a SentencePiece .model")
     actual = file_sha256(file)

@@ -65,7 +65,7 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
 
     root = typed or (find_data_root(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
     if folder is not None and root is None:
-        require_manifest(folder)  # raises another error if the folder is not an artifact
+        require_manifest(folder)  # raises its own error if the folder is not an artifact
         raise UsageError("the folder is not inside a data root", folder, "pass the data root of its inputs with --data")
     return require_root(Path(root or "data"))
 

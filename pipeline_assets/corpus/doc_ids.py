@@ -107,7 +107,7 @@ class FirstRepeat(NamedTuple):
 
 
 def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
-    """Return the first document, by shard and row, that repeats an id; None if none."""
+    """Return the first document, by shard and row, that repeats an id, or None."""
     first, repeats = None, 0
     for block in find_repeats(paths):
         earliest = block[np.lexsort((block["row"], block["shard"]))[0]]
@@ -155,7 +155,7 @@ def _read_blocks(path: Path | None) -> Iterator[NDArray[np.void]]:
 
 
 class _Run(NamedTuple):
-    """Sorted run in a shard's file: `ids` ids from position `start` on."""
+    """Sorted run of `ids` document ids in a shard's file, from position `start` on."""
 
     shard: int
     path: Path
@@ -178,7 +178,7 @@ _Block = tuple[NDArray[np.void], NDArray[np.int32]]  # ids sorted by hash, shard
 def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
     """Yield all ids, sorted, in blocks.
 
-    Hashes are uniform, so ranges of equal width have about equally many ids, unless an id has many repeats.
+    Hashes are uniform, so ranges of equal width have about the same number of ids, unless an id has many repeats.
     """
     runs: list[_Run] = []
     for shard, path in enumerate(paths):

@@ -27,7 +27,8 @@ class Meta(msgspec.Struct, frozen=True):
         source_row: Number of the row in that file, or the byte at which the row begins: see `readers/lines.py`.
         license_evidence: Evidence for `license_tag`.
         title, url, language: Columns of these names, if their value is text, not empty and not a date; else "".
-        extra: JSON object of all other columns, unchanged, including a `title`, `url` or `language` of another form.
+        extra: JSON object of all other columns, unchanged, including a `title`, `url` or `language` of a different
+            form.
     """
 
     source_file: str
@@ -94,8 +95,9 @@ class Document(msgspec.Struct, frozen=True):
 def to_iso_time(value: str | float | datetime.date | None) -> str:
     """Format a date as ISO 8601 in UTC, in milliseconds: `2013-05-18T05:48:54.000`.
 
-    A time without a zone is read as UTC, a day as its start. Numbers, and text in another form, are kept as text; None
-    becomes "". With dates in several forms, readers of JSON lines could infer times in one file and text in another.
+    A time without a zone is read as UTC, a day as its start. Numbers, and text in any other form, are kept as text;
+    None becomes "". With dates in several forms, readers of JSON lines could infer times in one file and text in
+    another.
     """
     if isinstance(value, str) and _DATE_OR_TIME.fullmatch(value):
         with contextlib.suppress(ValueError):

@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 
 class LineBlock(NamedTuple):
-    """Consecutive lines without poison rows, and the numbers of these (see `Window`)."""
+    """Consecutive lines, and the row numbers of the poison rows omitted from them."""
 
     lines: list[Line]
     poison_rows: list[int]

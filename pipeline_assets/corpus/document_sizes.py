@@ -34,7 +34,7 @@ class DocumentSizes:
     largest: tuple[int, str, str, int] = (0, "", "", 0)
 
     def add(self, documents: Iterable[Document], sizes: Iterable[int]) -> None:
-        """Count documents of these sizes in bytes."""
+        """Add documents to the histogram; `sizes` are in bytes."""
         for document, size in zip(documents, sizes, strict=True):
             shift = max(size.bit_length() - _LEADING_BITS, 0)  # number of low bits, which become 0
             self.bins[size >> shift << shift] += 1

@@ -29,7 +29,7 @@ RAW_DECODER = msgspec.json.Decoder(RawDocument)
 
 
 def encode_with_text(document: RawDocument, text: str) -> bytes:
-    """Encode a document with another text, as a JSON line without a line feed."""
+    """Encode a document with a new text, as a JSON line without a line feed."""
     return msgspec.json.encode(msgspec.structs.replace(document, text=text))
 
 

@@ -24,7 +24,7 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 class Entry(msgspec.Struct, frozen=True):
     """Entry of the list: date, reason in the user's words, selector, and hex hash.
 
-    `key` is a hash of the secret, by which another secret is recognized; earlier entries lack it.
+    `key` is a hash of the secret, by which a wrong secret is recognized; earlier entries lack it.
     """
 
     added: str
@@ -73,7 +73,8 @@ def entry_dates(root: Path) -> dict[str, str]:
 def _read_secret(path: Path, keys: set[str]) -> tuple[bytes, str]:
     """Return the secret of a list and its hash, the `key` of new entries.
 
-    Raise InputError if the secret is missing or damaged, or if `keys`, those of existing entries, have another hash.
+    Raise InputError if the secret is missing or damaged, or if `keys`, those of existing entries, are of a different
+    secret.
     """
     file = path.with_name("secret.json")
     try:

@@ -149,7 +149,7 @@ def gzip_member(content: bytes) -> bytes:
 def _healing_files() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages.
 
-    The copy of a page is in the next dump; after the last dump comes the first. Three copies have another id.
+    The copy of a page is in the next dump; after the last dump comes the first. Three copies have an id of their own.
     Two repeat the id; one of them lacks the last paragraph. One copy has a NUL in its text. One has no text, so that
     one row in a thousand is bad.
     """

@@ -30,9 +30,9 @@ class LoopbackHub:
     """A hub of the repos in `folder/datasets/<owner>/<name>` and `folder/models/…`.
 
     Each request reads the folder, without following links. Revisions are `main`, and ids of commits, which depend on
-    their content; commits that clients replaced stay until a squash. If a repo has a file `.gated`, its files are read
-    only with a token; if it has `.private`, the repo is hidden without a token. Any token may read; only `token`, by
-    default a random one, may write, and only if `writable`. Port 0 picks a free port.
+    their content; commits that clients replaced remain until a squash. If a repo has a file `.gated`, its files are
+    read only with a token; if it has `.private`, the repo is hidden without a token. Any token may read; only `token`,
+    by default a random one, may write, and only if `writable`. Port 0 picks a free port.
     """
 
     page_size = 1000  # maximum items per answer on a repo's tree

@@ -67,7 +67,7 @@ class Page:
         return hashlib.sha256(self.url.encode()).digest()
 
     def variant(self, mark: str, text: str) -> Self:
-        """Return a copy of the page with another text, and `?mark` added to its URL."""
+        """Return a copy of the page with a new text, and `?mark` added to its URL."""
         return replace(self, url=f"{self.url}?{mark}", text=text)
 
 

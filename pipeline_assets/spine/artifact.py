@@ -1,7 +1,7 @@
 """Sealed artifacts: folders whose last-written file is `manifest.json`.
 
 The results of an artifact's checks are next to its folder, in `.NAME.checks.json`, with the digest that was checked. If
-the artifact has another digest, or the results cannot be read, the checks run again.
+the artifact's digest differs, or the results cannot be read, the checks run again.
 """
 
 import functools
@@ -97,7 +97,8 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     `digest` is the expected digest, since another artifact may have taken the folder; None accepts any digest.
 
     Raises:
-        InputError: Nothing is sealed here, the manifest is damaged, or a file is missing or of another size or type.
+        InputError: Nothing is sealed in the folder, the manifest is damaged, or a file is missing or of a wrong size or
+            type.
         RetryableError: The digest differs, or the folder was replaced during the check.
     """
     with forbid_replacement(folder):
@@ -123,7 +124,7 @@ class Damage:
 
 
 def require_manifest(folder: Path) -> Manifest:
-    """Read a manifest; UsageError if nothing is sealed here, InputError if damaged."""
+    """Read a manifest; UsageError if nothing is sealed, InputError if damaged."""
     require_folder(folder, "pass the folder of a finished artifact")
     manifest = read_manifest(folder)
     if manifest is None:
@@ -158,7 +159,7 @@ def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[
 def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> Iterator[StoredFile | Damage]:
     """Check names, types and sizes of an artifact's files; yield files and damage.
 
-    Only the manifest is read, to check its seal; members are skipped. A link is damage even if it leads to the right
+    Only the manifest is read, to check its seal; members are skipped. A link is damage even if it leads to the sealed
     bytes, since its target is not protected.
     """
     yield from _check_sizes(folder, manifest, label_names)
@@ -213,7 +214,7 @@ def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
 
 
 def size_error(folder: Path, file: StoredFile) -> str | None:
-    """Describe a missing or unreadable file, or a wrong type or size; None if right."""
+    """Describe a missing or unreadable file, or a wrong type or size; None if correct."""
     try:
         status = os.lstat(folder / file.path)
     except (FileNotFoundError, NotADirectoryError):

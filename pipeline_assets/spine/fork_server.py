@@ -174,7 +174,7 @@ def _inherited_state() -> tuple[object, ...]:
 
 
 def _can_fork_safely() -> bool:
-    """Check whether all threads besides the main thread belong to a memory allocator.
+    """Check whether all threads except the main one belong to a memory allocator.
 
     Only these may be lost: a fork keeps just the thread that called it. False on systems other than Linux.
     """

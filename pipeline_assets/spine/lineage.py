@@ -94,7 +94,7 @@ class Lineage:
         return digest in self._folders_by_digest
 
     def folder_for(self, digest: str, name: str | None = None) -> Path | None:
-        """Return a folder with this digest, of artifact `name` if possible; None if none."""
+        """Return a folder with this digest, of artifact `name` if possible, or None."""
         folders = self._folders_by_digest.get(digest)
         return None if folders is None else Path(next((entry for entry in folders if entry[1] == name), folders[0])[0])
 

@@ -75,7 +75,7 @@ class Lock:
     _descriptor: int
 
     def check(self) -> None:
-        """Raise RetryableError if the lock file is gone, replaced or has a higher number.
+        """Raise RetryableError if the lock file is missing, replaced or newer.
 
         In each case another builder may be running.
         """
@@ -129,7 +129,7 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
 def lock_owner(target: Path) -> Builder | None:
     """Return the process that builds `target`; None if no process has its lock.
 
-    A shared lock is tried and released immediately, so a builder that starts in this moment may be refused. Without
+    A shared lock is tried and released immediately, so a builder that starts at this moment may be refused. Without
     permission to open the lock file, return an empty `Builder`.
     """
     try:

@@ -70,7 +70,7 @@ _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=
 
 @dataclass(frozen=True)
 class StageVersion:
-    """Name of a stage, and its version, which rises if equal input gives other output."""
+    """Name of a stage, and its version, raised when output for equal input changes."""
 
     name: str
     version: int

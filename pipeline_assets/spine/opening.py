@@ -34,7 +34,8 @@ _PLAN_FILE: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run 
 def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingDir]:
     """Lock a target, recover it after a crash, and open its staging directory.
 
-    Finished shards of an interrupted build with an equal plan are adopted; a directory with another plan is removed.
+    Finished shards of an interrupted build with an equal plan are adopted; a directory with a different plan is
+    removed.
 
     Raises:
         BuilderBusy: Another process builds the same target.
@@ -62,7 +63,7 @@ def seal_in_place(
     """Seal an artifact by writing only its manifest.
 
     The content is members in `target`, or external files. After locking, `is_sealed` is called: True means that another
-    builder has sealed the artifact meanwhile. That artifact is returned unchanged, because it may be in use.
+    builder has just sealed the artifact. That artifact is returned unchanged, because it may be in use.
     """
     durable.make_folder(target)
     with locked(target, highest_fence(target)) as lock:

@@ -79,7 +79,7 @@ def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
 
 @functools.cache
 def git_sha() -> str | None:
-    """Return the commit of the program's source; None if git names none.
+    """Return the commit of the program's source, or None.
 
     `+changes` is appended if the working tree differs from it. An installed wheel has no commit, even inside the
     checkout of another project. The result is cached, since a process keeps running the source that it has loaded.

@@ -48,7 +48,7 @@ def run_on_ray(
     It yields receipts in order. At most `workers` tasks run at a time, each with a CPU and `memory` bytes.
 
     Raises:
-        RetryableError: Ray failed or is not reachable, or a node has another program or another data root.
+        RetryableError: Ray failed or is not reachable, or a node has a different program or data root.
     """
 
     def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
@@ -116,7 +116,7 @@ def parse_address(address: str) -> tuple[str, int] | None:
     """Return host and port of a cluster's address; None if Ray itself finds it.
 
     Raises:
-        UsageError: The address has another form, such as `ray://HOST:PORT`.
+        UsageError: The address has a different form, such as `ray://HOST:PORT`.
     """
     if address in ("", "local", "auto"):
         return None

@@ -37,7 +37,7 @@ class HashTask:
 
 
 def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
-    """Yield each task when it ends, with its error, or with None if the hash is right.
+    """Yield each task when it ends, with its error, or with None if the hash matches.
 
     Large files start first. `progress` counts bytes. Closing the iterator cancels the remaining tasks.
     """
@@ -58,7 +58,7 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 
 
 def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
-    """Hash a task's files; return the task and its error, None if the hash is right.
+    """Hash a task's files; return the task and its error, None if the hash matches.
 
     Report hashed bytes to `count`. Raise CancelledError if `stop` is set.
     """

@@ -120,7 +120,7 @@ class RecipeSection(pydantic.BaseModel):
         return self
 
     def content(self) -> dict[str, object]:
-        """Return the section as JSON values, with all defaults except of `LATER_KEYS`."""
+        """Return the section as JSON values; only `LATER_KEYS` may lack their defaults."""
         return self.model_dump(mode="json")
 
     @classmethod

@@ -217,7 +217,7 @@ class StagingDir(StagingView):
     ) -> artifact.Artifact:
         """Seal the artifact and move it into place; remove files not in `stored`.
 
-        Raise RetryableError if the lock was lost, or if a file is missing or has another size.
+        Raise RetryableError if the lock was lost, or if a file is missing or its size differs.
         """
         self.lock.check()
         manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})
@@ -269,7 +269,7 @@ def kept_folder(target: Path) -> Path:
 
 
 def kept_folder_target(folder: Path) -> Path | None:
-    """Return the artifact folder of a `kept_folder`; None for another folder."""
+    """Return the artifact folder of a `kept_folder`; None for any other folder."""
     match = _KEPT.fullmatch(folder.name)
     return folder.with_name(match[1]) if match else None
 

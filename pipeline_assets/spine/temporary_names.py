@@ -34,7 +34,7 @@ def temporary_path(path: Path) -> Path:
 
 
 def is_temporary(name: str) -> bool:
-    """Check whether a name has the form that `temporary_path` gives, in any process."""
+    """Check whether a name has the form of `temporary_path`, from any process."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 

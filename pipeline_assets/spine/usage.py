@@ -62,7 +62,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def freed_bytes(folders: Iterable[Path]) -> int:
-    """Return the bytes that removing folders frees; files linked elsewhere stay."""
+    """Return the bytes that removing folders frees; files linked elsewhere free none."""
     files = {path: file for folder in folders for path, file in _files_below(folder).items()}.values()
     links = Counter((file.st_dev, file.st_ino) for file in files)
     sizes = {(file.st_dev, file.st_ino): (file.st_size, file.st_nlink) for file in files}

@@ -77,7 +77,7 @@ class HubSample:
 
     @classmethod
     def from_hub(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
-        """Count what manifest entries select; None if no entry lists row groups."""
+        """Count the selection of manifest entries; None if no entry lists row groups."""
         groups = [entry["row_groups"] for entry in inputs if "row_groups" in entry]
         rows = sum(group["rows"] for file_groups in groups for group in file_groups)
         return cls(len(groups), len(inputs), sum(map(len, groups)), rows) if groups else None

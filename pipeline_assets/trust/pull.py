@@ -63,11 +63,11 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
     """Pull a pointer's artifact into `folder`, and upstream artifacts into `root`.
 
     Without a root, upstream artifacts are not pulled. Inputs come first, so that an interrupted pull leaves no artifact
-    without its inputs. An artifact in its folder is not pulled again if its files have the right sizes, or with
-    `replace` the right content.
+    without its inputs. An artifact in its folder is not pulled again if its files have the sealed sizes, or with
+    `replace` the sealed content.
 
     Raises:
-        UsageError: A folder has another or a damaged artifact and `replace` is not set; a folder has files of no
+        UsageError: A folder has a different or damaged artifact and `replace` is not set; a folder has files of no
             artifact, or is inside one; or two artifacts would have one folder. No artifact was pulled.
         InputError: An object is missing or damaged; the message names it.
     """

@@ -88,7 +88,7 @@ class Verification:
         scan_finding_count: Number of findings of the scan, which reads no contents; they are the first in `findings`.
         label_names: Function that returns the names of a kind's labels: files that no digest covers.
         hub, sources: External inputs in the hub cache and in local folders; None without a data root.
-        contents: For each file whose content hash was recomputed: its error, or None if the hash is right.
+        contents: For each file whose content hash was recomputed: its error, or None if the hash matches.
         unread_contents: Number of intact files whose content hash was not recomputed.
     """
 

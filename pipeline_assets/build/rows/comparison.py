@@ -73,9 +73,9 @@ class DocumentChanges:
 
     Attributes:
         part: Name of the compared members of two datasets; None for the artifacts' own rows.
-        changed: Documents with another text or other tokens.
+        changed: Documents whose text or tokens differ.
         other_properties: Names of the other compared properties, as text.
-        relabelled: Documents with equal text that differ in another property.
+        relabelled: Documents with equal text that differ in a property.
     """
 
     part: str | None

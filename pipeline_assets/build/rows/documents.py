@@ -60,7 +60,7 @@ class DocumentRows(FileRows):
 
 
 class SourceRows(DocumentRows):
-    """Documents of a snapshot or a normalised source, which were read from files."""
+    """Documents that were read from files, of a snapshot or a normalised source."""
 
     reads_sources = True
 

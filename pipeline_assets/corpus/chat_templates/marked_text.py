@@ -3,7 +3,7 @@
 `loss_rule` is `spans/1`, then an entry for each message: its role, its channel after `/`, the name of its author or
 tool after `=`, and the span of its body after `@`, in characters from 0, the stop exclusive. A final `*` marks a body
 that counts in the loss. If a body differs from the content, the content follows after a colon: as its span, or as a
-JSON string without blanks if the template writes the content in another form:
+JSON string without blanks if the template writes the content in a different form:
 
     spans/1 user@21-27 assistant/commentary=functions.lookup@80-119:103-118* tool=functions.lookup@150-152
 

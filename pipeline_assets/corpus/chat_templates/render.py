@@ -216,7 +216,7 @@ def _possible_forms(mark: re.Match[str], value: Any) -> Iterator[str]:
     if comma:
         yield from (json.dumps(value, ensure_ascii=is_ascii, separators=(comma, colon)) for is_ascii in (False, True))
     elif separator is not None:
-        for as_json in (dict | list, object):  # a text, or another value that is not `as_json`, stays
+        for as_json in (dict | list, object):  # a text, or any value that is not `as_json`, is unchanged
             items = (
                 (name, json.dumps(item, ensure_ascii=False))
                 if isinstance(item, as_json) and not isinstance(item, str)

@@ -1,4 +1,4 @@
-"""Sandbox for chat templates, which are programs of strangers.
+"""Sandbox for chat templates, which are untrusted programs.
 
 A rendered text equals the result of `apply_chat_template` in transformers, whose Jinja environment is reproduced here.
 A template cannot read files or the clock. Its steps are counted and limited, so that the same row fails on every

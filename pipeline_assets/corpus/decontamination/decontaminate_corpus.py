@@ -195,7 +195,7 @@ def decontaminate_corpus(
     dropped or cut, in order; rejects.
 
     Raises:
-        UsageError: A column of an evaluation set is missing, or has other values than text.
+        UsageError: A column of an evaluation set is missing, or has values other than text.
         InputError: An evaluation file has changed or cannot be read; a set has no items, or all are too short; every
             n-gram is in too many items; no document is kept and `may_be_empty` is false; a line is not a Document.
     """

@@ -30,7 +30,7 @@ def read_items(evaluation: EvaluationSet) -> Iterator[EvaluationItem]:
     """Yield all items of a set, in the order of files and rows.
 
     Raises:
-        UsageError: A column is missing from all rows of a file, or a text column has other values than text.
+        UsageError: A column is missing from all rows of a file, or a text column has values other than text.
         InputError: A file has changed, or a file or row cannot be read.
     """
     for file in evaluation.files():

@@ -89,7 +89,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     n-grams are common.
 
     Raises:
-        UsageError: A column is missing, or has other values than text.
+        UsageError: A column is missing, or has values other than text.
         InputError: A file changed or cannot be read; a set has no items, or all are too short; all n-grams are common.
     """
     gathered = _GatheredItems({}, [], [])
@@ -206,7 +206,7 @@ def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
     """Map the index of a build into memory, once per process, and verify it.
 
     `digests` are the hashes of the index files, in the order of `write_index`. They are part of the cache key, because
-    the folder may get another index later. Raise RetryableError if a file has another hash.
+    the folder may get a different index later. Raise RetryableError if a file's hash differs.
     """
     names = (*NgramTable._fields, *Items._fields)
     arrays = [_map(folder / _FOLDER / f"{name}.npy", digest) for name, digest in zip(names, digests, strict=True)]

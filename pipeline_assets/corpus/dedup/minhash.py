@@ -136,9 +136,9 @@ def _sign(
 def band_keys(signatures: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
     """Compute the band keys of signatures; a common key proposes a pair.
 
-    A signature is cut twice: into bands of adjacent numbers, and into equally many bands of numbers that are `bands`
-    apart. Bands of different cuts share about one number, so the second cut finds most pairs that the first one misses,
-    without further permutations.
+    A signature is cut twice: into bands of adjacent numbers, and into the same number of bands of numbers that are
+    `bands` apart. Bands of different cuts share about one number, so the second cut finds most pairs that the first one
+    misses, without further permutations.
 
     Args:
         signatures: Signatures, shape (documents, permutations).

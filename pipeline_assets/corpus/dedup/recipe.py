@@ -120,7 +120,7 @@ class NearRecipe(RecipeSection):
 
     @property
     def proposer(self) -> MinHashRecipe | BinarySketchRecipe:
-        """Section that proposes pairs."""
+        """Section of the method that proposes pairs."""
         proposer = self.minhash or self.faiss
         assert proposer is not None
         return proposer

@@ -167,7 +167,7 @@ def sketch_shards(dedup: DedupRun) -> list[Receipt]:
 
 
 def _renumber(receipt: Receipt, first_number: int, folder: StagingView) -> Receipt:
-    """Write a shard's sketches again, with another number for its first document."""
+    """Write a shard's sketches again, with a new number for its first document."""
     step, files = first_number - receipt.notes[_FIRST], []
     for file in receipt.files:
         if file.path.startswith(f"{ID_HASHES}/"):

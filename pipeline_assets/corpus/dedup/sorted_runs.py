@@ -135,7 +135,7 @@ def _find_bounds(samples: NDArray[np.uint64], range_samples: int) -> list[int]:
 
 
 def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
-    """Return a range for each pair of adjacent bounds, or None if there are no runs.
+    """Return a range for each pair of adjacent bounds, or None without runs.
 
     The last bound exceeds all keys.
     """

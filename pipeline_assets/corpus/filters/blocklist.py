@@ -77,11 +77,11 @@ class BlocklistFilter(Filter):
                     candidate.fail(Measurement(reason, entry, None, is_failed=True))
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Yield for each list its first entry in the document as value, or None."""
+        """Yield a measurement of each list: its first entry in the document, or None."""
         return (Measurement(reason, entry, None, entry is not None) for reason, [entry] in self._find([candidate]))
 
     def _find(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
-        """Yield for each list its reason, and its first entry (or None) in each document."""
+        """Yield each list's reason code, and its first entry (or None) in each document."""
         urls = [candidate.meta.get(self._column) for candidate in candidates]
         for candidate, url in zip(candidates, urls, strict=True):
             candidate.count(WITHOUT_URL, bool(self._by_url) and not isinstance(url, str))

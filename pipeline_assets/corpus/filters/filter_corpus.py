@@ -54,7 +54,7 @@ def filter_shard(
     dropped or changed, the kept documents are a link to the shard.
 
     Files: kept documents; a `DroppedLine` per dropped document; rejects, which are poison rows and documents that the
-    recipe's own step rejects. Counts: `rows` read; kept `documents` and the `bytes` of their texts; `changed`
+    recipe's custom step rejects. Counts: `rows` read; kept `documents` and the `bytes` of their texts; `changed`
     documents; documents `dropped/<reason>`; rows `rejected/<reason>`; documents `scored/<column>/<bin>`, kept or not;
     kept documents without a URL as `WITHOUT_URL`; and the changes in kept documents: `masked/email`, `masked/ip`,
     `removed_lines/<reason>`, `removed/<kind>` and `python/<field>`. The note `STEP_SECONDS` has the time of the step.
@@ -104,7 +104,7 @@ def _filter_lines(
     counts: Counter[str],
     step: StepProcess | None,
 ) -> list[Reject]:
-    """Filter, write and count lines; return the rows that the own step rejects."""
+    """Filter, write and count lines; return the rows that the custom step rejects."""
     documents = document_shards.decode_lines(lines, shard, RAW_DECODER)
     candidates = [
         Candidate(document.text.encode(), decode_columns(document.meta, shard.file) if recipe.reads_meta else {})
@@ -167,7 +167,7 @@ def filter_corpus(
         UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant;
             the language detector is not installed; or no document has a URL that a list could contain.
         InputError: No document is kept (the message has the most frequent reasons), a document is too long, a line is
-            not a Document, or the recipe's own step is invalid or rejects too many documents.
+            not a Document, or the recipe's custom step is invalid or rejects too many documents.
     """
     decisions = {} if recipe.language is None else {"language": recipe.language.detection_settings()}
     shards = sealed_shards.document_shards(corpus)

@@ -1,4 +1,4 @@
-"""Recipe section of an own step: a Python function in a file next to the recipe.
+"""Recipe section of a custom step: a Python function in a file next to the recipe.
 
 The section has the text of the file and the versions of the packages that it imports, so that a manifest alone is
 enough to rebuild the documents. The main process parses the file, but never imports it.
@@ -85,7 +85,7 @@ class PythonStep(RecipeSection):
 
 
 def step_files(recipe: object) -> Iterator[str]:
-    """Yield the file name of each own step in a recipe, at any depth."""
+    """Yield the file name of each custom step in a recipe, at any depth."""
     if isinstance(recipe, Mapping):
         if isinstance(step := recipe.get("python"), Mapping) and "file" in step:
             yield Path(str(step["file"])).name

@@ -1,4 +1,4 @@
-"""Process that runs the function of an own step on one document after another.
+"""Process that runs the function of a custom step on one document after another.
 
 An audit hook refuses sockets, subprocesses, writes, and files outside the folders of Python. The process has a network
 namespace of its own if the kernel allows that. Both guard against accidents; they are not a sandbox.
@@ -122,7 +122,7 @@ def _describe(error: BaseException, file: str) -> str:
 
 def _isolate(parent: int, memory_mib: int) -> None:
     """Disable the network, end with the parent, limit memory, add the audit hook."""
-    with contextlib.suppress(AttributeError, OSError):  # other systems than Linux
+    with contextlib.suppress(AttributeError, OSError):  # systems other than Linux
         libc = ctypes.CDLL(None)
         if libc.unshare(_CLONE_NEWNET) != 0:
             libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)

@@ -1,4 +1,4 @@
-"""Processes of a recipe's own steps: a fresh interpreter for each shard.
+"""Processes of a recipe's custom steps: a fresh interpreter for each shard.
 
 A process per shard makes the results independent of the number of workers. The hash seed of processes is fixed, because
 the order of sets depends on it.
@@ -32,7 +32,7 @@ _document_decoder, _answer_decoder = msgspec.json.Decoder(Document), msgspec.msg
 
 
 class StepProcess:
-    """Process of an own step, restarted after a document that kills it.
+    """Process of a custom step, restarted after a document that kills it.
 
     Attributes:
         seconds: Time that all documents took, including starts of the process.

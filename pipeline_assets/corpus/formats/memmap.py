@@ -172,7 +172,7 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
 
     Raises:
         InputError: A file is missing or damaged.
-        RetryableError: The set has another digest, or was replaced while it was opened.
+        RetryableError: The set's digest differs, or it was replaced while it was opened.
     """
     folder = Path(folder)
     try:
@@ -210,7 +210,7 @@ def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
 
 
 def read_sealed_manifest(opened: PinnedFolder) -> Manifest:
-    """Read a sealed folder's manifest; raise InputError if a file has another size."""
+    """Read a sealed folder's manifest; raise InputError if a file's size differs."""
     with opened.open(FILE_NAME) as file:
         manifest = Manifest.from_bytes(file.read(), opened.path / FILE_NAME)
     for stored in manifest.storage:

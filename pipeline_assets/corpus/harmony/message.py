@@ -1,7 +1,7 @@
 """Harmony messages with their headers, contents and control tokens.
 
 Seven control tokens structure a conversation (openai/harmony, docs/format.md, "Special Tokens"). Content must not
-contain any special token: a control token, or another text for which the vocabulary has a special id. Harmony has no
+contain any special token: a control token, or any other text for which the vocabulary has a special id. Harmony has no
 escapes, so an encoder that allows special tokens would read such text as structure.
 
 A header is `author[ to=RECIPIENT][<|channel|>CHANNEL][ CONTENT_TYPE]` (openai/harmony, docs/format.md, "Message
@@ -160,7 +160,7 @@ def replace_non_finite(value: JsonValue) -> JsonValue:
 
 
 def compact_json(value: JsonValue) -> str:
-    """Encode a value as JSON without blanks, with keys in the given order.
+    """Encode a value as JSON without blanks, with keys in their order.
 
     Numbers are exact, except that integers beyond 64 bits become floats, as in openai-harmony. The last digit can
     differ from openai-harmony's for numbers that have more than 15 digits, or are below 1e-22 or above 1e22. Raise
@@ -246,7 +246,7 @@ def render_header(
 
     Raises:
         Refusal: A field is empty, has blanks, `<` or a lone surrogate, or is longer than 256 characters; a tool's name
-            is missing or would be parsed as another author; or the content type begins with `to=`.
+            is missing or would be parsed as a different author; or the content type begins with `to=`.
     """
     fields = {"name": name, "recipient": recipient, "channel": channel}
     for field, value in fields.items():

@@ -46,7 +46,7 @@ _PATTERNS: dict[str, Callable[[str], str]] = {
     "RegexpILike": "(?i){}".format,
     "RegexpLike": str,
 }
-# Their precedence differs between SQL dialects, so as operands (except of AND, OR and NOT) they need parentheses.
+# Their precedence differs between SQL dialects, so as operands (except those of AND, OR and NOT) they need parentheses.
 _COMPARISONS = {"Between", "EQ", "GT", "GTE", "ILike", "In", "Is", "LT", "LTE", "Like", "NEQ", "Not"}
 _COMPARISONS |= {"RegexpILike", "RegexpLike"}
 _ARITHMETIC = {"Add", "Div", "Mul", "Neg", "Sub"}

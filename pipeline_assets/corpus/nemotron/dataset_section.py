@@ -164,7 +164,8 @@ class DatasetSection(SplitSource):
         """Return a warning about splits whose reasoning effort may be wrong, or None.
 
         A split without `reasoning_effort` gets `default_effort` in its system messages. Such a split is in the warning
-        if its name contains another effort, or if its name contains none and other splits have a `reasoning_effort`.
+        if its name contains a different effort, or if its name contains none and other splits have a
+        `reasoning_effort`.
         """
         names = {split: _EFFORT.search(split.lower()) for split in self.splits if split not in self.reasoning_effort}
         unset = [

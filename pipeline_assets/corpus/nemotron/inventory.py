@@ -130,7 +130,7 @@ def take_inventory(
 
 
 def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView) -> Receipt:
-    """Count the rows of a shard, as a tally in the receipt's notes; write its rejects."""
+    """Tally the rows of a shard in the notes of its receipt; write the rejects."""
     census, rejects = RowCensus(), []
     parquet = find_object_columns(shard.pieces)
     for row in source_rows.read_shard(shard):

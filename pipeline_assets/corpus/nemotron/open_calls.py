@@ -116,7 +116,7 @@ class OpenCalls:
         return self._next_open(None)
 
     def _next_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the next open call with a key (None: of all), None if none."""
+        """Return the index of the next open call, of those with `key` if set; else None."""
         if not (waiting := self._waiting[key]):
             return None
         # The first call since `_latest`, else the earliest call.

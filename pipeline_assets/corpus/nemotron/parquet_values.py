@@ -2,7 +2,7 @@
 
 A row must be equal in both formats. Parquet has one schema for all rows, so a key that an object lacks arrives as null.
 A null that a JSON line contains is indistinguishable from such a null, and is removed too; nulls in lists are kept.
-Parquet also lacks each row's order of keys, so the properties of a tool may have another order in a text.
+Parquet also lacks each row's order of keys, so the properties of a tool may have a different order in a text.
 """
 
 import base64

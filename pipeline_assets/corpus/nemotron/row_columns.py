@@ -5,7 +5,7 @@ numbered over a whole split, so ids do not depend on the shards: `IdsWriter` sto
 row, and `write_repeats` finds the rows that repeat an id, in bounded memory.
 
 The evaluations in `metadata` of Math-v2 record how often a problem was solved. Each of six conditions,
-`reason_{high,medium,low}_{with,no}_tool`, has `{count, pass, accuracy}`: of `count` attempts, `pass` were right.
+`reason_{high,medium,low}_{with,no}_tool`, has `{count, pass, accuracy}`: of `count` attempts, `pass` were correct.
 """
 
 import hashlib
@@ -107,7 +107,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
 
 
 def _solved_bin(attempts: list[_Attempts]) -> str | None:
-    """Return the bin of the share of right attempts, such as `hard`; None without any."""
+    """Return the bin of the share of correct attempts, such as `hard`, or None."""
     count = sum(condition.attempts or 0 for condition in attempts)
     passed = sum(condition.passed or 0 for condition in attempts)
     if not count:

@@ -94,7 +94,7 @@ def recipe_warnings(
 
 
 def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
-    """Yield errors of sections that need another section or contradict another one."""
+    """Yield errors of sections that require a missing section or contradict another."""
     if not recipe.get("datasets") and not recipe.get("sealed_pools"):
         yield RecipeError(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
     if recipe.get("sealed_pools") and recipe.get("scoring") is None:

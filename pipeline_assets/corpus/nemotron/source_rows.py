@@ -69,7 +69,7 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
     """Plan one shard with at most `rows` rows, spread evenly over every file.
 
     Up to 16 pieces of each file are sampled. A piece has about 8 MiB or more; a compressed file is one piece. The first
-    rows of every piece are read, equally many from each, or one more from the first pieces if the division has a
+    rows of every piece are read, the same number from each, or one more from the first pieces if the division has a
     remainder. Rows that a piece lacks are read from later pieces, so the sample is smaller only if the last pieces are
     short. Raise the errors of `plan_shards`.
     """

@@ -114,7 +114,7 @@ def pack_corpus(
 
     Raises:
         UsageError: Weights and sources do not match, a source has too few tokens, the tokenizer lacks the
-            end-of-document token or its file is not given, or the disk is too small for the rows.
+            end-of-document token or its file is missing, or the disk is too small for the rows.
         InputError: A shard is damaged, or the tokenizer file is not valid.
         RetryableError: The free disk space is too small for the rows.
     """

@@ -235,7 +235,7 @@ def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
 
 
 def _read_values(path: Path) -> NDArray[np.uint32]:
-    """Read the values of a file into memory that was freed; a mapped file takes more."""
+    """Read a file's values into memory freed earlier; mapping would take more memory."""
     values = np.empty(count_values(path, np.uint32), np.uint32)
     for number, chunk in enumerate(_read_chunks(path, np.uint32)):
         values[number * _CHUNK :][: len(chunk)] = chunk

@@ -18,10 +18,10 @@ _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def load_back(repo: str, commit: str, address: str, token: str | None, configs: Mapping[str, Sequence[str]]) -> None:
-    """Check that `datasets` loads each config, with a first row and the right splits.
+    """Check that `datasets` loads a first row and the expected splits of each config.
 
-    `configs` has the right split names, as on the hub, by config. Other splits or a failure raise InputError; loading
-    for more than 30 minutes raises RetryableError.
+    `configs` has the expected split names, as on the hub, by config. Other splits or a failure raise InputError;
+    loading for more than 30 minutes raises RetryableError.
     """
     variables = {
         **{name: value for name, value in os.environ.items() if name not in _TOKENS},

@@ -72,7 +72,7 @@ class PublicationPlan:
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
     """Plan the commits that the repo still needs.
 
-    If the commits would overwrite another dataset or an edited card, UsageError is raised unless `replaces`.
+    If the commits would overwrite a different dataset or an edited card, UsageError is raised unless `replaces`.
     """
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])

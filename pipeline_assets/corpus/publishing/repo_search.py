@@ -106,7 +106,7 @@ class RepoSearch:
                 path.unlink()
 
     def _decoded_rows(self, tokens: Path, rows: Path) -> Iterator[RowKeys]:
-        """Decode each row of a token file; ValueError for tokens of another tokenizer."""
+        """Decode each row of a token file; ValueError for tokens of a different tokenizer."""
         ids = map_npy(tokens)
         with open_parquet(rows) as table:
             for batch in table.iter_batches(columns=["first_token", "tokens"]):

@@ -107,7 +107,7 @@ class HubFiles:
         return files
 
     def confirm(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Raise InputError if the hub states another hash or size of a file.
+        """Raise InputError if the hub states a different hash or size of a file.
 
         RetryableError means that the cached listing was wrong; it is deleted. For a file with bytes in the cache, no
         request is sent, because the file was confirmed before its download.
@@ -118,7 +118,7 @@ class HubFiles:
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
-        An interrupted download resumes. A whole file with another hash than listed raises RetryableError. A part is
+        An interrupted download resumes. A whole file whose hash is not the listed one raises RetryableError. A part is
         fetched only if the hub states the listed hash for the file; the part's sha256 is checked at every later use.
         """
         stop = file.size if stop is None else stop

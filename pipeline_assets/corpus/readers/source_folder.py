@@ -30,7 +30,7 @@ class SourceFile:
 
     path: Path
     name: str  # path relative to the source's folder, with `/`
-    bytes: int  # size when the file was listed; reading a file of another size is an error
+    bytes: int  # size when the file was listed; reading a file of a different size is an error
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Unreadable files: local files with damaged content or of another format.
+"""Unreadable files: local files with damaged content or of a different format.
 
 Every reader raises InputError for such a file. A changed file, a wrong recipe, a missing permission and a failed disk
 are not faults of the content: they raise errors of other classes, or errors caused by an OSError with an errno.

@@ -95,7 +95,7 @@ def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
     `files` is the folder that `fetch_files` filled; paths in the receipt are relative to `scores`.
 
     Raises:
-        UsageError: The request is from another version, or this machine has another GPU.
+        UsageError: The request is from a different version, or this machine has a different GPU.
         RetryableError: A file is not fetched, or three earlier attempts ended early.
     """
     if request["stage"] != vars(SCORES_STAGE):

@@ -41,7 +41,7 @@ def rank_positions(
         ranks: Number of ranks.
         step: First step, from 0; each rank reads one batch per step.
         drop_last: Read only full batches.
-        padding: Read every row, and repeat the first rows of the order until all ranks have equally many, as torch's
+        padding: Read every row, and repeat the first rows of the order until all ranks have the same number, as torch's
             DistributedSampler does without its `drop_last`. Position p >= rows stands for position p % rows.
 
     Returns:

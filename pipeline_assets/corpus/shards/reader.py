@@ -76,10 +76,10 @@ class MixtureReader:
 
         Raises:
             ValueError: A weight is not above 0, the sum of weights is not 1, `weights` or `ranges` name other corpora,
-                corpora differ in row length, dtype or tokenizer, a range is empty or exceeds its corpus, no folder is
-                given, or `rows` is below 1.
+                corpora differ in row length, dtype or tokenizer, a range is empty or exceeds its corpus, `folders`
+                is empty, or `rows` is below 1.
             InputError: A folder has no sealed token shards, or a file is damaged.
-            RetryableError: A folder has token shards with another digest, or was replaced while it was opened.
+            RetryableError: A folder has token shards with a different digest, or was replaced while it was opened.
         """
         if rows is not None and rows < 1:
             raise ValueError(f"rows must be at least 1, got {rows}")

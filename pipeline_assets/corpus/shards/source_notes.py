@@ -88,7 +88,7 @@ def _readme(
 
 
 def _format_value(value: Any) -> str:
-    """Format a recipe value as text, without a dict's keys that have no value."""
+    """Format a recipe value as text; omit a dict's keys without a value."""
     match value:
         case dict():
             return ", ".join(f"{name}: {text}" for name, item in value.items() if (text := _format_value(item)))
@@ -124,7 +124,7 @@ def _licence_page(source: str, counted: Mapping[str, Mapping[str, int]], licence
 
 
 def describe_redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:
-    """Return a sentence on whether text under all tags in `counted` may be passed on."""
+    """Return a sentence on whether text under all `counted` tags may be redistributed."""
     answers = {licences[tag].redistributable if tag in licences else None for tag in counted}
     if answers == {True}:
         return "All of it may be passed on."

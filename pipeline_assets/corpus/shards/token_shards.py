@@ -130,8 +130,8 @@ def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
     None for `digest` accepts any token shards.
 
     Raises:
-        InputError: The folder has no sealed token shards; a file is missing, or has another size or shape.
-        RetryableError: The token shards have another digest, or were replaced while they were opened.
+        InputError: The folder has no sealed token shards; a file is missing, or its size or shape differs.
+        RetryableError: The token shards have a different digest, or were replaced while they were opened.
     """
     folder = Path(folder)
     try:
@@ -174,7 +174,7 @@ def shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int], dty
     """Read and check the header of a shard file, which is open at its beginning.
 
     Raises:
-        InputError: The file has another shape, dtype or size than expected.
+        InputError: The file's shape, dtype or size is not the expected one.
     """
     header, size = read_npy_header(file, where), os.fstat(file.fileno()).st_size
     if (header.shape, header.dtype, header.order, header.file_bytes) != (shape, dtype, "C", size):

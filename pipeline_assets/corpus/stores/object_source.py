@@ -97,9 +97,9 @@ def check_copies(folder: Path, inputs: Iterable[Mapping[str, Any]]) -> None:
 
 
 def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
-    """Copy those objects of a source again whose pinned version is not in `folder`.
+    """Copy a source's objects again if their pinned versions are not in `folder`.
 
-    Do nothing for a local folder. Raise InputError if the store lacks such an object or has another version of it.
+    Do nothing for a local folder. Raise InputError if the store lacks such an object or has a different version of it.
     """
     url, versions = source_url(folder), pin.provenance.get(VERSIONS)
     if url is not None and versions is not None:

@@ -135,7 +135,7 @@ class ObjectStore:
     def read(self, key: str, start: int, size: int, etag: str | None = None) -> bytes:
         """Read `size` bytes from `start`; fewer at the end, none if `key` is missing.
 
-        Raise InputError if `etag` is set and the object has another one.
+        Raise InputError if `etag` is set and the object's differs.
         """
         import obstore
         from obstore.exceptions import BaseError, PreconditionError

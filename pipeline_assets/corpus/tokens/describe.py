@@ -27,7 +27,7 @@ def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, A
     """Describe a SentencePiece model: pieces by kind, special ids, an encoded sample.
 
     Without `expected_sha256`, the hash must be that in the checksum.json next to the model, if that file exists. Raise
-    UsageError if `expected_sha256` is not a sha256, and InputError for another hash or an invalid model.
+    UsageError if `expected_sha256` is not a sha256, and InputError for a wrong hash or an invalid model.
     """
     expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):

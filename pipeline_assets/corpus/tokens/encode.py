@@ -83,8 +83,8 @@ def encode_shard(
 
     Returns:
         A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects. Rejected are rows
-        that killed a worker, texts that would crash the library, and texts that give a special id. Counts: `rows` read;
-        encoded `documents`, with their `tokens` (end tokens included) and UTF-8 `bytes`; `spot_checked`;
+        that killed a worker, texts that would crash the library, and texts that encode to a special id. Counts: `rows`
+        read; encoded `documents`, with their `tokens` (end tokens included) and UTF-8 `bytes`; `spot_checked`;
         `dropped/other_split`; `rejected/<reason>`; and the fields of `Losses`, as `encoded/<field>`.
 
     Raises:
@@ -152,7 +152,7 @@ class _ShardEncoder:
                 yield row, document
 
     def _encode(self, documents: Rows) -> tuple[Rows, TokenRuns]:
-        """Return the documents that give no special id, and their ids; reject the others."""
+        """Return the documents without special ids, and their ids; reject the others."""
         runs = self._tokenizer.encode([document.text for _, document in documents])
         if not self._tokenizer.contains_special(runs.ids):
             return documents, runs
@@ -173,7 +173,7 @@ class _ShardEncoder:
         return sum(self._compare_with_oracle(documents[at][1].text, ids[at], documents[at][0]) for at in chosen)
 
     def _compare_with_oracle(self, text: str, ids: NDArray[np.int32], row: int) -> bool:
-        """Raise if the oracle gives other ids; return whether the tokenizer has an oracle."""
+        """Raise if the oracle's ids differ; return whether the tokenizer has an oracle."""
         expected = self._tokenizer.oracle_ids(text)
         if expected is not None and not np.array_equal(ids, expected):
             raise OracleMismatchError(f"{self._path} row {row}: {self._tokenizer.driver} and tiktoken disagree")

@@ -1,7 +1,7 @@
 """Tokenizers from a `tokenizer.json`.
 
 The file's template, truncation and padding are not applied, and the text of a special token is encoded like other text,
-except by `encode_marked`. `contains_special` detects special ids that a model gives nevertheless.
+except by `encode_marked`. `contains_special` detects special ids that a model produces anyway.
 """
 
 import functools
@@ -53,7 +53,7 @@ class HfTokenizer(Tokenizer):
     ) -> None:
         """Wrap a loaded tokenizer; switch off truncation, padding and special tokens.
 
-        `special` has all ids that text must not give; `losses` is None if the tokenizer cannot lose text.
+        `special` has all ids that text must not encode to; `losses` is None if the tokenizer cannot lose text.
         """
         self.recipe, self.sha256, self.path = recipe, recipe.sha256, path
         self.added = [token.content for token in library.get_added_tokens_decoder().values()]

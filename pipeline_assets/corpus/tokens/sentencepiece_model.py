@@ -47,7 +47,7 @@ class SentencePieceModel(Tokenizer):
     def contains_special(self, ids: NDArray[np.int32]) -> bool:
         """Check whether one of `ids` is the end-of-document id or the padding id.
 
-        Text can give the end-of-document id if the model defines this token as a user-defined symbol.
+        Text can encode to the end-of-document id if the model defines this token as a user-defined symbol.
         """
         return bool(((ids == self.end_of_document) | (ids == self.padding)).any())
 

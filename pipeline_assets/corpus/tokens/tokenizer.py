@@ -63,5 +63,5 @@ class Tokenizer(ABC):
         return True
 
     def oracle_ids(self, text: str) -> NDArray[np.int32] | None:
-        """Encode a text with a second library, the oracle; None if there is no oracle."""
+        """Encode a text with a second library, the oracle; None without an oracle."""
         return None

@@ -1,7 +1,7 @@
 """Chat messages of normalised rows, pools and subsets, as Parquet files.
 
 Each Harmony text becomes a list of messages (`to_chat_messages`). The tools of a developer message become JSON text in
-the column `tools`; if no upstream artifact has them as JSON, they stay in the system message. The system message of
+the column `tools`; if no upstream artifact has them as JSON, they remain in the system message. The system message of
 `harmony/1` is a column, because chat templates write their own.
 """
 
