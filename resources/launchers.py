@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # loads more than most runs need
 
 LAUNCHER = "CORPUSMILL_LAUNCHER"
-_LAUNCHERS = ("local", "modal")
+LAUNCHERS = ("local", "modal")
 
 
 def remote_launcher_factory(
@@ -27,10 +27,10 @@ def remote_launcher_factory(
     Raises:
         UsageError: The launcher's name or a setting of Modal is invalid.
     """
-    name = launcher or variables.get(LAUNCHER) or _LAUNCHERS[0]
-    if name not in _LAUNCHERS:
-        raise UsageError(f"must be one of {', '.join(_LAUNCHERS)}, got {name!r}", LAUNCHER, "correct it")
-    if name == _LAUNCHERS[0]:
+    name = launcher or variables.get(LAUNCHER) or LAUNCHERS[0]
+    if name not in LAUNCHERS:
+        raise UsageError(f"must be one of {', '.join(LAUNCHERS)}, got {name!r}", LAUNCHER, "correct it")
+    if name == LAUNCHERS[0]:
         return None
     from resources.modal_launcher import ModalLauncherFactory  # loads Modal's client
 

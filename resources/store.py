@@ -1,6 +1,8 @@
 """Dagster resources: store of artifacts, launcher, hub and tokenizer.
 
 A setting that is missing in the config comes from its CORPUSMILL_* variable, otherwise from its default.
+
+Values are checked when a step uses a resource: Dagster runs a job two more times if a resource cannot be created.
 """
 
 from pathlib import Path
@@ -21,7 +23,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import (
 )
 from pipeline_assets.corpus.tokens.o200k_vocabulary import FAMILY
 from pipeline_assets.spine.errors import UsageError
-from resources.launchers import LAUNCHER, remote_launcher_factory
+from resources.launchers import LAUNCHER, LAUNCHERS, remote_launcher_factory
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # loads more than most runs need
@@ -36,6 +38,17 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
+def _require_at_least(minimum: int, resource: str, **values: float | None) -> None:
+    """Raise UsageError if a value of a resource is below a minimum, or is NaN."""
+    for name, value in values.items():
+        if value is not None and not value >= minimum:
+            raise _invalid(resource, name, f">= {minimum}", value)
+
+
+def _invalid(resource: str, name: str, rule: str, value: object) -> UsageError:
+    return UsageError(f"`{name}` must be {rule}, got {value!r}", f"the resource `{resource}`", "correct it")
+
+
 def data_root() -> Path:
     """Return the absolute data root: CORPUSMILL_DATA, otherwise ./data."""
     return Path(environment().get("CORPUSMILL_DATA", "data")).absolute()
@@ -46,16 +59,16 @@ class Store(dg.ConfigurableResource):
 
     replace: bool = Field(default=False, description="Replace sealed artifacts of another recipe")
     workers: int | None = Field(
-        default=None, ge=0, description="Worker processes, 0 for the run's own; default: CORPUSMILL_WORKERS, else 2"
+        default=None, description="Worker processes, 0 for the run's own; default: CORPUSMILL_WORKERS, else 2"
     )
     engine: str | None = Field(default=None, description="local or ray; default: CORPUSMILL_ENGINE, else local")
-    fetch_threads: int = Field(default=8, ge=1, description="Number of parallel downloads")
+    fetch_threads: int = Field(default=8, description="Number of parallel downloads")
     wait_for_builder_s: float = Field(
-        default=86_400, ge=0, description="Seconds to wait for a run that builds the same artifact; 0 fails immediately"
+        default=86_400, description="Seconds to wait for a run that builds the same artifact; 0 fails immediately"
     )
 
     keep_versions: int | None = Field(
-        default=None, ge=1, description="Number of a repinned recipe's versions that keep their artifacts; default: all"
+        default=None, description="Number of a repinned recipe's versions that keep their artifacts; default: all"
     )
 
     def run(
@@ -64,12 +77,19 @@ class Store(dg.ConfigurableResource):
         """Return the run settings of a build.
 
         Without `tokenizer`, the built-in vocabulary file is used; without `launcher`, environment variables choose it.
+
+        Raises:
+            InputError: A value of a resource or a variable is invalid, or the vocabulary file is not usable.
         """
+        _require_at_least(0, "store", workers=self.workers, wait_for_builder_s=self.wait_for_builder_s)
+        _require_at_least(1, "store", fetch_threads=self.fetch_threads, keep_versions=self.keep_versions)
+        if self.engine and self.engine not in ENGINE.choices:
+            raise _invalid("store", "engine", " or ".join(ENGINE.choices), self.engine)
         return Run.from_settings(
             root,
             environment() | ({} if self.engine is None else {ENGINE.variable: self.engine}),
             remote_launcher=(launcher or Launcher()).remote(),
-            vocabulary=None if tokenizer is None else tokenizer.file(),
+            vocabulary=None if tokenizer is None else tokenizer.checked_file(),
             workers=self.workers,
             hub=hub,
             fetch_threads=self.fetch_threads,
@@ -93,15 +113,15 @@ class Launcher(dg.ConfigurableResource):
     )
     _remote: "RemoteLauncherFactory | None" = PrivateAttr(default=None)
 
-    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Raise UsageError before a build starts if a setting is invalid."""
-        self.remote()
-
     def remote(self) -> "RemoteLauncherFactory | None":
         """Return the factory of launchers on Modal; None to score on this machine.
 
-        The factory is created once, so that all steps of a run share its cost limit.
+        The factory is created once, so that all steps of a run share its cost limit. Raise UsageError for an invalid
+        setting.
         """
+        if self.name and self.name not in LAUNCHERS:
+            raise _invalid("launcher", "name", " or ".join(LAUNCHERS), self.name)
+        _require_at_least(0, "launcher", cost_limit=self.cost_limit, split_cost_limit=self.split_cost_limit)
         if self._remote is None:
             self._remote = remote_launcher_factory(
                 environment(), self.name, cost_limit=self.cost_limit, split_cost_limit=self.split_cost_limit
@@ -120,10 +140,11 @@ class Hub(dg.ConfigurableResource):
     )
     cache: str | None = Field(default=None, description="Folder for fetched bytes; empty means <data root>/hub_cache")
 
-    tries: int | None = Field(default=None, ge=1, description="Tries per call; default: CORPUSMILL_HUB_TRIES, else 6")
+    tries: int | None = Field(default=None, description="Tries per call; default: CORPUSMILL_HUB_TRIES, else 6")
 
     def files(self, data_root: Path, tries: int | None = None) -> HubFiles:
         """Return access to the hub; `tries` per call overrides the configured number."""
+        _require_at_least(1, "hub", tries=self.tries)
         cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
         tries = tries or self.tries or HUB_TRIES.read(environment())
         return HubFiles(cache, endpoint=self.endpoint, tries=tries)
@@ -139,17 +160,19 @@ class Tokenizer(dg.ConfigurableResource):
     sha256: str = Field(default=VOCABULARY_SHA256, description="sha256 of the vocabulary file; recipes pin it")
     path: str | None = Field(default=None, description="Vocabulary file; empty means the built-in file")
 
-    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Raise InputError before a build starts if the family or the file is not usable."""
-        if self.family != FAMILY:
-            what = f"`family` must be {FAMILY}, got {self.family!r}"
-            raise UsageError(what, "the resource `tokenizer`", "correct it")
-        check_vocabulary(self.file() or VOCABULARY, self.sha256)
+    def checked_file(self) -> Path | None:
+        """Return the configured path of the vocabulary file; None for the built-in file.
 
-    def file(self) -> Path | None:
-        """Return the configured path of the vocabulary file; None for the built-in file."""
+        Raise InputError if the family or the file is not usable.
+        """
+        if self.family != FAMILY:
+            raise _invalid("tokenizer", "family", FAMILY, self.family)
+        check_vocabulary(self._file() or VOCABULARY, self.sha256)
+        return self._file()
+
+    def _file(self) -> Path | None:
         return Path(self.path).absolute() if self.path else None
 
     def encoder(self) -> HarmonyEncoder:
         """Return the encoder that builds use, loaded once per process."""
-        return load_encoder(self.sha256, self.file())
+        return load_encoder(self.sha256, self._file())

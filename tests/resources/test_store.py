@@ -1,13 +1,14 @@
 """The store's settings: the config's, else those of CORPUSMILL_* when they are used, else the defaults."""
 
+import math
 import sys
 from pathlib import Path
 
 import dagster as dg
-import pydantic
 import pytest
 from refusals import refusal
 
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.start_method import default_start_method
@@ -108,13 +109,40 @@ def test_a_variable_out_of_range_is_named_with_its_value_and_what_it_may_be(
     )
 
 
-@pytest.mark.parametrize(
-    ("resource", "config"),
-    [(Store, {"workers": -1}), (Store, {"fetch_threads": 0}), (Store, {"wait_for_builder_s": -1}), (Hub, {"tries": 0})],
-)
-def test_a_config_out_of_range_is_refused(resource: type[dg.ConfigurableResource], config: dict[str, int]) -> None:
-    with pytest.raises(pydantic.ValidationError, match="greater than or equal to"):
-        resource(**config)
+WRONG: list[tuple[str, str, object, str]] = [
+    ("store", "workers", -1, ">= 0, got -1"),
+    ("store", "wait_for_builder_s", -0.5, ">= 0, got -0.5"),
+    ("store", "wait_for_builder_s", math.nan, ">= 0, got nan"),
+    ("store", "fetch_threads", 0, ">= 1, got 0"),
+    ("store", "keep_versions", 0, ">= 1, got 0"),
+    ("store", "engine", "spark", "local or ray, got 'spark'"),
+    ("hub", "tries", 0, ">= 1, got 0"),
+    ("launcher", "name", "nowhere", "local or modal, got 'nowhere'"),
+    ("launcher", "cost_limit", -1.0, ">= 0, got -1.0"),
+    ("launcher", "split_cost_limit", -1.0, ">= 0, got -1.0"),
+    ("tokenizer", "family", "gpt2", "o200k_harmony, got 'gpt2'"),
+]
+
+
+@pytest.fixture(scope="module")
+def healing_job(tmp_path_factory: pytest.TempPathFactory) -> dg.JobDefinition:
+    return build_definitions(tmp_path_factory.mktemp("root")).resolve_job_def("healing_text_v1")
+
+
+@pytest.mark.parametrize(("resource", "name", "value", "rule"), WRONG)
+def test_a_wrong_value_in_the_launchpad_fails_the_step_in_one_line_and_not_the_creation_of_its_resource(
+    resource: str, name: str, value: object, rule: str, healing_job: dg.JobDefinition
+) -> None:
+    # Dagster runs a job again, twice, if a resource cannot be created; it does not after a failed step.
+    config = {"resources": {resource: {"config": {name: value}}}}
+
+    with dg.instance_for_test() as instance:
+        run = healing_job.execute_in_process(config, instance=instance, raise_on_error=False)
+
+    [failed] = run.filter_events(lambda event: event.is_step_failure)
+    failure = failed.step_failure_data.user_failure_data
+    assert failure is not None
+    assert failure.description == f"the resource `{resource}`: `{name}` must be {rule}; correct it"
 
 
 @pytest.mark.parametrize("field", ["zstd_level", "start_method", "log_every_s"])
@@ -142,5 +170,6 @@ def test_where_score_shards_run_is_config_or_environment(monkeypatch: pytest.Mon
     assert (chosen.settings.cost_limit, from_environment.settings.cost_limit) == (5, 7)
     assert (chosen.settings.split_cost_limit, from_environment.settings.split_cost_limit) == (2, None)
     assert launcher_of(name="local") is None
+    monkeypatch.setenv("CORPUSMILL_LAUNCHER", "nowhere")
     with pytest.raises(UsageError, match="CORPUSMILL_LAUNCHER: must be one of local, modal, got 'nowhere'"):
-        launcher_of(name="nowhere")
+        launcher_of()

@@ -15,7 +15,7 @@ from pipeline_assets.build import drive
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, load_encoder
-from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.store import Hub, Store, Tokenizer
 
@@ -33,7 +33,7 @@ def test_a_run_begins_with_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(resources.store, "VOCABULARY", other)
 
     with pytest.raises(InputError, match="sha256"):
-        Tokenizer().setup_for_execution(dg.build_init_resource_context())
+        Store().run(tmp_path, Hub().files(tmp_path), Tokenizer())
 
 
 def test_the_ui_shows_it_with_its_digest(tmp_path: Path) -> None:
@@ -97,8 +97,3 @@ def test_an_asset_of_a_wrong_resource_fails_and_names_both_hashes(root: Path, tm
         )
 
     assert "pinned 446a9538" in str(failure.value.description)
-
-
-def test_a_family_that_does_not_ship_is_refused() -> None:
-    with pytest.raises(UsageError, match="`family` must be o200k_harmony, got 'gpt2'"):
-        Tokenizer(family="gpt2").setup_for_execution(dg.build_init_resource_context())
