@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
@@ -19,6 +20,7 @@ from corpusmill import OpenedArtifact, open_folder, run
 from corpusmill.display import html_table, plot_column
 from pipeline_assets.build.garbage import Survey
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 
 API = Path(__file__).parents[1] / "pipeline_assets" / "api"
@@ -91,6 +93,22 @@ def test_a_folder_has_a_manifest_and_origins(demo_root: Path) -> None:
     [traced] = train.trace(token=9)
     assert train.manifest.kind == "healing/megatron_split"
     assert traced.token is not None and traced.token.position == 9
+
+
+@pytest.mark.parametrize(("system", "kind"), [("stage_a", "stage_a/filtered"), ("nemotron", "nemotron/deduplicated")])
+def test_a_table_has_the_sealed_bytes_or_names_the_file(
+    system: str, kind: str, copy_root: Callable[[str], Path]
+) -> None:
+    sealed = Lineage(copy_root(system)).sealed
+    folder = next(folder for folder, manifest in sealed.items() if manifest.kind == kind)
+    artifact = open_folder(folder)
+    stored = next(file for file in artifact.manifest.storage if file.path.startswith(("data/", "shards/")))
+    data = (folder / stored.path).read_bytes()
+
+    assert artifact.table().num_rows == artifact.manifest.identity.counts["ledger"]["out"]
+    (folder / stored.path).write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
+    with pytest.raises(InputError, match=f"{stored.path}: sha256 is [0-9a-f]{{64}}, sealed with {stored.sha256}"):
+        artifact.table()
 
 
 def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
-from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.artifact import open_artifact, repair_hint
+from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.systems.registry import SYSTEMS
 
 
@@ -49,15 +51,29 @@ class OpenedArtifact:
         return open_rows(self.folder, SYSTEMS.kinds)
 
     def documents(self) -> Iterator[Document]:
-        """Yield the documents of a corpus in stored order, reading one block at a time."""
+        """Yield the documents of a corpus in stored order, reading one block at a time.
+
+        Hashes are not compared with the manifest; `corpusmill verify` does that.
+        """
         if not isinstance(self.rows, DocumentRows):
             fix = "open a normalised, filtered, deduplicated or decontaminated corpus"
             raise UsageError(f"expected a corpus of documents, got {self.manifest.kind}", self.folder, fix)
         yield from self.rows.documents()
 
     def table(self) -> pa.Table:
-        """Return all text rows in stored order as one Arrow table in memory."""
-        return pa.concat_tables([rows for shard in self.rows.table_shards() for rows in shard.tables()])
+        """Return all text rows in stored order as one Arrow table in memory.
+
+        Each file is hashed before it is read; InputError if its hash is not the sealed one.
+        """
+        artifact, tables = self.rows.artifact, list[pa.Table]()
+        sealed = {artifact.folder / stored.path: stored.sha256 for stored in artifact.manifest.storage}
+        with forbid_replacement(artifact.folder):
+            for shard in self.rows.table_shards():
+                if (sha256 := file_sha256(shard.file)) != sealed[shard.file]:
+                    what = f"sha256 is {sha256}, sealed with {sealed[shard.file]}"
+                    raise InputError(what, shard.file, repair_hint(artifact.folder))
+                tables += [shard.schema.empty_table(), *shard.tables()]  # a file may have no rows
+        return pa.concat_tables(tables or [pa.table({})])
 
     def plot(self, column: str) -> Plot:
         """Plot a column of the text rows; UsageError if it does not exist.
