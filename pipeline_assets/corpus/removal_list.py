@@ -97,8 +97,7 @@ def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str,
     with locked(path):
         stored, key_file = _LIST.read(path) if path.exists() else [], path.with_name("secret.json")
         if not stored and not key_file.exists():
-            durable.write_durably(key_file, msgspec.json.encode(secrets.token_hex(32)))
-            durable.set_mode(key_file, 0o600)
+            durable.write_durably(key_file, msgspec.json.encode(secrets.token_hex(32)), mode=0o600)
         secret, key = _read_secret(path, {entry.key for entry in stored})
         known, new = {entry.hash for entry in stored}, dict[str, Entry]()
         for selector, value in values:

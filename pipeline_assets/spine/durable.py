@@ -83,11 +83,13 @@ def remove_abandoned(folder: Path) -> None:
 class DurableFile:
     """File that appears at its path, complete and synced, if its block succeeds.
 
-    `bytes_written` and `sha256` are the number and the hash of the bytes written so far.
+    `bytes_written` and `sha256` are the number and the hash of the bytes written so far. `mode` are the permissions
+    before the umask.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mode: int = 0o666) -> None:
         self.path = path
+        self._mode = mode
         self.bytes_written = 0
         self._hash = hashlib.sha256()
 
@@ -101,7 +103,8 @@ class DurableFile:
             call_failpoint("create", self._temporary)
             # A dead process with the same id may have left a file of this name.
             with contextlib.suppress(FileExistsError):
-                self._file = open(self._temporary, "xb", buffering=0)
+                opener = functools.partial(os.open, mode=self._mode)
+                self._file = open(self._temporary, "xb", buffering=0, opener=opener)
                 return self
 
     def write(self, data: bytes | memoryview) -> int:
@@ -171,14 +174,14 @@ def _write(descriptor: int, path: Path, data: bytes | memoryview) -> None:
             data = data[os.write(descriptor, data) :]
 
 
-def write_durably(path: Path, data: bytes) -> str:
-    """Write a file durably and return the hex sha256 of its data.
+def write_durably(path: Path, data: bytes, mode: int = 0o666) -> str:
+    """Write a file durably, with `mode` before the umask; return the hex sha256 of its data.
 
     First remove abandoned temporary files from the folder. Several processes may write the same file in parallel.
     """
     if path.parent.is_dir():
         remove_abandoned(path.parent)
-    with DurableFile(path) as file:
+    with DurableFile(path, mode) as file:
         file.write(data)
     return file.sha256
 

@@ -97,7 +97,21 @@ def test_the_list_has_dates_reasons_and_hashes_but_nothing_in_clear(
     assert re.fullmatch("20[0-9]{2}-[0-9]{2}-[0-9]{2}", lines[0]["added"])
     everything = b"".join(path.read_bytes() for path in (root / "removals").iterdir())
     assert b"note_" not in everything and marker(7).encode() not in everything
-    assert (root / "removals/secret.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_secret_is_private_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = list[int]()
+
+    def stop_at_the_secret(kind: durable.Operation, path: Path) -> None:
+        if kind == "fsync" and path.name == "removals" and (path / "secret.json").exists():
+            modes.append((path / "secret.json").stat().st_mode & 0o777)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(durable, "failpoint", stop_at_the_secret)
+    with pytest.raises(KeyboardInterrupt):
+        add_entries(tmp_path, [("id", "note_7")], "request 7", "2026-05-01")
+
+    assert modes == [0o600]
 
 
 def test_urls_hosts_and_patterns_are_matched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
