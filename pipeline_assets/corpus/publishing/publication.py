@@ -123,8 +123,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
     gates = {source.gate for source in sources} - {None}
     stored = [file for file in artifact.manifest.storage if file.path != CARD]
     items = {file.path: UploadFile(file.path, artifact.folder / file.path, file.bytes, file.sha256) for file in stored}
-    card_keys = [(key, value) for source in sources for key, value in (source.metadata or {}).items()]
-    agreement = {key: value for key, value in card_keys if str(key).startswith(_GATE)}
+    agreement = _join_agreements([source.metadata or {} for source in sources])
     link = {key: value for key, value in artifact.manifest.provenance.items() if key == "replaces"}
     manifest, digest = replace(artifact.manifest, provenance=link, storage=stored), artifact.manifest.digest
     card = CardContent(
@@ -146,6 +145,23 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
     )
     gate = None if not gates else "manual" if "manual" in gates else "auto"
     return Publication(artifact, items | {item.path: item for item in added}, splits, gate, agreement)
+
+
+def _join_agreements(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the terms for readers of all cards; different texts follow each other."""
+    terms: dict[str, list[Any]] = {}
+    for key, value in ((key, value) for card in cards for key, value in card.items() if str(key).startswith(_GATE)):
+        if value not in terms.setdefault(key, []):
+            terms[key].append(value)
+    return {key: _join_terms(values) for key, values in terms.items()}
+
+
+def _join_terms(values: Sequence[Any]) -> Any:
+    if all(isinstance(value, str) for value in values):
+        return "\n\n".join(values)
+    if all(isinstance(value, dict) for value in values):
+        return {name: field for value in values for name, field in value.items()}
+    return next(filter(None, values), values[0])
 
 
 def _croissant(card: CardContent, manifest: Manifest, files: Sequence[UploadFile]) -> str:

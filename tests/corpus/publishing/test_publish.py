@@ -22,6 +22,7 @@ from killed_requests import Killed, kill_at_request
 from pipeline_assets.corpus.publishing import publish as publishing
 from pipeline_assets.corpus.publishing.publication import CROISSANT, Publication, prepare_publication
 from pipeline_assets.corpus.publishing.publish import plan_publication, publish
+from pipeline_assets.demo.loopback_repos import RepoReader
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import StoredFile
@@ -253,6 +254,22 @@ def test_what_readers_of_the_source_agree_to_is_carried_over_before_any_file(tmp
         assert asked.index(f"/api/datasets/{NAME}/settings") < min(
             number for number, path in enumerate(asked) if path.startswith("/upload/")
         )
+
+
+def test_readers_agree_to_the_terms_of_all_sources(tmp_path: Path) -> None:
+    for place in open_place(tmp_path / "hub", gated=True):
+        other = tmp_path / "hub/datasets/maker/tools"
+        other.mkdir()
+        other.joinpath("README.md").write_text(
+            "---\nextra_gated_prompt: No weapons.\nextra_gated_fields: {Country: country}\n---\n"
+        )
+        revision = RepoReader().read(other, "", "tools").commit
+        mixed = [row(1, place.revision), row(2, revision, dataset="maker/tools"), row(3, None)]
+
+        agreement = made_of(pools(tmp_path / "first", {"low": mixed}), place).agreement
+
+        assert agreement["extra_gated_prompt"] == f"{AGREEMENT}\n\nNo weapons."
+        assert agreement["extra_gated_fields"] == {"Name": "text", "Country": "country"}
 
 
 def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(place: Place, first: Artifact, unloaded: None) -> None:
