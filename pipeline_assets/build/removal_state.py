@@ -72,6 +72,12 @@ def write_comparisons(root: Path, comparisons: dict[str, RemovalComparison]) -> 
     durable.write_durably(list_path(root).with_name("compared.json"), msgspec.json.encode(comparisons))
 
 
+def has_listed_rows(root: Path, manifest: Manifest) -> bool:
+    """Check whether `forget` found rows of its list in an artifact or in its direct inputs."""
+    digests = {manifest.digest, *(entry["digest"] for entry in manifest.identity.upstream)}
+    return any(compared.contains_rows for digest, compared in read_comparisons(root).items() if digest in digests)
+
+
 def count_compared_entries(listed: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
     """Count the entries, from the list's start, that the artifact was compared with."""
     return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))

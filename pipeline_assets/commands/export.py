@@ -10,7 +10,7 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands.build import build_targets, resolve_output_folder
-from pipeline_assets.commands.inputs import sealed_target
+from pipeline_assets.commands.inputs import sealed_target, warn_of_listed_rows
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import SetsKeys
 from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes
@@ -62,6 +62,7 @@ def export(
     out = Path(os.path.normpath(out))
     resolve_output_folder(out)  # raises if it is inside an artifact
     store, run = open_rows(folder, SYSTEMS.kinds, Lineage(root)), Run.from_settings(root, os.environ)
+    warn_of_listed_rows(folder, root)
     if to == "parquet" or to == "jsonl" or to == "hf":
         _raise_if_unused(to, options, frozenset())
         with forbid_replacement(folder):

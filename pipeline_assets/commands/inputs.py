@@ -11,13 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline_assets.build.removal_state import has_listed_rows
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.commands.options import Content
-from pipeline_assets.commands.terminal import echo
+from pipeline_assets.commands.terminal import as_command, echo
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
-from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.artifact import Artifact, open_artifact, try_read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage, find_data_root
 from pipeline_assets.spine.manifest import FILE_NAME
@@ -180,6 +181,14 @@ def _sealed_folder(match: Path) -> Path | None:
     sibling = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
     folders = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
     return next((folder for folder in folders if (folder / FILE_NAME).is_file()), None)
+
+
+def warn_of_listed_rows(folder: Path, root: Path) -> None:
+    """Warn before a copy of an artifact leaves the data root with rows of its removal list."""
+    manifest = try_read_manifest(folder)
+    if manifest is not None and has_listed_rows(root, manifest):
+        command = as_command("forget", "--data", root)
+        echo(f"warning: {folder} has rows of the removal list; {command} prints how to rebuild it", err=True)
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:

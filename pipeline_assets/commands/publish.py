@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_assets.build.run import LOG_EVERY, open_hub
+from pipeline_assets.commands.inputs import warn_of_listed_rows
 from pipeline_assets.commands.terminal import (
     OptionalRoot,
     data_root,
@@ -64,7 +65,9 @@ def publish(
     log_to_stderr()
     folder = _find_publishable(folder)
     require_manifest(folder)
-    hub_repo = HubRepo.open(repo, open_hub(data_root(folder, data), os.environ), hf_token(os.environ))
+    root = data_root(folder, data)
+    hub_repo = HubRepo.open(repo, open_hub(root, os.environ), hf_token(os.environ))
+    warn_of_listed_rows(folder, root)
     with forbid_replacement(folder), hub_repo.limit_requests():
         owners = hub_repo.check_token()
         publication = prepare_publication(open_artifact(folder), hub_repo, allow_unknown=allow_unknown_licences)
@@ -123,6 +126,7 @@ def push(
 
     require_manifest(folder)
     root = data_root(folder, data)
+    warn_of_listed_rows(folder, root)
     with _open_store(store, root) as opened:
         pushed = push_artifact(folder, root, opened, upstream=upstream, log_every_s=LOG_EVERY.read(os.environ))
     main, count = pushed.ref.artifacts[0], pluralize(len(pushed.ref.artifacts), "artifact")

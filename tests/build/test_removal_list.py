@@ -1,5 +1,6 @@
 """Removal lists that lost entries or their key, and the trace of a forgotten row."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -98,3 +99,23 @@ def test_a_forgotten_line_is_traced_as_dropped_and_its_id_is_on_the_list(
 
     assert traced.splitlines()[-1] == "          dropped: by `forgotten`, if a row begins at this byte"
     assert why.endswith("; it is on the removal list\n") and "removal list" not in other
+
+
+def test_copies_with_rows_of_the_list_are_made_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], corpusmill: Corpusmill
+) -> None:
+    root, folder = tmp_path / "data", tmp_path / "data/stage_a/mixed/normalized/notes"
+    build(sources(tmp_path / "in", "notes"), run_in(root))
+    forget_ids(capsys, root, ["note_99"])
+    push, copies = ("push", folder, tmp_path.as_uri()), itertools.count()
+
+    def warnings() -> list[str]:
+        commands = (push, ("export", folder, "--out", tmp_path / f"copy{next(copies)}"))
+        return [corpusmill(*command).stderr.partition("\n")[0] for command in commands]
+
+    assert warnings() == ["", ""]
+
+    forget_ids(capsys, root, ["note_7"])
+
+    command = f"corpusmill forget --data {root} prints how to rebuild it"
+    assert warnings() == [f"warning: {folder} has rows of the removal list; {command}"] * 2
