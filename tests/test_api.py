@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
@@ -174,12 +174,15 @@ def test_texts_are_escaped_in_tables_and_plots() -> None:
             [("1", 2), *[(str(1 << k), 0) for k in range(1, 6)], ("64", 1)],
         ),
         ([1, 2, 3, 4], "x: 4 numbers", [("1", 1), ("2", 2), ("4", 1)]),
+        ([["tools", "long"], [], None, ["tools"]], "x: 3 values, 2 different", [("tools", 2), ("long", 1)]),
+        (pa.array([None], pa.float64()), "x: 0 numbers", []),
         ([], "x: 0 numbers", []),
     ],
 )
-def test_a_column_is_plotted_by_its_type(values: list[object], title: str, bars: list[tuple[str, int]]) -> None:
-    plot = plot_column("x", [pa.chunked_array([values])] if values else [])
+def test_a_column_is_plotted_by_its_type(values: Sequence[object], title: str, bars: list[tuple[str, int]]) -> None:
+    plot = plot_column("x", [pa.chunked_array([values])] if len(values) else [])
 
+    assert "</svg>" in plot._repr_html_() and repr(plot).startswith(title)
     assert (plot.title, [(bar.label, bar.amount) for bar in plot.bars]) == (title, bars)
 
 

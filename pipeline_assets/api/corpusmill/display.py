@@ -59,12 +59,14 @@ def _bar_svg(x: int, width: int, bar: Bar, highest: int) -> str:
 def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
     """Plot the values of a column; `columns` yields its parts, which are read once.
 
-    Text is counted by value if all texts have at most 64 characters, else by length. Whole numbers have bins of powers
-    of two, other numbers bins of equal width between the 1st and the 99th percentile.
+    Of lists, such as tags, the items are counted. Text is counted by value if all texts have at most 64 characters,
+    else by length. Whole numbers have bins of powers of two, other numbers bins of equal width between the 1st and the
+    99th percentile.
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)
-    for part in (column.drop_null() for column in columns):
+    flat = (pc.list_flatten(column) if pa.types.is_list(column.type) else column for column in columns)
+    for part in (column.drop_null() for column in flat):
         total += len(part)
         if pa.types.is_string(part.type) or pa.types.is_large_string(part.type):
             lengths = pc.utf8_length(part)
@@ -76,9 +78,9 @@ def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
             powers += _count_powers(part)
         else:
             numbers.append(part.cast(pa.float64()).to_numpy())
-    if numbers:
+    if numbers and total:
         joined = np.concatenate(numbers)
-        low, high = np.percentile(joined, [1, 99]) if total else (0.0, 1.0)
+        low, high = np.percentile(joined, [1, 99])
         counts, edges = np.histogram(joined.clip(low, high), _MAX_BARS)
         bins = zip(counts.tolist(), edges[:-1], edges[1:], strict=True)
         return Plot(f"{name}: {total:,} numbers", [Bar(n, f"{a:.3g}", f"from {a:.4g} to {b:.4g}") for n, a, b in bins])
