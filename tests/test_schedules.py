@@ -219,6 +219,44 @@ def test_a_version_of_a_recipe_that_is_called_like_a_number_can_be_read(
     assert SYSTEMS.read_recipe(version.path).name == f"{name}_20261102"
 
 
+def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_two_commits(
+    tmp_path: Path,
+) -> None:
+    news, wiki = "maker/news", "maker/wiki"
+    for name in (news, wiki):
+        folder = tmp_path / "hub" / "datasets" / name
+        folder.mkdir(parents=True)
+        (folder / "rows.jsonl").write_text("{}\n")
+    path = tmp_path / "recipes" / "weekly.yaml"
+    path.parent.mkdir()
+
+    def version_on(day: int, *commits: tuple[str, str]) -> tuple[list[tuple[str, str]], list[str]]:
+        source = "{kind: hub, split: train, files: ['*'], license_tag: odc-by, domain: web, columns: {text: text},"
+        rows = [
+            f"- {source} source: s{number}, amount: {{files: 1}}, dataset: {dataset}, revision: {commit}}}"
+            for number, (dataset, commit) in enumerate(commits)
+        ]
+        path.write_text("\n".join(["system: stage_a", "name: weekly", "sources:", *rows, ""]))
+        with LoopbackHub(tmp_path / "hub") as server:
+            hub = HubFiles(tmp_path / "cache", endpoint=server.endpoint)
+            version = version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC))
+        return SYSTEMS.read_recipe(version.path).revisions(), list(map(str, version.unreachable))
+
+    with LoopbackHub(tmp_path / "hub") as server:
+        heads = server.commits()
+    old, older = "0a" * 20, "0b" * 20
+    assert version_on(2, (news, old), (news, older), (wiki, old)) == (
+        [(news, old), (news, older), (wiki, heads[wiki])],
+        [
+            f"{path}: this recipe reads {news} at 2 revisions; write the commits by hand, or set one revision for all "
+            "its sources"
+        ],
+    )
+    assert version_on(3, (news, old), (wiki, old)) == ([(news, heads[news]), (wiki, heads[wiki])], [])
+    (tmp_path / "recipes" / "weekly_20261103.yaml").write_text(path.read_text().replace("weekly", "weekly_20261103"))
+    assert version_on(4, (wiki, old)) == ([(wiki, heads[wiki])], [])  # the last version read news, too
+
+
 @pytest.fixture
 def told() -> Iterator[tuple[str, list[bytes]]]:
     bodies: list[bytes] = []

@@ -14,7 +14,7 @@ from typing import Literal
 
 from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.build.recipe_pins import pin_recipe
+from pipeline_assets.build.recipe_pins import pin_recipe, revision_in
 from pipeline_assets.build.systems import Systems
 from pipeline_assets.corpus.filters.own_step import step_files
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -36,7 +36,8 @@ class Version:
         path: Recipe file of the version. If no head moved, the newest version, or the base recipe if none exists.
         previous: File of the previous version, or the base recipe if none exists; None if no head moved.
         moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed; empty if the version already existed.
-        unreachable: Errors of datasets whose head is unknown; their previous commits are used.
+        unreachable: Errors of datasets whose head is unknown, or that the recipe reads at several commits; their
+            previous commits are used.
     """
 
     path: Path
@@ -68,9 +69,11 @@ def version_for(
         return Version(path, earlier_version(name, period_start(moment, period), root))
     newest = versions[-1] if versions else base
     pinned, heads, unreachable = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
+    commits: dict[str, str] = {}  # of the base recipe's datasets, except those that it reads at several commits
     for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):
         try:
-            heads[dataset] = hub.resolve(dataset, "main")
+            commits[dataset] = pinned.get(dataset, revision_in(base, dataset, systems))
+            commits[dataset] = heads[dataset] = hub.resolve(dataset, "main")
         except TransientError:
             raise
         except InputError as error:
@@ -89,7 +92,7 @@ def version_for(
         durable.write_durably(draft, text.encode())
         for file in step_files(read_yaml(base)):
             durable.write_durably(draft.with_name(file), RECIPE_FILE.read_raw(base.with_name(file)))
-        for dataset, commit in (pinned | heads).items():
+        for dataset, commit in commits.items():
             pin_recipe(draft, dataset, commit, systems)
         durable.rename(draft, path)
     finally:
