@@ -72,7 +72,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
                 return reused
             kept = _open_kept_work(target, run) if run.keep_work else None
             removals = run.removal_list() if target.kind.applies_removals else NO_REMOVALS
-            settings = replace(labelled.settings, kept=kept)
+            settings = replace(labelled.settings, kept_work=kept)
             result = make(Job(staging, target, replace(labelled, settings=settings), removals))
             if removals.entries:
                 result = replace(result, provenance={**result.provenance, REMOVALS: removals.positions[-1]})

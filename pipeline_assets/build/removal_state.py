@@ -50,13 +50,13 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Return the positions of the root's list that artifacts were built with, each with the name of one artifact."""
+    """Map list positions that artifacts were built with to the name of one artifact."""
     built_here = (sealed for sealed in manifests if REMOVALS in sealed.provenance and PULLED not in sealed.provenance)
     return {str(sealed.provenance[REMOVALS]): f"{sealed.kind} {sealed.name}" for sealed in built_here}
 
 
 def read_removals(root: Path, applied: Mapping[str, str] = MappingProxyType({})) -> Removals:
-    """Read a data root's removal list; InputError if it lost entries, those of `applied` included, or is damaged."""
+    """Read a data root's removal list; InputError if it is damaged or lost entries."""
     positions = {comparison.position for comparison in read_comparisons(root).values()}
     listed = read_list(root)  # after the positions, since another process may add entries and use them
     fix = "restore the folder from the newest backup"

@@ -114,7 +114,7 @@ class Run:
         return applied_positions(Lineage(self.root).sealed.values())
 
     def removal_list(self) -> Removals:
-        """Return the removal list; InputError if the data root lost entries that its artifacts were built with."""
+        """Return the removal list; InputError if it lost entries that builds applied."""
         return read_removals(self.root, self._applied_positions) if self.removals is None else self.removals
 
     @classmethod

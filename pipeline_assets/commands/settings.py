@@ -56,7 +56,7 @@ def export_settings(values: Mapping[str, Any]) -> None:
 
 
 def misspelled_settings(variables: Mapping[str, str]) -> list[str]:
-    """Describe the variables that nothing reads, and whose names are similar to that of a setting."""
+    """Describe unused variables whose names are similar to a setting's."""
     from pipeline_assets.build.run import SETTINGS
 
     known = {setting.variable.removeprefix(_PREFIX) for setting in SETTINGS} | {*_OTHERS.split()}

@@ -75,7 +75,7 @@ def _named_records(records: Mapping[str, Any] | Sequence[Any]) -> list[tuple[str
 
 
 def _parse_columns(keys: str) -> list[tuple[str, str]]:
-    """Split column keys (`PATH` or `PATH=HEAD`, with blanks) into (path, head) pairs."""
+    """Split column keys (`PATH` or `PATH=HEAD`, with spaces) into (path, head) pairs."""
     pairs = [key.partition("=") for key in keys.split()]
     return [(path, (head or path).replace("_", " ")) for path, _, head in pairs]
 

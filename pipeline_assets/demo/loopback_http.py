@@ -1,4 +1,4 @@
-"""HTTP requests and answers of the hub on loopback."""
+"""HTTP requests and responses of the hub on loopback."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Upload:
-    """Temporary file with the body of a PUT, removed after the answer unless renamed."""
+    """Temporary file with a PUT's body, removed after the response unless renamed."""
 
     folder_fd: int  # descriptor of the open folder that contains the file
     file: str
@@ -58,8 +58,8 @@ class HubRequest:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An HTTP answer, whose body is bytes or `length` bytes of a file from `start`."""
+class Response:
+    """An HTTP response, whose body is bytes or `length` bytes of a file from `start`."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +87,9 @@ class HubError(Exception):
         super().__init__(message)
         in_ascii = message.encode("ascii", "backslashreplace").decode()
         headers = {"X-Error-Code": code, "X-Error-Message": in_ascii, "X-Repo-Commit": commit}
-        self.answer = json_answer({"error": message}, status, {name: value for name, value in headers.items() if value})
+        self.response = json_response(
+            {"error": message}, status, {name: value for name, value in headers.items() if value}
+        )
 
 
 def is_loopback_host(headers: Message, port: int) -> bool:
@@ -100,9 +102,9 @@ def is_loopback_host(headers: Message, port: int) -> bool:
     return [host.lower() for host in headers.get_all("Host", [])] in [[name] for name in expected]
 
 
-def json_answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     body = json.dumps(content).encode()
-    return Answer(status, {"Content-Type": "application/json; charset=utf-8", **(headers or {})}, body, 0, len(body))
+    return Response(status, {"Content-Type": "application/json; charset=utf-8", **(headers or {})}, body, 0, len(body))
 
 
 class AnsweringHub(Protocol):
@@ -115,12 +117,12 @@ class AnsweringHub(Protocol):
     def may_write(self, request: HubRequest) -> bool:
         """Check whether a request may change the hub."""
 
-    def answer(self, origin: Origin, request: HubRequest) -> Answer:
-        """Return the answer to a request that an origin (the hub or its storage) received."""
+    def answer(self, origin: Origin, request: HubRequest) -> Response:
+        """Return the response to a request that an origin, hub or storage, received."""
 
 
 class OriginServer(ThreadingHTTPServer):
-    """HTTP server of the hub or its storage; once closed, it answers no connection."""
+    """HTTP server of the hub or its storage; once closed, it accepts no connection."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -209,20 +211,20 @@ class Handler(BaseHTTPRequestHandler):
         """Send an error as JSON, without `explain`, and close the connection."""
         self.close_connection = True
         self.request_version = self.protocol_version  # not yet set if the request line is invalid
-        self.send(json_answer({"error": message or self.responses[code][0]}, code, {"Connection": "close"}))
+        self.send(json_response({"error": message or self.responses[code][0]}, code, {"Connection": "close"}))
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep no access log."""
 
-    def send(self, answer: Answer) -> None:
-        """Send an answer; close the connection if its body ends early."""
-        self.send_response_only(answer.status)
-        for name, value in {**answer.headers, "Content-Length": str(answer.length)}.items():
+    def send(self, response: Response) -> None:
+        """Send a response; close the connection if its body ends early."""
+        self.send_response_only(response.status)
+        for name, value in {**response.headers, "Content-Length": str(response.length)}.items():
             self.send_header(name, value)
-        owed, sent = 0 if self.command == "HEAD" else answer.length, 0
+        owed, sent = 0 if self.command == "HEAD" else response.length, 0
         try:
             self.end_headers()
-            for chunk in answer.chunks() if owed else ():
+            for chunk in response.chunks() if owed else ():
                 self.wfile.write(chunk)
                 sent += len(chunk)
         except OSError:  # the client disconnected, or the file was removed

@@ -16,7 +16,15 @@ from typing import Self
 from urllib.parse import parse_qs, quote, urlencode
 
 from pipeline_assets.demo.loopback_files import is_folder
-from pipeline_assets.demo.loopback_http import Answer, Handler, HubError, HubRequest, Origin, OriginServer, json_answer
+from pipeline_assets.demo.loopback_http import (
+    Handler,
+    HubError,
+    HubRequest,
+    Origin,
+    OriginServer,
+    Response,
+    json_response,
+)
 from pipeline_assets.demo.loopback_repos import COMMITS, EPOCH, Repo, RepoFile, RepoReader
 from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -35,7 +43,7 @@ class LoopbackHub:
     by default a random one, may write, and only if `writable`. Port 0 picks a free port.
     """
 
-    page_size = 1000  # maximum items per answer on a repo's tree
+    page_size = 1000  # maximum items per response on a repo's tree
     handler: type[Handler] = Handler
 
     def __init__(self, folder: Path, port: int = 0, *, writable: bool = False, token: str | None = None) -> None:
@@ -103,17 +111,17 @@ class LoopbackHub:
                 commits[repo.name if kind == "datasets" else f"{kind}/{repo.name}"] = repo.commit
         return commits
 
-    def answer(self, origin: Origin, request: HubRequest) -> Answer:
+    def answer(self, origin: Origin, request: HubRequest) -> Response:
         try:
             return self._answer_storage(request) if origin == "storage" else self._answer_hub(request)
         except HubError as refused:
-            return refused.answer
+            return refused.response
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # not the body of a client
-            return json_answer({"error": "The request cannot be read"}, 400)
+            return json_response({"error": "The request cannot be read"}, 400)
         except OSError as error:  # a file was removed or cannot be read
-            return json_answer({"error": f"{type(error).__name__} while reading the repo"}, 500)
+            return json_response({"error": f"{type(error).__name__} while reading the repo"}, 500)
 
-    def _answer_hub(self, request: HubRequest) -> Answer:
+    def _answer_hub(self, request: HubRequest) -> Response:
         match request.parts:
             case ["api", "whoami-v2"] if request.has_token:
                 return self._whoami(request)
@@ -122,7 +130,7 @@ class LoopbackHub:
             case ["api", "repos", "create"] if self._writes is not None:
                 return self._writes.create_repo(request)
             case ["api", "validate-yaml"]:
-                return json_answer({"errors": [], "warnings": []})  # cards are not validated
+                return json_response({"errors": [], "warnings": []})  # cards are not validated
             case ["datasets" as kind, owner, name, "info", "lfs", "objects", "batch"] if self._writes is not None:
                 repo = self._require_repo(request, kind, owner, name.removesuffix(".git"))
                 return self._writes.upload_addresses(request, repo, self.endpoint, self._storage)
@@ -142,12 +150,12 @@ class LoopbackHub:
                 )
         raise HubError(404, "", "No such address")
 
-    def _answer_api(self, request: HubRequest, kind: str, repo: Repo, rest: list[str]) -> Answer:
+    def _answer_api(self, request: HubRequest, kind: str, repo: Repo, rest: list[str]) -> Response:
         writes = self._writes if kind == "datasets" else None  # models are read-only
         match request.method, rest:
             case "GET", [] | ["revision", _]:
                 revised = self._history(kind, repo, rest[1] if rest else "main")[0]
-                return json_answer(revised.info(blobs=request.query.get("blobs") == "true"))
+                return json_response(revised.info(blobs=request.query.get("blobs") == "true"))
             case "GET", ["tree", revision, *folder]:
                 return self._list_tree(
                     request, self._readable_repo(request, kind, repo, revision), "/".join(folder).strip("/")
@@ -156,10 +164,12 @@ class LoopbackHub:
                 return _paths_info(request, self._readable_repo(request, kind, repo, revision))
             case "GET", ["refs"]:
                 main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repo.commit}
-                return json_answer({"branches": [main], "converts": [], "tags": [], "pullRequests": []})
+                return json_response({"branches": [main], "converts": [], "tags": [], "pullRequests": []})
             case "GET", ["commits", revision]:
                 dated = {"title": "", "message": "", "date": EPOCH, "authors": []}
-                return json_answer([{"id": earlier.commit, **dated} for earlier in self._history(kind, repo, revision)])
+                return json_response(
+                    [{"id": earlier.commit, **dated} for earlier in self._history(kind, repo, revision)]
+                )
             case "GET", ["lfs-files"] if writes is not None:
                 return writes.large_files(request, repo)
             case "POST", ["super-squash", "main"] if writes is not None:
@@ -174,14 +184,14 @@ class LoopbackHub:
                 return writes.commit(request, repo)
         raise HubError(404, "", "No such address")
 
-    def _whoami(self, request: HubRequest) -> Answer:
+    def _whoami(self, request: HubRequest) -> Response:
         owners = [USER] if self._writes is None else self._writes.owners()
         orgs = [{"type": "org", "name": owner} for owner in owners if owner != USER]
         token = {"displayName": "token", "role": "write" if self.may_write(request) else "read"}
         auth = {"type": "access_token", "accessToken": token}
-        return json_answer({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
+        return json_response({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
 
-    def _list_tree(self, request: HubRequest, repo: Repo, folder: str) -> Answer:
+    def _list_tree(self, request: HubRequest, repo: Repo, folder: str) -> Response:
         """Return a page of a folder's items; a cursor is the previous page's last path."""
         paths = repo.paths_below(folder, recursive=request.query.get("recursive") == "true")
         if folder and not paths:
@@ -189,23 +199,23 @@ class LoopbackHub:
         rest = [path for path in paths if path > request.query.get("cursor", "")]
         page = [repo.tree_item(path) for path in rest[: self.page_size]]
         if len(rest) <= self.page_size:
-            return json_answer(page)
+            return json_response(page)
         query = urlencode({**request.query, "cursor": rest[self.page_size - 1]})
-        return json_answer(page, headers={"Link": f'<{self.endpoint}{request.raw_path}?{query}>; rel="next"'})
+        return json_response(page, headers={"Link": f'<{self.endpoint}{request.raw_path}?{query}>; rel="next"'})
 
-    def _resolve(self, request: HubRequest, kind: str, repo: Repo, revision: str, path: str) -> Answer:
+    def _resolve(self, request: HubRequest, kind: str, repo: Repo, revision: str, path: str) -> Response:
         """Return a small file, or for LFS a redirect with the metadata of the file."""
         repo = self._readable_repo(request, kind, repo, revision)
         file = repo.files.get(path)
         if file is None:  # Clients cache the absence under the commit.
             raise HubError(404, "EntryNotFound", "Entry not found", repo.commit)
         if file.pointer_size is None:
-            return _content_answer(file, request.byte_range, repo.commit)
+            return _content_response(file, request.byte_range, repo.commit)
         location = f"{self._storage}/{kind}/{repo.name}/{file.sha256}/{quote(os.fsencode(path))}"
         linked = {"X-Linked-Etag": f'"{file.etag}"', "X-Linked-Size": str(file.size), "X-Repo-Commit": repo.commit}
-        return Answer(302, {**linked, "Location": location})
+        return Response(302, {**linked, "Location": location})
 
-    def _answer_storage(self, request: HubRequest) -> Answer:
+    def _answer_storage(self, request: HubRequest) -> Response:
         """Serve a large file by its digest, without a token, or store an upload."""
         match request.method, request.parts:
             case "PUT", ["upload", sha256] if self._writes is not None:
@@ -215,7 +225,7 @@ class LoopbackHub:
                 for earlier in self._history(kind, repo, "main") if repo else ():
                     file = earlier.files.get("/".join(path))
                     if file and file.sha256 == sha256:
-                        return _content_answer(file, request.byte_range, earlier.commit)
+                        return _content_response(file, request.byte_range, earlier.commit)
         raise HubError(404, "", "No such object")
 
     def _require_repo(self, request: HubRequest, kind: str, owner: str, name: str) -> Repo:
@@ -246,10 +256,10 @@ class LoopbackHub:
         return self._history(kind, repo, revision)[0]
 
 
-def _content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
+def _content_response(file: RepoFile, byte_range: str, commit: str) -> Response:
     """Return a file or a range of it; ignore invalid and multiple ranges (RFC 9110)."""
     headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
-    whole = Answer(200, headers, file.source, 0, file.size)
+    whole = Response(200, headers, file.source, 0, file.size)
     requested = BYTE_RANGE.fullmatch(byte_range)
     if requested is None or requested[0] == "bytes=-":
         return whole
@@ -257,11 +267,11 @@ def _content_answer(file: RepoFile, byte_range: str, commit: str) -> Answer:
     start = int(first) if first else max(file.size - int(last), 0)
     end = min(int(last) + 1, file.size) if first and last else file.size
     if start >= file.size:
-        return Answer(416, {**headers, "Content-Range": f"bytes */{file.size}"})
+        return Response(416, {**headers, "Content-Range": f"bytes */{file.size}"})
     if start >= end:
         return whole
     headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
-    return Answer(206, headers, file.source, start, end - start)
+    return Response(206, headers, file.source, start, end - start)
 
 
 def _unknown_repo(request: HubRequest) -> HubError:
@@ -271,8 +281,8 @@ def _unknown_repo(request: HubRequest) -> HubError:
     return HubError(401, "RepoNotFound", "Invalid username or password.")
 
 
-def _paths_info(request: HubRequest, repo: Repo) -> Answer:
+def _paths_info(request: HubRequest, repo: Repo) -> Response:
     """Describe the requested files and folders that exist, in the requested order."""
     form = parse_qs(request.body.decode(errors="replace"))
     items = [repo.tree_item(path.strip("/")) for path in form.get("paths", [])]
-    return json_answer([item for item in items if item is not None])
+    return json_response([item for item in items if item is not None])

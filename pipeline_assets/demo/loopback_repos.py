@@ -15,7 +15,7 @@ LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow", ".
 LFS_ABOVE_BYTES = 1 << 20
 ATTRIBUTES = ".gitattributes"  # the only dot file of a repo; a hub writes it on creation
 COMMITS = ".commits"  # in a hub's folder: OWNER/NAME/NUMBER, the files of each commit that a client replaced
-# Clients require dates; a fixed one keeps answers a function of the content.
+# Clients require dates; a fixed one keeps responses a function of the content.
 EPOCH = "1970-01-01T00:00:00.000Z"
 # Two writes within a tick of the file system's clock share an mtime, so a digest that recent is not cached.
 MTIME_TICK_NS = 50_000_000

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline_assets.demo.loopback_files import is_folder, open_file, open_folder, stat_file
-from pipeline_assets.demo.loopback_http import CHUNK_BYTES, Answer, HubError, HubRequest, json_answer
+from pipeline_assets.demo.loopback_http import CHUNK_BYTES, HubError, HubRequest, Response, json_response
 from pipeline_assets.demo.loopback_repos import ATTRIBUTES, COMMITS, EPOCH, LFS_SUFFIXES, Repo, is_lfs
 
 USER = "loopback"
@@ -68,7 +68,7 @@ class HubWrites:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         return sorted({USER, *filter(REPO_NAME.fullmatch, names)})
 
-    def create_repo(self, request: HubRequest) -> Answer:
+    def create_repo(self, request: HubRequest) -> Response:
         self._check_writer(request)
         form = json.loads(request.body)
         owner, name = form.get("organization") or USER, form["name"]
@@ -83,7 +83,7 @@ class HubWrites:
             try:
                 os.mkdir(name, dir_fd=folder)
             except FileExistsError:
-                return json_answer({"error": "You already created this dataset repo", **created}, 409)
+                return json_response({"error": "You already created this dataset repo", **created}, 409)
             with open_file(f"{name}/{ATTRIBUTES}", folder, os.O_WRONLY | os.O_CREAT) as attributes:
                 attributes.writelines(
                     b"*%s filter=lfs diff=lfs merge=lfs -text\n" % suffix.encode() for suffix in sorted(LFS_SUFFIXES)
@@ -91,9 +91,9 @@ class HubWrites:
             self._remove_history(owner, name)  # of a repo whose folder was removed by hand
             if form.get("visibility") != "public":
                 open_file(f"{name}/.private", folder, os.O_WRONLY | os.O_CREAT).close()
-        return json_answer(created)
+        return json_response(created)
 
-    def change_settings(self, request: HubRequest, repo: Repo) -> Answer:
+    def change_settings(self, request: HubRequest, repo: Repo) -> Response:
         self._check_writer(request)
         settings = json.loads(request.body)
         marks = {".gated": settings.get("gated"), ".private": settings.get("visibility", "public") == "private"}
@@ -103,9 +103,9 @@ class HubWrites:
                     open_file(mark, folder, os.O_WRONLY | os.O_CREAT).close()
                 elif key in settings and stat_file(mark, folder):
                     os.unlink(mark, dir_fd=folder)
-        return json_answer(settings)
+        return json_response(settings)
 
-    def preupload(self, request: HubRequest, repo: Repo) -> Answer:
+    def preupload(self, request: HubRequest, repo: Repo) -> Response:
         """Return the upload mode and current content id of each file."""
         self._check_writer(request)
         files: list[dict[str, object]] = []
@@ -114,9 +114,9 @@ class HubWrites:
             current = repo.files.get(file["path"])
             oid = {} if current is None else {"oid": current.etag}
             files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, **oid})
-        return json_answer({"files": files})
+        return json_response({"files": files})
 
-    def upload_addresses(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Answer:
+    def upload_addresses(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Response:
         """Record large files as pushed, and return upload addresses for those not stored.
 
         Spec: docs/api/batch.md of git-lfs.
@@ -132,54 +132,54 @@ class HubWrites:
                 verify = f"{endpoint}/datasets/{repo.name}.git/info/lfs/verify"
                 actions = {"actions": {"upload": {"href": upload}, "verify": {"href": verify}}}
             objects.append({**entry, **actions})
-        return json_answer({"transfer": "basic", "objects": objects})
+        return json_response({"transfer": "basic", "objects": objects})
 
-    def store_upload(self, request: HubRequest, sha256: str) -> Answer:
+    def store_upload(self, request: HubRequest, sha256: str) -> Response:
         """Store a large file if its content has the sha256 of its upload address."""
         if not self.may_write(request):
             raise HubError(403, "", "The address of this upload is not signed")
         if (upload := request.upload) is None or upload.sha256 != _check_sha256(sha256):
             raise HubError(400, "", "The content has another sha256")
         os.replace(upload.file, sha256, src_dir_fd=upload.folder_fd, dst_dir_fd=upload.folder_fd)
-        return Answer(200)
+        return Response(200)
 
-    def squash(self, request: HubRequest, repo: Repo) -> Answer:
+    def squash(self, request: HubRequest, repo: Repo) -> Response:
         """Remove the earlier commits of a repo; the current files keep their commit id."""
         self._check_writer(request)
         self._remove_history(*repo.name.split("/"))
-        return json_answer({"commitId": repo.commit})
+        return json_response({"commitId": repo.commit})
 
-    def large_files(self, request: HubRequest, repo: Repo) -> Answer:
+    def large_files(self, request: HubRequest, repo: Repo) -> Response:
         """List the large files that were pushed to a repo, whether or not it has them now."""
         self._check_writer(request)
         with self._repo_folder(repo, _PUSHED) as pushed:
             sizes = {oid: self._stored_bytes(oid) for oid in sorted(os.listdir(pushed))}
         entries = [{"fileOid": oid, "oid": oid, "size": size} for oid, size in sizes.items() if size is not None]
-        return json_answer([{"filename": entry["oid"], "pushedAt": EPOCH, **entry} for entry in entries])
+        return json_response([{"filename": entry["oid"], "pushedAt": EPOCH, **entry} for entry in entries])
 
-    def delete_large_files(self, request: HubRequest) -> Answer:
+    def delete_large_files(self, request: HubRequest) -> Response:
         """Delete the large files that a request names, from all repos and commits."""
         self._check_writer(request)
         with open_folder(self._folder, OBJECTS) as objects:
             for oid in map(_check_sha256, json.loads(request.body)["deletions"]["sha"]):
                 if stat_file(oid, objects):
                     os.unlink(oid, dir_fd=objects)
-        return json_answer({"success": True})
+        return json_response({"success": True})
 
-    def verify_upload(self, request: HubRequest) -> Answer:
+    def verify_upload(self, request: HubRequest) -> Response:
         """Check that a large file is stored with the expected size."""
         self._check_writer(request)
         entry = json.loads(request.body)
         if self._stored_bytes(entry["oid"]) != entry["size"]:
             raise HubError(404, "", "No such object")
-        return json_answer({})
+        return json_response({})
 
     def _stored_bytes(self, oid: str) -> int | None:
         with open_folder(self._folder, OBJECTS) as objects:
             state = stat_file(_check_sha256(oid), objects)
         return None if state is None else state.st_size
 
-    def commit(self, request: HubRequest, repo: Repo) -> Answer:
+    def commit(self, request: HubRequest, repo: Repo) -> Response:
         """Commit changes to a repo; fail if the client names a parent other than its head."""
         self._check_writer(request)
         lines = [json.loads(line) for line in request.body.splitlines() if line.strip()]
@@ -194,7 +194,7 @@ class HubWrites:
                 self._apply_change(repo, path, content)
             oid = self._read(self._folder, f"datasets/{repo.name}", repo.name).commit
         url = f"/datasets/{repo.name}/commit/{oid}"
-        return json_answer({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
+        return json_response({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
     def _keep_files(self, head: Repo) -> None:
         """Link a repo's files, which a commit is about to replace, into `.commits`."""

@@ -49,7 +49,7 @@ class RunSettings:
         worker_bytes: Memory of one worker: deduplication spills what exceeds it to disk, and Ray reserves it.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
-        kept: Kept work, reused from the earlier version of the artifact and extended for the next; None keeps nothing.
+        kept_work: Kept work of the artifact's earlier version, extended for the next version; None keeps nothing.
     """
 
     workers: int = 0
@@ -65,7 +65,7 @@ class RunSettings:
     worker_bytes: int = 1 << 30
     faiss_gpu: int | None = None
     vocabulary: Path | None = None
-    kept: KeptWork | None = None
+    kept_work: KeptWork | None = None
 
     def title(self, stage: str) -> str:
         return f"{stage} {self.subject}".rstrip()
@@ -153,7 +153,7 @@ def adopt_finished_shards(
     """
     receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}
-    kept, digests = settings.kept, dict[str, str]()
+    kept, digests = settings.kept_work, dict[str, str]()
     if kept is not None and work is not None:
         described = ((shard.name, task_digest(work, shard, folder.folder)) for shard in shards)
         digests = {name: digest for name, digest in described if digest is not None}

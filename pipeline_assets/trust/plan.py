@@ -76,7 +76,7 @@ class HubSample:
     rows: int
 
     @classmethod
-    def from_hub(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
+    def from_inputs(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
         """Count the selection of manifest entries; None if no entry lists row groups."""
         groups = [entry["row_groups"] for entry in inputs if "row_groups" in entry]
         rows = sum(group["rows"] for file_groups in groups for group in file_groups)
@@ -220,7 +220,7 @@ def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], size
     settings = run.for_artifact(target.partition, target.is_intermediate).settings
     size_ratio = _LEVEL_1_RATIO if settings.zstd_level == INTERMEDIATE_ZSTD_LEVEL else 1
     disk_bytes = _disk_bytes(target, sizes[target.folder], size_ratio, figures)
-    return ArtifactPlan(status, figures, HubSample.from_hub(listing.inputs), listed_bytes, disk_bytes)
+    return ArtifactPlan(status, figures, HubSample.from_inputs(listing.inputs), listed_bytes, disk_bytes)
 
 
 def _stored_bytes(

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from faulty_hub import FaultyHub
 
-from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
+from pipeline_assets.demo.loopback_http import HubRequest, Origin, Response
 
 
 class BucketHub(FaultyHub):
     """A hub with a bucket of each dataset's files, at the addresses of buckets."""
 
-    def answer(self, origin: Origin, request: HubRequest) -> Answer:
+    def answer(self, origin: Origin, request: HubRequest) -> Response:
         match request.raw_path.strip("/").split("/"):
             case ["api", "buckets", owner, name, "tree", folder]:
                 request = replace(request, raw_path=f"/api/datasets/{owner}/{name}/tree/main/{folder}")

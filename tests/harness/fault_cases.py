@@ -14,7 +14,7 @@ from healing_build import DATASET, build_snapshot, recipe_of, write_pages
 from huggingface_hub import constants
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
+from pipeline_assets.demo.loopback_http import HubRequest, Origin, Response
 from pipeline_assets.spine.errors import InputError
 
 TRIES = 4
@@ -125,9 +125,9 @@ class Reading:
 class ProxiedHub(FaultyHub):
     """A hub behind something that answers first."""
 
-    first: list[Answer]
+    first: list[Response]
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Response:
         return self.first.pop(0) if self.first else super().answer(origin, ask)
 
 

@@ -18,12 +18,12 @@ from urllib.parse import quote, unquote
 
 from pipeline_assets.demo.loopback_http import (
     CHUNK_BYTES,
-    Answer,
     Handler,
     HubRequest,
     Origin,
     OriginServer,
-    json_answer,
+    Response,
+    json_response,
 )
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
@@ -110,7 +110,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class AlteredAnswer(Answer):
+class AlteredResponse(Response):
     """An answer whose body is changed on its way out, or whose head is delayed.
 
     Attributes:
@@ -140,7 +140,7 @@ class Faults:
         self._met = [0] * len(self._faults)
         self._lock = threading.Lock()
 
-    def disturb(self, path: str, answer: Answer, is_head: bool) -> Answer:
+    def disturb(self, path: str, answer: Response, is_head: bool) -> Response:
         """Return the answer to send instead."""
         with self._lock:
             for number, fault in enumerate(self._faults):
@@ -192,7 +192,7 @@ def _dripping(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield bytes([byte])
 
 
-def _can_hit(kind: FaultKind, answer: Answer, is_head: bool) -> bool:
+def _can_hit(kind: FaultKind, answer: Response, is_head: bool) -> bool:
     if kind in (FaultKind.CUT_BODY, FaultKind.WRONG_BYTES, FaultKind.ENDLESS, FaultKind.DRIP):
         return answer.length > 0 and not is_head
     if kind in (FaultKind.LINK_LOOP, FaultKind.LINK_AWAY, FaultKind.EMPTY_LIST):
@@ -206,11 +206,11 @@ def _can_hit(kind: FaultKind, answer: Answer, is_head: bool) -> bool:
     return True
 
 
-def _disturbed(fault: Fault, path: str, answer: Answer) -> Answer:
+def _disturbed(fault: Fault, path: str, answer: Response) -> Response:
     kind, value = fault.kind, fault.value or _VALUES.get(fault.kind, "")
     if kind in _ERRORS:
         status, message, headers = _ERRORS[kind]
-        return json_answer({"error": message}, status, headers)
+        return json_response({"error": message}, status, headers)
     middle = answer.length // 2
     match kind:
         case FaultKind.CUT_BODY:
@@ -235,34 +235,34 @@ def _disturbed(fault: Fault, path: str, answer: Answer) -> Answer:
         case FaultKind.GZIP:
             return replace(answer, headers={**answer.headers, "Content-Encoding": "gzip"})
         case FaultKind.EMPTY_LIST:
-            return json_answer([], answer.status)
+            return json_response([], answer.status)
         case FaultKind.VERIFY_AWAY | FaultKind.CHUNK_SIZE | FaultKind.COMMIT_ID:
             return _edited(kind, value, answer)
     return replace(answer, status=NO_REPLY)
 
 
-def _altered(answer: Answer, **changes: Any) -> AlteredAnswer:
-    return AlteredAnswer(**{**vars(answer), **changes})
+def _altered(answer: Response, **changes: Any) -> AlteredResponse:
+    return AlteredResponse(**{**vars(answer), **changes})
 
 
-def _edited(kind: FaultKind, value: str, answer: Answer) -> Answer:
+def _edited(kind: FaultKind, value: str, answer: Response) -> Response:
     """Return an answer with one value of its JSON replaced."""
     content: Any = json.loads(bytes(answer.body))  # type: ignore[arg-type]
     if kind is FaultKind.COMMIT_ID:
-        return json_answer({**content, "commitOid": value}, answer.status)
+        return json_response({**content, "commitOid": value}, answer.status)
     for actions in (stored["actions"] for stored in content["objects"] if "actions" in stored):
         if kind is FaultKind.CHUNK_SIZE:
             actions["upload"]["header"] = {"chunk_size": value}
         else:
             actions["verify"]["href"] = f"{value}/verify"
-    return json_answer(content, answer.status)
+    return json_response(content, answer.status)
 
 
-def _linking(answer: Answer, address: str) -> Answer:
+def _linking(answer: Response, address: str) -> Response:
     return replace(answer, headers={**answer.headers, "Link": f'<{address}>; rel="next"'})
 
 
-def _headers_of_another_file(answer: Answer) -> dict[str, str]:
+def _headers_of_another_file(answer: Response) -> dict[str, str]:
     """Return the headers of another file, which is one byte longer.
 
     Its ETag is the old one backwards; its size is its own.
@@ -303,7 +303,7 @@ class _FaultyHandler(Handler):
     head_delay_s = 0.0
     _is_noted = False
 
-    def send(self, answer: Answer) -> None:
+    def send(self, answer: Response) -> None:
         server = cast(OriginServer, self.server)
         hub = cast(FaultyHub, server.hub)
         answer = hub.faults.disturb(self._path(), answer, self.command == "HEAD")
@@ -313,11 +313,11 @@ class _FaultyHandler(Handler):
             if answer.status == SILENCE:
                 hub.closed.wait()
             return
-        self.head_delay_s = answer.head_delay_s if isinstance(answer, AlteredAnswer) else 0.0
+        self.head_delay_s = answer.head_delay_s if isinstance(answer, AlteredResponse) else 0.0
         self._is_noted = False
         if self.command == "HEAD" or not answer.length:
             self._note(answer.status, 0)
-        super().send(AlteredAnswer(**{**vars(answer), "altered": partial(self._counted, answer)}))
+        super().send(AlteredResponse(**{**vars(answer), "altered": partial(self._counted, answer)}))
         if not self._is_noted:  # the client hung up before the body
             self._note(answer.status, 0)
 
@@ -329,7 +329,7 @@ class _FaultyHandler(Handler):
             self.wfile.write(bytes([byte]))
         self._headers_buffer = []
 
-    def _counted(self, answer: Answer, _: Iterator[bytes]) -> Iterator[bytes]:
+    def _counted(self, answer: Response, _: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the body; note the request at its last piece, or where the client hung up."""
         sent = 0
         try:
@@ -380,7 +380,7 @@ class FaultyHub(LoopbackHub):
         self.titles: list[str] = []
         self.closed = threading.Event()
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Response:
         answer = super().answer(origin, ask)
         if ask.parts[-2:] == ["commit", "main"] and answer.status == 200:
             self.titles.append(json.loads(ask.body.splitlines()[0])["value"]["summary"])

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 from faulty_hub import FaultyHub, _FaultyHandler
 
-from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin, json_answer
+from pipeline_assets.demo.loopback_http import HubRequest, Origin, Response, json_response
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.loopback_repos import EPOCH, Repo, RepoReader
 from pipeline_assets.demo.loopback_writes import HubWrites
@@ -106,11 +106,11 @@ class HistoryHub(FaultyHub):
             self._store(name, history)
             return commit
 
-    def answer(self, origin: Origin, request: HubRequest) -> Answer:
+    def answer(self, origin: Origin, request: HubRequest) -> Response:
         with self._guard:
             return self._answer_origin(origin, request)
 
-    def _answer_origin(self, origin: Origin, request: HubRequest) -> Answer:
+    def _answer_origin(self, origin: Origin, request: HubRequest) -> Response:
         if origin == "storage":
             return self._answer_content(request)
         match request.parts:
@@ -120,19 +120,19 @@ class HistoryHub(FaultyHub):
                 return self._answer_revision(request, f"{owner}/{name}", revision, 4)
         return super().answer(origin, request)
 
-    def _answer_dataset(self, request: HubRequest, name: str, rest: list[str]) -> Answer:
+    def _answer_dataset(self, request: HubRequest, name: str, rest: list[str]) -> Response:
         if request.method != "GET" and not self.may_write(request):
-            return json_answer({"error": "Forbidden"}, 403)
+            return json_response({"error": "Forbidden"}, 403)
         self._record(name)
         history = self.history(name)
         match request.method, rest:
             case "GET", ["refs"]:
-                return json_answer(_listed_refs(history, "include_prs" in request.query))
+                return json_response(_listed_refs(history, "include_prs" in request.query))
             case "GET", ["commits", revision]:
                 commit = self._commit(name, revision)
                 dated = {"title": "", "message": "", "date": EPOCH, "authors": []}
                 return (
-                    json_answer([{"id": entry, **dated} for entry in history.ancestors(commit)])
+                    json_response([{"id": entry, **dated} for entry in history.ancestors(commit)])
                     if commit
                     else _unknown()
                 )
@@ -141,14 +141,14 @@ class HistoryHub(FaultyHub):
             case "POST", ["tag", revision]:
                 ref, commit = f"refs/tags/{json.loads(request.body)['tag']}", self._commit(name, revision)
                 if ref in history.refs:
-                    return json_answer({"error": "Tag reference exists already"}, 409)
+                    return json_response({"error": "Tag reference exists already"}, 409)
                 self.set_ref(name, ref, commit)
-                return json_answer({})
+                return json_response({})
             case "DELETE", ["tag", tag]:
                 if f"refs/tags/{tag}" not in history.refs:
                     return _unknown()
                 self.set_ref(name, f"refs/tags/{tag}", None)
-                return json_answer({})
+                return json_response({})
             case "POST", ["lfs-files", "batch"]:
                 self._set_deleted(self._deleted() | {*json.loads(request.body)["deletions"]["sha"]})
             case _, ["revision" | "tree" | "paths-info", revision, *_]:
@@ -157,7 +157,7 @@ class HistoryHub(FaultyHub):
         self._record(name)
         return answer
 
-    def _answer_revision(self, request: HubRequest, name: str, revision: str, position: int) -> Answer:
+    def _answer_revision(self, request: HubRequest, name: str, revision: str, position: int) -> Response:
         """Let the hub of a commit's files answer, as if the commit were its only one."""
         self._record(name)
         commit = self._commit(name, revision)
@@ -174,13 +174,13 @@ class HistoryHub(FaultyHub):
         )
         return hub.answer("hub", replace(request, raw_path="/" + "/".join(parts)))
 
-    def _answer_content(self, request: HubRequest) -> Answer:
+    def _answer_content(self, request: HubRequest) -> Response:
         """Send a large file of any commit, unless it was deleted."""
         match request.method, request.parts:
             case "PUT", ["upload", sha256]:
                 self._set_deleted(self._deleted() - {sha256})
             case "GET", [_, _, _, sha256, *_] if sha256 in self._deleted():
-                return json_answer({"error": "No such object"}, 404)
+                return json_response({"error": "No such object"}, 404)
             case "GET", [_, owner, name, _, *_]:
                 for folder in self._place(f"{owner}/{name}").glob("*/"):
                     hub = LoopbackHub(folder)
@@ -189,7 +189,7 @@ class HistoryHub(FaultyHub):
                         return answer
         return super().answer("storage", request)
 
-    def _squash(self, name: str, ref: str) -> Answer:
+    def _squash(self, name: str, ref: str) -> Response:
         history = self.history(name)
         if ref not in history.refs:
             return _unknown()
@@ -205,7 +205,7 @@ class HistoryHub(FaultyHub):
         history.parents[commit] = None
         history.refs[ref] = commit
         self._store(name, history)
-        return json_answer({"commitId": commit})
+        return json_response({"commitId": commit})
 
     def _record(self, name: str) -> None:
         """Record the files of a repo's folder as the head of `main`."""
@@ -254,5 +254,5 @@ def _listed_refs(history: History, with_pull_requests: bool) -> dict[str, Any]:
     return listed
 
 
-def _unknown() -> Answer:
-    return json_answer({"error": "Revision not found"}, 404, {"X-Error-Code": "RevisionNotFound"})
+def _unknown() -> Response:
+    return json_response({"error": "Revision not found"}, 404, {"X-Error-Code": "RevisionNotFound"})

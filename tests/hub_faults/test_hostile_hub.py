@@ -14,7 +14,7 @@ from pipeline_assets.corpus.readers import hub_files as hub_files_module
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
-from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin, json_answer
+from pipeline_assets.demo.loopback_http import HubRequest, Origin, Response, json_response
 from pipeline_assets.spine.errors import InputError, UsageError
 
 OID = "0" * 40
@@ -61,7 +61,7 @@ def of_lfs(oid: object) -> dict[str, object]:
 def test_a_listing_that_names_what_no_repo_has_is_refused_whole_and_leaves_nothing(
     proxied: ProxiedHub, proxied_files: HubFiles, tmp_path: Path, listed: dict[str, object], said: str
 ) -> None:
-    proxied.first = [json_answer([entry(path="good"), listed])] * 2
+    proxied.first = [json_response([entry(path="good"), listed])] * 2
 
     assert refusal(lambda: proxied_files.list_files(DATASET, OID)) == (
         f"maker/pages on {proxied.endpoint}: the response for revision {OID} cannot be parsed (ValueError: {said}); "
@@ -99,7 +99,7 @@ def test_what_is_no_dataset_never_becomes_a_folder(tmp_path: Path, name: str) ->
 def test_what_can_not_be_read_is_told_in_one_short_line(
     proxied: ProxiedHub, proxied_files: HubFiles, body: bytes, said: str
 ) -> None:
-    proxied.first = [Answer(200, {}, body, 0, len(body))] * 2
+    proxied.first = [Response(200, {}, body, 0, len(body))] * 2
 
     line = refusal(lambda: proxied_files.list_files(DATASET, OID))
 
@@ -136,10 +136,10 @@ class PagingHub(FaultyHub):
     entries_a_page = 10
     pages = 0
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Response:
         self.pages += 1
         entries = [entry(path=f"{self.pages}/{number}") for number in range(self.entries_a_page)]
-        return json_answer(entries, headers={"Link": f'<{ask.raw_path}?page={self.pages}>; rel="next"'})
+        return json_response(entries, headers={"Link": f'<{ask.raw_path}?page={self.pages}>; rel="next"'})
 
 
 def test_a_listing_that_goes_on_for_ever_ends_at_more_files_than_any_repo_has(
@@ -184,7 +184,7 @@ def test_of_an_endless_body_no_more_is_taken_than_was_asked_for_and_nothing_is_k
 def test_of_the_body_of_a_refusal_little_is_read(
     proxied: ProxiedHub, proxied_files: HubFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    proxied.first = [json_answer({"error": "busy"}, 503)]
+    proxied.first = [json_response({"error": "busy"}, 503)]
     proxied.inject(Fault(FaultKind.ENDLESS))
 
     commit = proxied_files.resolve(DATASET)
@@ -197,14 +197,14 @@ def test_of_the_body_of_a_refusal_little_is_read(
 def test_a_body_that_comes_compressed_though_nobody_asked_for_that_is_refused(
     proxied: ProxiedHub, proxied_files: HubFiles, encoding: str
 ) -> None:
-    proxied.first = [Answer(200, {"Content-Encoding": encoding}, b"[]", 0, 2)] * 2
+    proxied.first = [Response(200, {"Content-Encoding": encoding}, b"[]", 0, 2)] * 2
 
     with pytest.raises(InputError, match="the response is compressed, which was not requested"):
         proxied_files.resolve(DATASET)
 
 
 def test_a_refusal_that_comes_compressed_is_told_by_its_status(proxied: ProxiedHub, proxied_files: HubFiles) -> None:
-    proxied.first = [Answer(404, {"Content-Encoding": "gzip"}, b"no gzip", 0, 7)]
+    proxied.first = [Response(404, {"Content-Encoding": "gzip"}, b"no gzip", 0, 7)]
 
     with pytest.raises(InputError, match="dataset not found or private"):
         proxied_files.resolve(DATASET)
@@ -212,7 +212,7 @@ def test_a_refusal_that_comes_compressed_is_told_by_its_status(proxied: ProxiedH
 
 def test_a_file_that_is_always_elsewhere_is_one_line(proxied: ProxiedHub) -> None:
     client = HubFiles(Path("unused"), proxied.endpoint).client()
-    proxied.first = [Answer(302, {"Location": "/there", "ETag": '"0"', "Content-Length": "0"})] * 20
+    proxied.first = [Response(302, {"Location": "/there", "ETag": '"0"', "Content-Length": "0"})] * 20
 
     with pytest.raises(MalformedResponse, match="more than 5 redirects"):
         client.locate(f"{proxied.endpoint}/there")
@@ -222,7 +222,7 @@ def test_a_file_that_is_always_elsewhere_is_one_line(proxied: ProxiedHub) -> Non
     "location", ["", "/", "http://[", "ftp://elsewhere.invalid/", "http://a:b/", "//", "http://\u2603"]
 )
 def test_a_redirect_to_nowhere_is_one_line(proxied: ProxiedHub, proxied_files: HubFiles, location: str) -> None:
-    away = Answer(302, {"Location": location.encode("utf-8").decode("latin-1")})
+    away = Response(302, {"Location": location.encode("utf-8").decode("latin-1")})
     proxied.first = [away] * 20
 
     with pytest.raises(InputError) as error:
@@ -257,7 +257,7 @@ def test_an_answer_that_always_drips_is_an_obstacle(hub: FaultyHub, tmp_path: Pa
 def test_a_wait_of_years_is_one_of_ten_minutes(
     proxied: ProxiedHub, proxied_files: HubFiles, header: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxied.first = [json_answer({}, 429, header)]
+    proxied.first = [json_response({}, 429, header)]
     waits: list[float] = []
     monkeypatch.setattr("time.sleep", waits.append)
 
@@ -271,7 +271,7 @@ class AskedHub(FaultyHub):
 
     shown: set[str]
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Response:
         self.shown.add(ask.authorization)
         return super().answer(origin, ask)
 
@@ -294,7 +294,7 @@ def test_a_token_does_not_follow_a_redirect_to_another_origin(
     tree, path = f"/api/datasets/{DATASET}/tree/{commit}?recursive=true", f"/datasets/{DATASET}/resolve/{commit}/{FILE}"
     [file] = [file for file in files.list_files(DATASET, commit) if file.path == FILE]
     files.listing_path(DATASET, commit).unlink()
-    proxied.first = [Answer(302, {"Location": elsewhere.endpoint + (tree if listing else path)})]
+    proxied.first = [Response(302, {"Location": elsewhere.endpoint + (tree if listing else path)})]
 
     if listing:
         assert file in files.list_files(DATASET, commit)
@@ -309,7 +309,7 @@ def test_a_token_does_not_follow_a_next_page_to_another_origin(
 ) -> None:
     files = HubFiles(tmp_path / "cache", proxied.endpoint, token="hf_secret", tries=1)
     link = {"Link": f'<{elsewhere.endpoint}/api/datasets/{DATASET}/tree/{OID}>; rel="next"'}
-    proxied.first = [json_answer([entry()], headers=link)]
+    proxied.first = [json_response([entry()], headers=link)]
 
     with pytest.raises(InputError, match="the next page has another origin"):
         files.list_files(DATASET, OID)

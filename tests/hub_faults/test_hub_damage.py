@@ -12,7 +12,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import read_listing, write_listing
-from pipeline_assets.demo.loopback_http import Answer, json_answer
+from pipeline_assets.demo.loopback_http import Response, json_response
 
 
 def test_a_footer_with_wrong_bytes_is_refused_with_the_whole_file(
@@ -94,8 +94,8 @@ def test_a_damaged_page_without_checksum_goes_unnoticed_unless_the_file_is_read_
     assert damaged.result != undisturbed["row group GET"].result
 
 
-def page(body: bytes) -> Answer:
-    return Answer(200, {"Content-Type": "application/json"}, body, 0, len(body))
+def page(body: bytes) -> Response:
+    return Response(200, {"Content-Type": "application/json"}, body, 0, len(body))
 
 
 NO_LISTINGS = [
@@ -142,7 +142,7 @@ def test_an_answer_that_stays_unreadable_is_one_line(proxied: ProxiedHub, tmp_pa
 def test_a_wait_that_is_no_number_of_seconds_is_the_readers_own(
     proxied: ProxiedHub, tmp_path: Path, header: str
 ) -> None:
-    proxied.first = [json_answer({"error": "busy"}, 429, {"Retry-After": header})]
+    proxied.first = [json_response({"error": "busy"}, 429, {"Retry-After": header})]
 
     commit = HubFiles(tmp_path / "cache", proxied.endpoint, tries=2, wait_s=0.01).resolve(DATASET)
 

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.nemotron.pools_recipe import RULES
 from pipeline_assets.corpus.nemotron.splits import dataset_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.corpora import write_inputs
-from pipeline_assets.demo.loopback_http import Answer, HubRequest, Origin
+from pipeline_assets.demo.loopback_http import HubRequest, Origin, Response
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER
 from pipeline_assets.demo.loopback_writes import OBJECTS
 from pipeline_assets.spine.artifact import open_artifact
@@ -41,7 +41,7 @@ class KillingHub(FaultyHub):
     answered = False
     counting = threading.Lock()
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Response:
         if self.victim is None:
             return super().answer(origin, ask)
         with self.counting:  # requests come at once, and others while one is answered

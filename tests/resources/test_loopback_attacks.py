@@ -14,7 +14,7 @@ import pytest
 from loopback_repo import REPO, ask
 
 import pipeline_assets.demo.loopback_writes as writes
-from pipeline_assets.demo.loopback_http import READER_BODY_BYTES, Answer, HubRequest, Origin
+from pipeline_assets.demo.loopback_http import READER_BODY_BYTES, HubRequest, Origin, Response
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.ui import serve_reports
@@ -42,7 +42,7 @@ class SwappingHub(LoopbackHub):
 
     swap: Any = None
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Answer:
+    def answer(self, origin: Origin, ask: HubRequest) -> Response:
         answer = super().answer(origin, ask)
         if self.swap is not None:
             self.swap()

@@ -25,7 +25,7 @@ def write_ndjsonl(corpus: Artifact, path: Path) -> int:
 def write_txt(corpus: Artifact, path: Path) -> int:
     """Write each text as one line; return the number of lines.
 
-    Line breaks become blanks. Blank texts are omitted, so that `text_unit: line` reads back as many documents as were
+    Line breaks become spaces. Blank texts are omitted, so that `text_unit: line` reads back as many documents as were
     written. The file is compressed if its name ends with .gz, .bz2, .xz or .zst, and appears when it is complete. Raise
     UsageError if `path` is a folder.
     """

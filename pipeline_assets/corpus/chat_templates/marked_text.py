@@ -3,7 +3,7 @@
 `loss_rule` is `spans/1`, then an entry for each message: its role, its channel after `/`, the name of its author or
 tool after `=`, and the span of its body after `@`, in characters from 0, the stop exclusive. A final `*` marks a body
 that counts in the loss. If a body differs from the content, the content follows after a colon: as its span, or as a
-JSON string without blanks if the template writes the content in a different form:
+JSON string without spaces if the template writes the content in a different form:
 
     spans/1 user@21-27 assistant/commentary=functions.lookup@80-119:103-118* tool=functions.lookup@150-152
 
@@ -143,8 +143,8 @@ def locate_bodies(
     """Encode a text of a chat template; locate the bodies that count in its tokens.
 
     `in_loss` has the numbers of the messages that count; other bodies are located only approximately. If
-    `moves_blanks`, a body that counts may lose blanks at its start that share a token with markup, and it may gain
-    blanks of the markup around it that share a token with the body; the returned text has the moved bodies.
+    `moves_blanks`, a body that counts may lose whitespace at its start that shares a token with markup, and it may gain
+    whitespace of the markup around it that share a token with the body; the returned text has the moved bodies.
 
     Raises:
         Refusal: A token is only partly in a body that counts, or the tokens do not decode to the text.

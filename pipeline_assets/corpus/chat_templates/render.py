@@ -1,7 +1,7 @@
 """Rendering of conversations by a chat template, with proved message positions.
 
 A conversation is rendered twice: as it is, and with a mark in place of each content. Both texts must be equal, except
-that the first has each content where the second has its mark, possibly without blanks at its ends, or as JSON. If a
+that the first has each content where the second has its mark, possibly without whitespace at its ends, or as JSON. If a
 mark is missing, the template dropped a message; only reasoning may be dropped.
 """
 
@@ -155,7 +155,7 @@ def _render_and_locate(
 def _whole_lines(text: str, first: int, body: Span, limit: int, controls: str) -> Span:
     """Extend the body of a call in a text, from `first` to `limit`, to whole lines.
 
-    It then starts after a line end or control token, and stops before a blank or control token.
+    It then starts after a line end or control token, and stops before whitespace or a control token.
     """
     begins = [first, *(edge.end() for edge in re.compile(f"\n|{controls}").finditer(text, first, body.start))]
     end = re.compile(rf"\s|{controls}").search(text, body.stop, limit)

@@ -47,7 +47,7 @@ class ChatTemplate:
     """Chat templates of a model, and its tokenizer.
 
     Attributes:
-        column: Value of the column `template`: `chat/`, the name, a blank, and the sha256 of the tokenizer's file.
+        column: Value of the column `template`: `chat/`, the name, a space, and the sha256 of the tokenizer's file.
         sources: Sources by name: `default`, and possibly `tool_use` for rows with tools.
         constants: Texts of special tokens by name, such as `bos_token`, and the recipe's `variables`.
         date: Day that `strftime_now` formats; None if no source calls it.

@@ -96,7 +96,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     counts = [
         _gather_items(evaluation_set, number, recipe, gathered) for number, evaluation_set in enumerate(evaluation)
     ]
-    # Join all items as one text, with a blank after each word.
+    # Join all items as one text, with a space after each word.
     text = np.frombuffer(b" ".join([*gathered.texts, b""]), np.uint8)
     begins = np.concatenate(([0], np.flatnonzero(text == ord(" ")) + 1))
     words = Words(text, begins, np.concatenate(gathered.hashes))

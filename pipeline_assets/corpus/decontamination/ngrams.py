@@ -17,7 +17,7 @@ from pipeline_assets.corpus.dedup.words import BLANK, POLYNOMIAL, NormalizedBatc
 
 
 class Words(NamedTuple):
-    """Consecutive words in UTF-8 with a blank after each.
+    """Consecutive words in UTF-8 with a space after each.
 
     Attributes:
         begins: Start of each word in `text`, then the end; shape (words + 1,).

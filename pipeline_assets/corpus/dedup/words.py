@@ -1,8 +1,8 @@
 r"""Normalized text, the form in which deduplication compares documents.
 
-Normalized text is lower-case words with one blank between them. A word is a maximal run of `\w` in the sense of regular
+Normalized text is lower-case words with one space between them. A word is a maximal run of `\w` in the sense of regular
 expressions: letters and digits of every script, and the underscore. Each character becomes the first character of its
-own `str.lower`, so `İ` becomes `i` and every `Σ` becomes `σ`. Combining marks are not `\w`, and text without blanks
+own `str.lower`, so `İ` becomes `i` and every `Σ` becomes `σ`. Combining marks are not `\w`, and text without spaces
 between words is one long word. In plain Python:
 
     " ".join(re.findall(r"\w+", text)) with each character c as c.lower()[0]
@@ -35,7 +35,7 @@ class NormalizedBatch(NamedTuple):
     """Normalized documents, one after the other.
 
     Attributes:
-        text: UTF-8 of all documents, with a blank after each word; the bytes after the last blank have no meaning.
+        text: UTF-8 of all documents, with a space after each word; the bytes after the last space have no meaning.
         starts: First byte of each document in `text`, shape (documents,).
         stops: Byte after the last word of each document in `text`, shape (documents,).
         word_hashes: Hashes of all words, shape (words,).
@@ -57,7 +57,7 @@ class NormalizedBatch(NamedTuple):
 def lowercase_tables() -> LowercaseTables:
     """Return tables of normalized characters, from the Unicode data of this Python.
 
-    A character that belongs to no word becomes a blank.
+    A character that belongs to no word becomes a space.
 
     Returns:
         A table by byte, shape (256,), with the normalized ASCII character, or 0 for a byte that is not ASCII; and a
@@ -83,7 +83,7 @@ def normalize(texts: Sequence[bytes]) -> NormalizedBatch:
     """Normalize documents in UTF-8, and hash their words."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
-    # Lowering makes two bytes at most three, and a blank ends each document.
+    # Lowering makes two bytes at most three, and a space ends each document.
     capacity = len(text) + len(text) // 2 + len(texts)
     starts, stops, first_words = (np.empty(len(texts) + extra, np.int64) for extra in (0, 0, 1))
     batch = NormalizedBatch(np.empty(capacity, np.uint8), starts, stops, np.empty(0, np.uint64), first_words)
@@ -107,7 +107,7 @@ def _normalize(
     Each character is written at position `out`, and remains if `out` then advances; otherwise the next one replaces it.
     A branch at the end of each word would cost more than everything else, because processors mispredict it.
 
-    A blank follows each word. `word_starts` receives the start of each word in the new text, then the end of the text.
+    A space follows each word. `word_starts` receives the start of each word in the new text, then the end of the text.
     """
     byte_table, code_point_table = tables
     normalized, starts, stops, _, first_words = batch
@@ -123,7 +123,7 @@ def _normalize(
                 is_word = to_int64(character != BLANK)
                 word_starts[word_count] = out
                 word_count += is_word & ~was_word  # both are 0 or 1: a word begins where a 0 is followed by a 1
-                out += is_word | was_word  # keep characters of words, and the first blank after each word
+                out += is_word | was_word  # keep characters of words, and the first space after each word
                 was_word = is_word
                 position += 1
                 continue
@@ -143,7 +143,7 @@ def _normalize(
         if was_word:  # the text ends with a word
             normalized[out] = BLANK
             out += 1
-        stops[document] = max(out - 1, starts[document])  # without the last blank; empty if there are no words
+        stops[document] = max(out - 1, starts[document])  # without the last space; empty if there are no words
     first_words[len(lengths)] = word_count
     word_starts[word_count] = out
     return word_count
@@ -160,13 +160,13 @@ def mix_bits(key: np.uint64) -> np.uint64:
 
 @compiled
 def _hash_words(eight_bytes: NDArray[np.uint64], word_starts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-    """Hash each word, from its start in `word_starts` to the blank before the next.
+    """Hash each word, from its start in `word_starts` to the space before the next.
 
     `eight_bytes[i]` has the eight bytes of the text that start at byte i.
     """
     for word in range(len(word_starts) - 1):
         position = word_starts[word]
-        size = word_starts[word + 1] - position - 1  # without the blank
+        size = word_starts[word + 1] - position - 1  # without the space
         key = np.uint64(size)
         while size > 8:
             key = mix_bits(key ^ eight_bytes[position])

@@ -69,7 +69,7 @@ class KeptLines(NamedTuple):
     sentences: NDArray[np.int64]
 
 
-# States within a run of terminal marks, closers and blanks: no mark yet, a mark that has not ended the sentence, ended.
+# States within a run of terminal marks, closers and spaces: no mark yet, a mark that has not ended the sentence, ended.
 _NO_MARK, _MARK, _ENDED = range(3)
 
 
@@ -113,7 +113,7 @@ def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.
             if not bits & (TERMINAL | CLOSER | SPACE):  # another character ends the run
                 state = _NO_MARK
             elif state != _ENDED and (is_mark or state == _MARK):
-                is_end = is_space or (is_mark and width > 1)  # a wide mark is not ASCII and needs no blank after it
+                is_end = is_space or (is_mark and width > 1)  # a wide mark is not ASCII and needs no space after it
                 sentences += is_end
                 state = _ENDED if is_end else _MARK
         at += width

@@ -2,7 +2,7 @@
 
 The file is mapped, so that all workers share one copy of its vectors. Sums are float64, so that every processor gives
 the same six digits; fastText sums in float32. Classifiers have softmax and no quantisation, like DCLM's. A text is read
-as one line, as fastText reads it with blanks instead of line feeds.
+as one line, as fastText reads it with spaces instead of line feeds.
 """
 
 import mmap
@@ -140,7 +140,7 @@ def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], mod
         at, end, is_end, added, words = offsets[number], offsets[number + 1], False, 0, 0
         hidden[:] = 0  # sum of the vectors of `added` words and n-grams
         while not is_end:
-            # Read a word up to the next blank: `key` is its hash in `model.words`, `state` its fastText hash.
+            # Read a word up to the next space: `key` is its hash in `model.words`, `state` its fastText hash.
             start, key, state, is_label = at, hashed_words.NEW_HASH, _FNV_START, False
             while at < end and text[at] != 0 and text[at] != 0x20 and not 0x09 <= text[at] <= 0x0D:
                 key, state = hashed_words.extend_hash(key, text[at]), _extend_fasttext_hash(state, text[at])

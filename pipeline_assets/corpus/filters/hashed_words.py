@@ -3,7 +3,7 @@
 A table has 12 bytes per entry, where a set of strings has about 100. Hashes have 64 bits (FNV-1a): a word that is not
 in a table of a million entries seems to be in it with a chance of 1 in 10**13.
 
-A word is a run of letters, digits, marks and underscores. In scripts without blanks, such as Chinese and Thai, every
+A word is a run of letters, digits, marks and underscores. In scripts without spaces, such as Chinese and Thai, every
 character with its marks is a word, so that a listed word is found inside a run. Anything may separate the words of a
 phrase if they are separated in the list.
 """
@@ -120,11 +120,11 @@ def hash_phrases(
 
 @compiled
 def find_first_phrases(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64], classes: NDArray[np.uint16], listed: HashedWords
+    text: NDArray[np.uint8], offsets: NDArray[np.int64], classes: NDArray[np.uint16], phrases: HashedWords
 ) -> NDArray[np.int64]:
     """Return start and end of the first listed phrase in each text, shape (texts, 2).
 
-    Both are -1 for a text without a listed phrase. `listed` is a table of results of `hash_phrases`.
+    Both are -1 for a text without a listed phrase. `phrases` is a table of results of `hash_phrases`.
     """
     spans = np.full((len(offsets) - 1, 2), -1, np.int64)
     for number in range(len(spans)):
@@ -135,7 +135,7 @@ def find_first_phrases(
             while start < stop and value == 0:  # 0: longer phrases begin with these words
                 for at in range(start, stop):
                     state = extend_hash(state, text[at])
-                value, last = find_value(listed, state), stop
+                value, last = find_value(phrases, state), stop
                 if value > 0:
                     spans[number] = first, stop
                 elif value == 0:

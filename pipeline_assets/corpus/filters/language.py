@@ -71,7 +71,7 @@ class Detector:
     def detect(self, text: str) -> Language:
         """Detect the language of the first `DETECTED_CHARACTERS` of a text.
 
-        Whitespace becomes single blanks, and lone surrogates become `?`.
+        Whitespace becomes single spaces, and lone surrogates become `?`.
         """
         beginning = " ".join(text[:DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
         code, score = self.identify(beginning) if any(map(str.isalpha, beginning)) else UNDETERMINED

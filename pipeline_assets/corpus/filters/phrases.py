@@ -1,6 +1,6 @@
 """Search for many phrases in one pass, by an automaton (Aho and Corasick 1975).
 
-Upper and lower case match each other. Nothing else is normalised: one blank in a phrase matches exactly one blank.
+Upper and lower case match each other. Nothing else is normalised: one space in a phrase matches exactly one space.
 """
 
 from collections.abc import Iterable, Sequence

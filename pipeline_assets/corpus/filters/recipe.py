@@ -1,7 +1,7 @@
 """Recipe sections of the filters for one source.
 
 Every threshold is optional, because none suits all languages and sources: an English ratio of ASCII characters would
-empty a Japanese source, and so would any minimum number of words between blanks.
+empty a Japanese source, and so would any minimum number of words between spaces.
 """
 
 import re

@@ -10,7 +10,7 @@ duplicates, where a character in overlapping duplicates counts once. Where the p
 - All occurrences of the most frequent n-gram count. It must occur twice; of equally frequent n-grams, the first counts.
 - Words compare exactly, case and punctuation included.
 
-datatrove 0.10 uses spaCy's tokens as words, counts blanks in top n-grams and in the whole text but not in duplicate
+datatrove 0.10 uses spaCy's tokens as words, counts spaces in top n-grams and in the whole text but not in duplicate
 n-grams, accepts a top n-gram that occurs once, and skips n words after a duplicate n-gram, so that it counts 10 words
 of a copied run of 12. This module follows the paper and counts all 12.
 

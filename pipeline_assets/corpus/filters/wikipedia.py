@@ -45,7 +45,7 @@ _BRACKET = re.compile(  # a pair of brackets without a bracket inside; angle and
 _LABELS = re.compile(
     rf"(?:[{_BETWEEN}]{{0,40}}+[{_LETTER}][{_LETTER} ]{{0,19}}+[:：]){{1,6}}+[{re.escape(_FILLERS)}]{{0,40}}+"
 )
-# Separators at an end of a bracket. ASCII separators need a blank next to them: `(1,)` is text.
+# Separators at an end of a bracket. ASCII separators need a space next to them: `(1,)` is text.
 _LEADING = re.compile(rf"[{_BLANKS}]{{0,8}}+(?:[，；、：]|[,;:](?=[{_BETWEEN}]))[{_BETWEEN}]{{0,40}}+")
 _TRAILING = re.compile(rf"[，；、]|[,;][{_BETWEEN}]")
 
@@ -114,7 +114,7 @@ def remove_emptied_brackets(line: str) -> tuple[str, int]:
 def _repair_innermost(line: str) -> tuple[str, int]:
     """Repair the brackets that contain no brackets; return the line and the count.
 
-    Blanks before a removed bracket are removed too, except for one blank between two words.
+    Spaces before a removed bracket are removed too, except for one between two words.
     """
     parts: list[str] = []
     repairs = end = 0

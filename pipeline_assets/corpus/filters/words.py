@@ -77,7 +77,7 @@ class WordSpans(NamedTuple):
 
 def allocate_spans(max_bytes: int) -> WordSpans:
     """Allocate spans for texts of up to `max_bytes`; unused pages take no memory."""
-    words = max_bytes // 2 + 2  # a word takes a byte and a blank, which the last may lack; one entry follows the last
+    words = max_bytes // 2 + 2  # a word takes a byte and a space, which the last may lack; one entry follows the last
     return WordSpans(*(np.empty(words, np.int32) for _ in WordSpans._fields))
 
 

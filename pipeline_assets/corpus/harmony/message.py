@@ -53,9 +53,9 @@ class Reason(StrEnum):
     """Reason code of a `Refusal`, under which refused rows are counted.
 
     Of contents: `control_tokens_in_content`, `lone_surrogate` (not encodable as UTF-8), `not_encodable` (the tokenizer
-    fails on a run of blanks). Of headers: `invalid_header_field`, `unknown_role`. Of texts: `text_outside_messages`,
-    `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`, `no_next_role`. Of tools:
-    `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
+    fails on a run of whitespace). Of headers: `invalid_header_field`, `unknown_role`. Of texts:
+    `text_outside_messages`, `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`,
+    `no_next_role`. Of tools: `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
     """
 
     CONTROL_TOKENS_IN_CONTENT = "control_tokens_in_content"
@@ -160,7 +160,7 @@ def replace_non_finite(value: JsonValue) -> JsonValue:
 
 
 def compact_json(value: JsonValue) -> str:
-    """Encode a value as JSON without blanks, with keys in their order.
+    """Encode a value as JSON without spaces, with keys in their order.
 
     Numbers are exact, except that integers beyond 64 bits become floats, as in openai-harmony. The last digit can
     differ from openai-harmony's for numbers that have more than 15 digits, or are below 1e-22 or above 1e22. Raise
@@ -245,7 +245,7 @@ def render_header(
     The recipient `all`, which openai-harmony omits, is refused because it could not be parsed again.
 
     Raises:
-        Refusal: A field is empty, has blanks, `<` or a lone surrogate, or is longer than 256 characters; a tool's name
+        Refusal: A field is empty, has spaces, `<` or a lone surrogate, or is longer than 256 characters; a tool's name
             is missing or would be parsed as a different author; or the content type begins with `to=`.
     """
     fields = {"name": name, "recipient": recipient, "channel": channel}

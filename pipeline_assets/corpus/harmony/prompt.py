@@ -53,7 +53,7 @@ _NAMES = {"number": "number", "integer": "number", "boolean": "boolean"}
 def typescript_type(schema: JsonValue, indent: str = "") -> str:
     """Render the type of a schema; a schema that is not an object becomes `any`.
 
-    `indent` has the blanks before each line of the type. Lines of a nested type have more: four for a property, three
+    `indent` has the spaces before each line of the type. Lines of a nested type have more: four for a property, three
     for a variant of `oneOf`.
     """
     if not isinstance(schema, dict):

@@ -105,8 +105,8 @@ def normalise_split(
             work = functools.partial(work, removals=removals)
             remaining = iter(list(run_stage(f"normalise-{driver}", work, again, staging, settings, warm_up)))
             receipts = [next(remaining) if found else receipt for receipt, found in zip(receipts, listed, strict=True)]
-            if settings.kept is not None:
-                settings.kept.discard(shard.name for shard in changed)
+            if settings.kept_work is not None:
+                settings.kept_work.discard(shard.name for shard in changed)
     except OracleMismatchError as disagreement:
         if driver == "tiktoken":
             raise

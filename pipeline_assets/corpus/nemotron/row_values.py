@@ -27,7 +27,7 @@ def has_value(value: JsonValue) -> bool:
 
 
 def canonical_text(value: JsonValue) -> str:
-    """Return canonical JSON: sorted keys, no blanks, null for NaN and infinities."""
+    """Return canonical JSON: sorted keys, no spaces, null for NaN and infinities."""
     try:
         return _encode(value)
     except ValueError:

@@ -31,8 +31,8 @@ def forget_documents(
     limited = limit_workers(staging, settings, [file.stat().st_size for file in files.values()])
     remaining = dict(zip(files, run_stage("forget", run_task, tasks, staging, limited), strict=True))
     changed = {name: receipt for name, receipt in remaining.items() if receipt.files}
-    if settings.kept is not None and changed:
-        settings.kept.discard(changed, stages=("spill",))  # its files have all rows of a site, also removed ones
+    if settings.kept_work is not None and changed:
+        settings.kept_work.discard(changed, stages=("spill",))  # its files have all rows of a site, also removed ones
     return {**converted, **{name: _merge(converted[name], receipt) for name, receipt in changed.items()}}
 
 

@@ -111,7 +111,7 @@ def _split_at_brackets(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]
 def _value_position(text: bytearray, start: int, bracket: int | None) -> int:
     """Return the position of a value, see `json_values`.
 
-    `text`, blanks and the value, begins at byte `start`. `bracket` is the array's bracket for the first element.
+    `text`, whitespace and the value, begins at byte `start`. `bracket` is the array's bracket for the first element.
     """
     blanks = len(text) - len(text.lstrip(_BLANK))
     newline = text.rfind(b"\n", 0, blanks)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TOKENIZER_FILE = "tokenizer.json"
 _FIX = "pass the path of a tokenizer.json"
 _MAX_IDS = 2**31
-# Steps of a normaliser or pre-tokenizer that can remove characters other than blanks; one that replaces blanks cannot.
+# Steps of a normaliser or pre-tokenizer that can remove characters other than spaces; one that replaces spaces cannot.
 _REMOVES_TEXT = re.compile(
     r'"(Removed|StripAccents|BertNormalizer|CharDelimiterSplit)"|"Replace", "pattern": (?!\{"String": " "\})'
 )

@@ -1,7 +1,7 @@
 """Counter of the text that a tokenizer loses while it encodes.
 
 Unknown tokens are counted by their id. The number of lost characters is the length of a text minus the length of the
-text to which its known tokens decode, both in NFKC without blanks, but at least the number of unknown tokens.
+text to which its known tokens decode, both in NFKC without whitespace, but at least the number of unknown tokens.
 Characters are counted too, because SentencePiece writes one unknown token for a whole run of unknown characters.
 """
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 
-_BLANK_MARK, _NO_TEXT = "\u2581", "\ufffd"  # blanks of SentencePiece and Metaspace; bytes that are not UTF-8
+_BLANK_MARK, _NO_TEXT = "\u2581", "\ufffd"  # spaces of SentencePiece and Metaspace; bytes that are not UTF-8
 
 
 @dataclass(frozen=True)
@@ -47,5 +47,5 @@ class LossCounter:
 
 
 def _count_characters(text: str) -> int:
-    """Count characters, except blanks, SentencePiece's \u2581 and U+FFFD."""
+    """Count characters, except whitespace, SentencePiece's \u2581 and U+FFFD."""
     return len("".join(text.replace(_BLANK_MARK, " ").replace(_NO_TEXT, " ").split()))

@@ -22,7 +22,7 @@ class Losses:
     Attributes:
         tokens: Number of tokens, without end-of-document tokens.
         unknown_tokens: Number of unknown tokens.
-        characters: Number of characters, without blanks.
+        characters: Number of characters, without whitespace.
         lost_characters: Number of characters that unknown tokens stand for, or that no token stands for.
     """
 

@@ -41,7 +41,7 @@ Driver = Literal["gigatoken", "tiktoken"]
 
 VOCABULARY = Path(__file__).with_name("o200k_base.tiktoken")
 VOCABULARY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-# tiktoken's regex engine overflows its stack on 999,999 blanks in a row, a panic that no `except Exception` catches.
+# tiktoken's regex engine overflows its stack on 999,999 spaces in a row, a panic that no `except Exception` catches.
 # The lookbehind tries only the beginning of a run; otherwise a run that is slightly shorter takes 5e11 steps.
 _LONG_BLANKS = re.compile(r"(?<!\s)\s{999999}")
 # gigatoken 0.10 and tiktoken 0.14 have different Unicode versions: only one of them treats these code points as letters
@@ -145,7 +145,7 @@ class HarmonyEncoder(Tokenizer):
         return len(ids) > 0 and int(ids.view(np.uint32).max()) >= RANKS  # a negative id is above all others as uint32
 
     def can_encode(self, text: str) -> bool:
-        """Check that tiktoken does not panic, as it can on 999,999 blanks in a row."""
+        """Check that tiktoken does not panic, as it can on 999,999 spaces in a row."""
         if len(text) < 999_999 or _LONG_BLANKS.search(text) is None:
             return True
         return not panics(lambda: self.oracle.encode_ordinary(text))

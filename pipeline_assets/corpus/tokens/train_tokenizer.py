@@ -178,7 +178,7 @@ def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[st
 def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Path | None = None) -> dict[str, Any]:
     """Measure a tokenizer on texts and compare it with o200k.
 
-    The figures are bytes per token; tokens per word, where a word is a run without blanks (fertility, Rust et al. 2021,
+    The figures are bytes per token; tokens per word, where a word is a run without spaces (fertility, Rust et al. 2021,
     arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly. `vocabulary`
     is the vocabulary file of o200k, None for the shipped one.
     """

@@ -36,9 +36,9 @@ class UnigramRecipe(RecipeSection):
         character_coverage: Share of the sample's characters that the pieces cover; other characters are unknown.
         byte_fallback: Encode unknown characters as bytes, which take 256 of the pieces.
         normalization: Normalisation before text is cut into pieces: `nmt_nfkc`, SentencePiece's default, turns line
-            feeds and tabs into blanks and applies NFKC to the rest; `identity` changes nothing.
-        keeps_blanks: Keep blanks at the ends of a text and in runs; otherwise ends are stripped, and a run becomes one
-            blank.
+            feeds and tabs into spaces and applies NFKC to the rest; `identity` changes nothing.
+        keeps_blanks: Keep spaces at the ends of a text and in runs; otherwise ends are stripped, and a run becomes one
+            space.
     """
 
     vocab_size: Annotated[int, Option("Number of pieces, including unknown, begin and end.")] = pydantic.Field(
@@ -132,8 +132,8 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
 def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
     """Split a line into lines of at most `LINE_BYTES` without NUL and U+2585.
 
-    A long line is cut at the last blank within the limit, or between two characters if it has no such blank. Blank
-    lines are dropped. Blanks at the ends of a line are stripped, but with `keeps_blanks`, not those before the first
+    A long line is cut at the last space within the limit, or between two characters if it has no such space. Blank
+    lines are dropped. Spaces at the ends of a line are stripped, but with `keeps_blanks`, not those before the first
     word of `line`.
     """
     for part in _UNREADABLE.split(line.replace("\n", " ")):

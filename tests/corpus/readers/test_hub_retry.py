@@ -17,7 +17,7 @@ from refusals import refusal
 from pipeline_assets.build.run import open_hub, open_hub_briefly
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.demo.loopback_http import json_answer
+from pipeline_assets.demo.loopback_http import json_response
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 
 
@@ -109,7 +109,7 @@ def test_a_listing_that_a_busy_hub_refuses_is_asked_for_again(
     headers: dict[str, str],
     said: str,
 ) -> None:
-    busy_hub.first = [json_answer({"error": "busy"}, status, headers)]
+    busy_hub.first = [json_response({"error": "busy"}, status, headers)]
 
     wait_s = 30 if headers else 0.01
     files = HubFiles(tmp_path / "cache", busy_hub.endpoint, tries=2, wait_s=wait_s).list_files(DATASET, commit)
@@ -125,7 +125,7 @@ def test_each_wait_is_twice_the_one_before_more_or_less_and_a_minute_at_most(
     waits: list[float] = []
     monkeypatch.setattr("pipeline_assets.corpus.readers.hub_http.time.sleep", waits.append)
     monkeypatch.setattr("pipeline_assets.corpus.readers.hub_http.random.uniform", lambda least, most: least + most)
-    busy_hub.first = [json_answer({"error": "busy"}, 503)] * 5
+    busy_hub.first = [json_response({"error": "busy"}, 503)] * 5
 
     HubFiles(tmp_path / "cache", busy_hub.endpoint, tries=6, wait_s=5).list_files(DATASET, commit)
 
@@ -136,7 +136,7 @@ def test_each_wait_is_twice_the_one_before_more_or_less_and_a_minute_at_most(
 def test_a_refusal_that_says_nothing_of_the_dataset_is_an_obstacle(
     status: int, busy_hub: ProxiedHub, tmp_path: Path, commit: str
 ) -> None:
-    busy_hub.first = [json_answer({"error": "not here"}, status)]
+    busy_hub.first = [json_response({"error": "not here"}, status)]
 
     with pytest.raises(RetryableError, match=rf"not found or private \(HTTP {status}\)"):
         HubFiles(tmp_path / "cache", busy_hub.endpoint, token="hf_old").list_files(DATASET, commit)
