@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from demo_systems import build_system
+from held_runs import find
 from ray_cluster import NODE, kill_worker, ray_cluster, start_driver
 
 from pipeline_assets.spine.engine import RunSettings
@@ -68,7 +69,7 @@ def run_driver(script: str, cluster: Any, *arguments: object, event: Callable[[A
 
 def wait_for_receipts(root: Path, count: int = 1) -> None:
     deadline = time.monotonic() + 300
-    while sum(1 for _ in root.rglob(".receipts/*/*.json")) < count:
+    while len(find(root, "**/.receipts/*/*.json")) < count:
         assert time.monotonic() < deadline, "no shard is finished"
         time.sleep(0.02)
 

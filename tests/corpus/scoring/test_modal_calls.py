@@ -47,8 +47,8 @@ def test_receipts_are_committed_and_come_in_the_order_of_the_jobs_whatever_finis
 
     assert made(folder, receipts) == ["(0,)"] * 3
     assert [folder.receipt("score", job.name) for job in jobs] == receipts
-    committed = sorted(folder.folder.rglob("score/*.json"), key=lambda path: path.stat().st_mtime_ns)
-    assert [path.stem for path in committed] == ["b", "c", "a"]
+    committed = {path.stem: path.stat().st_mtime_ns for path in folder.folder.rglob("score/*.json")}
+    assert committed["b"] <= committed["c"] <= committed["a"]  # equal within a tick of the file system's clock
     assert calls_written(folder) == []
     assert list(launcher.run("rescore", [], folder)) == []
 

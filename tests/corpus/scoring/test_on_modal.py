@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from held_runs import find
 from modal_loopback import ModalOnLoopback, wait_for
 from tiny_scoring import MADE, rows_of, save_whole_model, write_pool
 
@@ -28,6 +29,7 @@ from resources.modal_launcher import ModalLauncherFactory
 pytestmark = pytest.mark.slow
 PROJECT = Path(__file__).parents[3]
 SHARDS = 20
+CALLS = "**/score.calls/*.json"
 SCORES = "nemotron/mine/nll_scores/pools/train"
 
 
@@ -135,7 +137,7 @@ def test_a_dagster_run_that_was_killed_finds_its_calls_again_and_pays_none_twice
 ) -> None:
     first = dagster_run(root, modal, hub)
     with contextlib.closing(first.stdout):
-        wait_for(lambda: len(list(root.rglob("score.calls/*.json"))) == SHARDS or first.poll() is not None)
+        wait_for(lambda: len(find(root, CALLS)) == SHARDS or first.poll() is not None)
         assert first.poll() is None, first.stdout.read()[-3000:].decode()
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
@@ -157,7 +159,7 @@ def test_a_dagster_run_that_was_killed_finds_its_calls_again_and_pays_none_twice
 def test_a_command_that_is_interrupted_cancels_its_calls(hub: LoopbackHub, modal: ModalOnLoopback, root: Path) -> None:
     first = dagster_run(root, modal, hub)
     with contextlib.closing(first.stdout):
-        wait_for(lambda: len(list(root.rglob("score.calls/*.json"))) == SHARDS)
+        wait_for(lambda: len(find(root, CALLS)) == SHARDS)
         os.kill(first.pid, signal.SIGINT)
         first.wait(60)
 
