@@ -100,7 +100,7 @@ def test_a_bad_request_is_refused_without_a_word_on_stderr(
     hub: FaultyHub, capfd: pytest.CaptureFixture[str], sent: bytes, status_line: bytes
 ) -> None:
     port = hub.endpoint.rsplit(":")[-1]
-    with socket.create_connection(("127.0.0.1", int(port)), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as connection:
         connection.sendall(sent.replace(b"PORT", port.encode()))
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
 
@@ -115,7 +115,7 @@ def test_a_client_that_hangs_up_midway_is_counted_for_what_was_sent(
     location = ask(f"{hub.endpoint}/datasets/{REPO}/resolve/main/long.bin", "HEAD")[1]["Location"]
     host, _, path = location.removeprefix("http://").partition("/")
 
-    connection = http.client.HTTPConnection(host, timeout=5)
+    connection = http.client.HTTPConnection(host, timeout=60)
     connection.request("GET", f"/{path}")
     connection.getresponse().read(100)
     connection.close()
@@ -130,7 +130,7 @@ def test_a_client_that_hangs_up_midway_is_counted_for_what_was_sent(
 
 
 def test_one_connection_carries_many_requests(hub: FaultyHub) -> None:
-    connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=5)
+    connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=60)
 
     ports = set()
     for _ in range(3):
@@ -143,7 +143,7 @@ def test_one_connection_carries_many_requests(hub: FaultyHub) -> None:
 
 def test_a_stopped_hub_answers_no_open_connection(repo: Path, tmp_path: Path) -> None:
     with FaultyHub(tmp_path / "hub") as hub:
-        connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=5)
+        connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=60)
         connection.request("GET", "/api/whoami-v2")
         connection.getresponse().read()
 
@@ -173,7 +173,7 @@ def test_serve_says_how_to_use_it_and_ends_on_a_signal(repo: Path, tmp_path: Pat
     program = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = [program.stdout.readline() for _ in range(3)]
     program.send_signal(number)
-    rest, complaints = program.communicate(timeout=10)
+    rest, complaints = program.communicate(timeout=60)
 
     endpoint = said[0].removeprefix("hub: ").strip()
     assert said == [
@@ -193,5 +193,5 @@ def test_a_hub_that_is_written_to_prints_the_token_that_may_write(repo: Path, tm
     roles = [HfApi(endpoint=endpoint, token=known).whoami()["auth"]["accessToken"]["role"] for known in (token, "hf_x")]
     program.send_signal(signal.SIGINT)
 
-    assert (roles, program.wait(timeout=10)) == (["write", "read"], 0)
+    assert (roles, program.wait(timeout=60)) == (["write", "read"], 0)
     assert len(token) == 35
