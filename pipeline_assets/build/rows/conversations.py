@@ -132,7 +132,7 @@ class _FolderRows(ConversationRows):
         fallback: Outcome for a row in no folder. `Fate.detail` then lists all drop reasons of the ledger.
     """
 
-    reads_sources = False
+    reads_sources, repeats_rows = False, True
     folders_key: ClassVar[str]
     outcome: ClassVar[str]
     fallback: ClassVar[str]

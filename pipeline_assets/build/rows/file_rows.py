@@ -94,9 +94,14 @@ def _column_struct(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> ty
 
 
 class FileRows(RowStore):
-    """Rows in files of an artifact; `files` maps paths to row counts, in order."""
+    """Rows in files of an artifact; `files` maps paths to row counts, in order.
+
+    Attributes:
+        repeats_rows: Whether a row may be in several folders, each of which has it once.
+    """
 
     schema: ClassVar[RowSchema]
+    repeats_rows: ClassVar[bool] = False
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         super().__init__(artifact, lineage)
@@ -112,8 +117,12 @@ class FileRows(RowStore):
 
     def __iter__(self) -> Iterator[Content]:
         keys = len(self.schema.key)
-        for values in self.read(*self.schema.key, self.schema.text, *self.schema.other_columns):
-            yield Content("\0".join(values[:keys]), values[keys].encode(), msgspec.json.encode(values[keys + 1 :]))
+        columns = [*self.schema.key, self.schema.text, *self.schema.other_columns]
+        for name in self.files:
+            folder = [name.rpartition("/")[0]] if self.repeats_rows else []
+            for values in self.schema.read(self.artifact.path(name), columns):
+                row_id = "\0".join([*folder, *values[:keys]])
+                yield Content(row_id, values[keys].encode(), msgspec.json.encode(values[keys + 1 :]))
 
     def row_at(self, number: int) -> Row:
         name, row = self.locate_row(number)

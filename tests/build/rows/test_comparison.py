@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from candidate_pools import MIXED, pools_of, rows_artifact
 from forgery import overwrite
 from numbered_pages import numbered, pages
 from refusals import refusal
 
 from pipeline_assets.build.rows.comparison import CountChange, DocumentExamples, compare, count_changes
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -176,3 +178,17 @@ def test_a_damaged_shard_is_an_error_that_names_it(take: Take) -> None:
     overwrite(shard, shard.read_bytes()[:-9])
 
     assert refusal(lambda: compare(a, b, SYSTEMS.kinds)).startswith(f"{shard}: ")
+
+
+def test_a_row_that_is_in_several_pools_is_compared_in_each(tmp_path: Path) -> None:
+    rules = {"all": ("stats_tokens > 0",), "solved": ("meta_correctness > 0.7",), "tools": ("stats_tool_calls > 0",)}
+    a, b = (
+        pools_of(tmp_path / name, {"low": rows_artifact(tmp_path / name, MIXED)}, PoolsRecipe(rules=kept))
+        for name, kept in (("a", rules), ("b", {**rules, "solved": ("meta_correctness > 0.8",)}))
+    )
+
+    [rows] = compare(a, b, SYSTEMS.kinds).documents
+
+    assert (rows.only_in_a, rows.only_in_b) == (DocumentExamples(1, ["row-1"]), DocumentExamples(0, []))
+    assert rows.in_both == DocumentExamples(10, ["row-0", "row-1", "row-2", "row-3", "row-4"])
+    assert (rows.changed.documents, rows.relabelled.documents) == (0, 0)
