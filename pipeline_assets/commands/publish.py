@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.publishing.hub_repo import HubRepo
     from pipeline_assets.corpus.stores.download import Store
 
-_PUBLISHED = {
-    f"nemotron/{name}"
-    for name in ("normalized_shards", "hf_layout", "deduplicated", "candidate_pools", "nll_scores", "training_subsets")
-}
 _MAX_LISTED = 8
 _FORMS = "s3://BUCKET/PREFIX, gs://…, az://CONTAINER/PREFIX, file:///FOLDER or hf://datasets/OWNER/NAME"
 _HUB_URL = re.compile(r"hf://(?P<kind>datasets|buckets)/(?P<name>[^/]+/[^/]+)/?(?P<prefix>.*)")
@@ -85,10 +81,12 @@ def _find_publishable(folder: Path) -> Path:
     An artifact is final if no other publishable artifact below the folder was built from it. Raise UsageError if there
     are several final artifacts or none.
     """
+    from pipeline_assets.corpus.publishing.publication import KINDS
+
     if (folder / FILE_NAME).exists():
         return folder
     folders = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
-    manifests = {path: manifest for path in folders if (manifest := open_artifact(path).manifest).kind in _PUBLISHED}
+    manifests = {path: manifest for path in folders if (manifest := open_artifact(path).manifest).kind in KINDS}
     used = {entry["digest"] for manifest in manifests.values() for entry in manifest.identity.upstream}
     last = [path for path, manifest in manifests.items() if manifest.digest not in used]
     if not last:

@@ -48,7 +48,11 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile
 
 CROISSANT = "croissant.json"
 _SUBSETS = "nemotron/training_subsets"
-_NOT_PUBLISHED = ("nemotron/raw", "nemotron/published_pools")  # kinds without rows
+# Other kinds may quote rows too, but without the columns that state their datasets and licences.
+KINDS = frozenset(
+    f"nemotron/{step}"
+    for step in ("normalized_shards", "hf_layout", "deduplicated", "candidate_pools", "nll_scores", "training_subsets")
+)
 _GATE = "extra_gated_"  # prefix of card keys with the terms for readers
 _SHOWN_CHARACTERS = 2000
 _VERIFY_SCRIPT = """import hashlib, json, pathlib, sys
@@ -114,9 +118,9 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
     An artifact without Nemotron rows raises UsageError, as do rows of unknown licences unless `allow_unknown`. A source
     dataset that the hub no longer shows raises InputError.
     """
-    if not artifact.manifest.kind.startswith("nemotron/") or artifact.manifest.kind in _NOT_PUBLISHED:
+    if artifact.manifest.kind not in KINDS | {"nemotron/inventory"}:
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"
-        raise UsageError(what, artifact.folder, "choose a folder of inventories, rows, pools or subsets")
+        raise UsageError(what, artifact.folder, "choose a folder of inventories, rows, pools, scores or subsets")
     splits, named = collect_splits([artifact])
     _check_licences(count_row_licences(splits), allow_unknown, artifact)
     sources = [_with_card(source, repo.hub) for source in named]

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,16 @@ def test_what_readers_of_the_source_agree_to_is_carried_over_before_any_file(tmp
         assert asked.index(f"/api/datasets/{NAME}/settings") < min(
             number for number, path in enumerate(asked) if path.startswith("/upload/")
         )
+
+
+@pytest.mark.parametrize("kind", ["nemotron/prompts", "nemotron/score_report", "nemotron/model", "stage_a/packed"])
+def test_a_kind_whose_rows_do_not_state_dataset_and_licence_is_refused(
+    place: Place, first: Artifact, kind: str
+) -> None:
+    made = replace(first, manifest=replace(first.manifest, kind=kind))
+
+    with pytest.raises(UsageError, match=f"expected an artifact of Nemotron rows, got {kind}; choose a folder of inv"):
+        made_of(made, place)
 
 
 def test_readers_agree_to_the_terms_of_all_sources(tmp_path: Path) -> None:
