@@ -77,7 +77,7 @@ def seal_manifest(
 ) -> Artifact:
     """Seal an artifact without files: its manifest lists members or external files.
 
-    A sealed manifest with other content is replaced only if `replace` is set, because artifacts that were built
+    A sealed manifest with different content is replaced only if `replace` is set, because artifacts that were built
     from it would lose their input. `since` was started with the build.
     """
     member_folders = {member.folder for member in target.members}

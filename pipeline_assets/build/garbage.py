@@ -161,7 +161,7 @@ class Survey:
     def _read_leftover(self, leftover: Path, folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Add a leftover of `folder` to `garbage`, `unfinished` or the hidden artifacts.
 
-        Return the manifests of a hidden artifact, by the folder that each had before; empty for other leftovers.
+        Return the manifests of a hidden artifact, by the folder that each had before; empty for any other leftover.
         """
         found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}

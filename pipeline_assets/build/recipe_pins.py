@@ -49,7 +49,7 @@ def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
     """Write a commit as the recipe's revision of a dataset; return the previous one.
 
     Comments and the order of keys are kept; a list or mapping in brackets becomes one line. A missing previous revision
-    is returned as an empty string. UsageError if writing the YAML would change other values.
+    is returned as an empty string. UsageError if writing the YAML would change any other value.
     """
     before = revision_in(path, dataset, systems)
     if before == commit:

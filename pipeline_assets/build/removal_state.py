@@ -73,7 +73,7 @@ def write_comparisons(root: Path, comparisons: dict[str, RemovalComparison]) -> 
 
 
 def has_listed_rows(root: Path, manifest: Manifest) -> bool:
-    """Check whether `forget` found rows of its list in an artifact or in its direct inputs."""
+    """Check whether `forget` found listed rows in an artifact or its direct inputs."""
     digests = {manifest.digest, *(entry["digest"] for entry in manifest.identity.upstream)}
     return any(compared.contains_rows for digest, compared in read_comparisons(root).items() if digest in digests)
 

@@ -184,7 +184,7 @@ def _sealed_folder(match: Path) -> Path | None:
 
 
 def warn_of_listed_rows(folder: Path, root: Path) -> None:
-    """Warn before a copy of an artifact leaves the data root with rows of its removal list."""
+    """Warn if an artifact to copy out of the data root has rows on the removal list."""
     manifest = try_read_manifest(folder)
     if manifest is not None and has_listed_rows(root, manifest):
         command = as_command("forget", "--data", root)
@@ -192,7 +192,7 @@ def warn_of_listed_rows(folder: Path, root: Path) -> None:
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
-    """Return a folder's artifact as an external target; UsageError for other kinds."""
+    """Return a folder's artifact as an external target; UsageError for a wrong kind."""
     artifact = open_artifact(folder)
     manifest = artifact.manifest
     kind = next((kind for kind in kinds if kind.name == manifest.kind), None)

@@ -131,7 +131,7 @@ def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> Optio
 
 @dataclasses.dataclass(frozen=True)
 class _Key:
-    """Recipe key that a command sets by an option."""
+    """Recipe key that a command sets with an option."""
 
     path: str  # dotted, within the section
     parameter: inspect.Parameter

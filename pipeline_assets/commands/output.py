@@ -9,7 +9,7 @@ from pipeline_assets.spine.errors import InputError
 
 
 def open_closed_streams() -> None:
-    """Replace streams that the shell closed, as with `>&-`, by the null device."""
+    """Replace streams that the shell closed, as with `>&-`, with the null device."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if sys.stderr is None:

@@ -218,7 +218,7 @@ def _format_figure(value: int | str, sign: str = "") -> str:
 
 
 def _describe_count(name: str) -> str:
-    """Describe a count of a manifest by its dotted name, such as `ledger.in`."""
+    """Describe a count of a manifest from its dotted name, such as `ledger.in`."""
     match name.split(".", 2):
         case ["ledger", "in"]:
             return "rows read"

@@ -33,7 +33,7 @@ def profile_size(counts: Counts, has_lengths: bool = False) -> dict[str, Any]:
 def read_packed_tokens(
     packed: Artifact | None, corpora: Sequence[Artifact], tokenizer: HarmonyRecipe | None
 ) -> dict[str, int]:
-    """Return the tokens of each source in a packed set, without ends of text.
+    """Return each source's tokens in a packed set, without end-of-document tokens.
 
     The result is empty unless the set encoded all documents of `corpora` with this tokenizer.
     """

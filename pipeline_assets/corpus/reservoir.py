@@ -26,7 +26,7 @@ class SplitMix64(msgspec.Struct):
     draws: int = 0
 
     def draw_bits(self) -> int:
-        """Draw 64 bits by the SplitMix64 algorithm (Steele et al. 2014)."""
+        """Draw 64 bits with the SplitMix64 algorithm (Steele et al. 2014)."""
         self.draws += 1
         mixed = (self.start + self.draws * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF

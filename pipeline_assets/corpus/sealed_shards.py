@@ -43,6 +43,6 @@ def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
 
 
 def link_if_equal(written: OutputFile, shard: DocumentShard, folder: StagingView) -> OutputFile:
-    """Replace an output shard by a link to its input shard if no document differs."""
+    """Replace an output shard with a link to its input shard if no document differs."""
     is_equal = shard.sealed is not None and shard.sealed.content_sha256 == written.content_sha256
     return link_shard(shard, folder) if is_equal else written

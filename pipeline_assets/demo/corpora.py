@@ -173,7 +173,7 @@ def _healing_files() -> Files:
 
 def _parallel_text_files() -> Files:
     """Yield pairs of English sentences and their generated "French"."""
-    draw, splits = Draw.named("pairs"), {}
+    draw, splits = Draw.from_name("pairs"), {}
     for split, count in {"train": 2000, "validation": 200}.items():
         pages = [Page("", texts.sentence(draw)) for _ in range(count)]
         splits[split] = page_rows(pages, f"fr-en/{split}-00000-of-00001.parquet", "translation=pair")
@@ -263,7 +263,8 @@ def _stage_a_files() -> Files:
     yield from _encode_files("sources/papers", page_rows(papers, "papers.parquet", "doi body published=date license"))
 
     items = [". ".join(page.text.split("\n\n")[1].split(". ")[:2]) for page in (articles[20], papers[12])]
-    items += [*(" ".join(texts.paragraphs(Draw.named(f"item {number}"), 1, 2)) for number in range(4)), "Too short?"]
+    draws = [Draw.from_name(f"item {number}") for number in range(4)]
+    items += [*(" ".join(texts.paragraphs(draw, 1, 2)) for draw in draws), "Too short?"]
     quiz = [Page("", item) for item in items]
     yield from _encode_files("sources/quiz", page_rows(quiz, "quiz.jsonl", "id=item question=text"))
 
@@ -271,7 +272,7 @@ def _stage_a_files() -> Files:
 def _posts() -> Iterator[Json]:
     """Yield questions with two answers each; the last two answers lack their question."""
     for number in range(40):
-        draw, first = Draw.named(f"question {number}"), 3 * number + 1
+        draw, first = Draw.from_name(f"question {number}"), 3 * number + 1
         question, *answers = (f"<p>{text}</p>" for text in texts.paragraphs(draw, 3, 4))
         date = f"{2011 + number % 14}-03-{number % 28 + 1:02d}T05:06:07.890"
         title = f"Why is coffee from {texts.place_name(number)} so {draw.choice(('bitter', 'sour', 'strong', 'weak'))}?"

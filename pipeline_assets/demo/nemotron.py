@@ -1,6 +1,6 @@
 """Smoke run of Nemotron, from six generated datasets to published pools.
 
-`--score` adds scores by a generated model, then training subsets.
+`--score` adds scores under a generated model, then training subsets.
 """
 
 import os

@@ -93,7 +93,7 @@ def _total_bytes(path: Path) -> int:
 
 
 def _claim_folder(root: Path) -> None:
-    """Mark a new or empty folder by a card; UsageError for other files without a card."""
+    """Mark a new or empty folder with a card; UsageError if it has files but no card."""
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
     parent = nearest_existing(root)

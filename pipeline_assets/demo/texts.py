@@ -45,7 +45,7 @@ class Draw(SplitMix64):
     """SplitMix64 generator that chooses items."""
 
     @classmethod
-    def named(cls, name: str) -> Self:
+    def from_name(cls, name: str) -> Self:
         """Seed a generator with the first 8 bytes of a name's sha256."""
         return cls(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]))
 
@@ -75,7 +75,7 @@ def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> li
     """Generate pages of 700 to 2,700 characters, every fortieth of 9,000 or more."""
     result = []
     for number in range(count):
-        draw = Draw.named(f"{site} {number}")
+        draw = Draw.from_name(f"{site} {number}")
         place, year, metres = place_name(draw.draw_below(96)), 1700 + draw.draw_below(320), draw.draw_below(2000)
         lead = (
             f"{place} lies at {metres} metres. Since {year} the Ångström family has had its café, in the Château Row."
@@ -108,7 +108,7 @@ def odd_pages(site: str, order: int) -> list[Page]:
     `order` selects one of the six orders of a foreign page's three sentences.
     """
     orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN)
-    odd = [*(f"{'. '.join(permutations[order])}." for permutations in orders), sentence(Draw.named(f"{site} odd"))]
+    odd = [*(f"{'. '.join(permutations[order])}." for permutations in orders), sentence(Draw.from_name(f"{site} odd"))]
     return [Page(f"https://{site}.example/odd/{number}", text, "Odd") for number, text in enumerate(odd)]
 
 
@@ -124,13 +124,13 @@ def reword(text: str) -> str:
 
 def quote(text: str) -> str:
     """Surround a text by two paragraphs on each side."""
-    draw = Draw.named(text)
+    draw = Draw.from_name(text)
     return "\n\n".join([*paragraphs(draw, 2), text, *paragraphs(draw, 2)])
 
 
 def module(number: int) -> str:
     """Generate a Python module of about 2,000 characters."""
-    draw, functions = Draw.named(f"module {number}"), list[str]()
+    draw, functions = Draw.from_name(f"module {number}"), list[str]()
     for place in range(8 + draw.draw_below(8)):
         name, minimum = f"{draw.choice(_VERBS)}_{draw.choice(_NOUNS)}_{place}", draw.draw_below(1000)
         body = f"return [value for value in values if value > {minimum}]"

@@ -33,7 +33,7 @@ class InputError(Exception):
     """Wrong input, or a problem in the environment of a build.
 
     The command line prints the message without a traceback. Recipe keys in the message are in backticks, so that
-    `name_keys` can replace them by command-line options.
+    `name_keys` can replace them with command-line options.
 
     Attributes:
         what: The problem, with both values if two disagree.
@@ -60,7 +60,7 @@ class InputError(Exception):
         self.what, self.where, self.fix = (text.replace(old, new) for text in (self.what, self.where, self.fix))
 
     def name_keys(self, file: object = None, find_option: OptionFinder | None = None) -> None:
-        """Replace recipe keys in the message by options, or put `file` before the key.
+        """Replace recipe keys in the message with options, or put `file` before the key.
 
         `find_option` returns the command-line option for a key, or None. `file` is the recipe file. Only the first call
         has an effect, since the innermost caller knows best where the user wrote the keys.

@@ -19,7 +19,7 @@ IN_ONE_LINE = VISIBLE | {ord("\n"): "⏎", ord("\t"): "⇥"}
 
 
 def in_one_line(text: str) -> str:
-    """Replace control characters and line breaks by visible characters."""
+    """Replace control characters and line breaks with visible characters."""
     return text.translate(IN_ONE_LINE)
 
 

@@ -165,7 +165,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 def start_process(
     method: str, target: Callable[..., None], *arguments: object, name: str | None = None
 ) -> StartedProcess:
-    """Start a process by `spawn` or `fork` that runs `target` with one end of a pipe."""
+    """Start a process that runs `target` with one end of a pipe, by `spawn` or `fork`."""
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
     _ours.add(ours)

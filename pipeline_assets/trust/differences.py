@@ -69,7 +69,8 @@ class StepOutcome:
         is_sealed_intact: Whether the sealed files were read and match their manifest.
         files: Files that differ in content, or are damaged.
         other_differences: Differences of counts, decisions and inputs, as lines of text.
-        stored_differently: Paths of files with equal content but other stored bytes; they do not count as different.
+        stored_differently: Paths of files with equal content but different stored bytes; they do not count as
+            different.
         versions: Versions that changed since the seal.
     """
 

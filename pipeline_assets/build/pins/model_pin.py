@@ -236,7 +236,7 @@ def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _name_model_in_errors(linked: Path, model: str) -> Iterator[Path]:
-    """Yield `linked`; in errors of the block, replace its path by the model's name."""
+    """Yield `linked`; in errors of the block, replace its path with the model's name."""
     try:
         yield linked
     except InputError as error:

@@ -68,7 +68,7 @@ def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
     if kind.preview is not None:
         try:
             return kind.preview(artifact)
-        except (LookupError, TypeError, AttributeError) as error:  # JSON with other keys or types
+        except (LookupError, TypeError, AttributeError) as error:  # JSON with unknown keys or types
             what = f"artifact cannot be previewed ({type(error).__name__}: {error})"
             raise InputError(what, artifact.folder, REBUILD) from None
     store = row_store_for(artifact, kinds)

@@ -1,1 +1,1 @@
-"""Conversations as text by a model's own chat template, with proved loss masks."""
+"""Conversations rendered by a model's own chat template, with proved loss masks."""

@@ -116,7 +116,7 @@ def _parse_rule(text: str, rule: str) -> tuple[ParsedText, encode.LossMode]:
 def encode_row(
     parsed: ParsedText, template: str | None, mode: encode.LossMode, tokenizer: Tokenizer
 ) -> encode.HarmonyTokens:
-    """Encode the text of a row, by `locate_bodies` if `template` is a chat template.
+    """Encode the text of a row, with `locate_bodies` if `template` is a chat template.
 
     Raises:
         InputError: `tokenizer` is not the chat template's, or lacks Harmony's control tokens for a text in Harmony.

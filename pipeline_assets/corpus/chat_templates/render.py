@@ -1,4 +1,4 @@
-"""Rendering of conversations by a chat template, with proved message positions.
+"""Rendering of conversations with a chat template, with proved message positions.
 
 A conversation is rendered twice: as it is, and with a mark in place of each content. Both texts must be equal, except
 that the first has each content where the second has its mark, possibly without whitespace at its ends, or as JSON. If a
@@ -39,7 +39,7 @@ def render_chat(
     find_loss: FindLoss,
     answered: Sequence[int | None],
 ) -> tuple[ParsedText, HarmonyTokens, list[int]]:
-    """Render a conversation by a chat template, and prove its loss mask.
+    """Render a conversation with a chat template, and prove its loss mask.
 
     `find_loss(parsed, indexes)` returns the loss mode of a rendered text; `indexes` has the index in `messages` of each
     message of the text. `answered` has, for each reply of a tool, the index of its call among the calls, or None. A

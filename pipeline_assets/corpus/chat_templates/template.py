@@ -1,4 +1,4 @@
-"""Chat template of a model with its tokenizer, read from files as by transformers."""
+"""Chat template of a model with its tokenizer, read as transformers reads them."""
 
 import datetime
 import functools

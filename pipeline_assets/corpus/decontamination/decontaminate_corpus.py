@@ -47,7 +47,7 @@ _encoder = msgspec.json.Encoder()
 class DecontaminationRules:
     """Rules and index of a decontamination, for worker processes.
 
-    `sets` are the names of the evaluation sets, in the order of the index. Each process loads the index by
+    `sets` are the names of the evaluation sets, in the order of the index. Each process loads the index with
     `load_index(folder, digests)`.
     """
 

@@ -159,9 +159,9 @@ def _gather_items(
 def _item_ngrams(
     item_words: NDArray[np.int64], ngram_words: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Return first word, size in words and item of each n-gram, item after item.
+    """Return first word, number of words and item of each n-gram, item after item.
 
-    `item_words` has the number of words of each item; first words count over the joined words of all items.
+    `item_words` has the number of words of each item; first words are positions in the joined words of all items.
     """
     ngrams = np.maximum(item_words - ngram_words + 1, 1)  # an item with fewer words is one n-gram
     owners = np.repeat(np.arange(len(item_words)), ngrams)

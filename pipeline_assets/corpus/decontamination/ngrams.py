@@ -99,7 +99,7 @@ def number_ngrams(
         first = remaining[is_new]
         is_same = _are_same(words, places[remaining], words, places[first][groups], sizes[remaining])
         ngrams[remaining[is_same]] = len(firsts) + groups[is_same]
-        # N-grams with the key of the first n-gram but other words remain, and are grouped again. Each pass numbers at
+        # N-grams with the first n-gram's key but different words remain, and are grouped again. Each pass numbers at
         # least the first n-gram of each group, so the loop ends.
         firsts, remaining = np.append(firsts, first), remaining[~is_same]
     return ngrams, firsts

@@ -179,7 +179,7 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
 
 
 class Passage(NamedTuple):
-    """Passage as written in two texts; `is_equal` compares its normalized words."""
+    """Passage as written in two texts; `is_equal` if its normalized words are equal."""
 
     old: str
     new: str

@@ -1,4 +1,4 @@
-"""Probabilities of labels by a fastText classifier, read from its `.bin` file.
+"""Probabilities of labels from a fastText classifier, read from its `.bin` file.
 
 The file is mapped, so that all workers share one copy of its vectors. Sums are float64, so that every processor gives
 the same six digits; fastText sums in float32. Classifiers have softmax and no quantisation, like DCLM's. A text is read
@@ -93,7 +93,7 @@ def _read_matrix(data: mmap.mmap, at: int) -> tuple[NDArray[np.float32], int]:
 
 @always_inline
 def _extend_fasttext_hash(state: np.uint64, byte: int) -> np.uint64:
-    """Extend a string's hash by a byte, as fastText: 32-bit FNV-1a of signed bytes."""
+    """Extend a string's hash by a byte, like fastText: 32-bit FNV-1a of signed bytes."""
     return ((state ^ (np.uint64(byte) | (_SIGNED_BYTE if byte >= 0x80 else np.uint64(0)))) * _FNV_PRIME) & _LOW
 
 

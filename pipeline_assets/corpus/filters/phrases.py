@@ -1,4 +1,4 @@
-"""Search for many phrases in one pass, by an automaton (Aho and Corasick 1975).
+"""Search for many phrases in one pass, with an automaton (Aho and Corasick 1975).
 
 Upper and lower case match each other. Nothing else is normalised: one space in a phrase matches exactly one space.
 """

@@ -258,7 +258,7 @@ class ScoreRecipe(RecipeSection):
 
 
 class MaskingRecipe(RecipeSection):
-    """Kinds of addresses to replace by FineWeb's masks."""
+    """Kinds of addresses to replace with FineWeb's masks."""
 
     emails: bool
     public_ips: bool

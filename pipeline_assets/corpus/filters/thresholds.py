@@ -36,7 +36,7 @@ class Threshold:
     limit: int | float
 
     def measure(self, counts: NDArray[np.int64]) -> Measurement:
-        """Compare the counts of a document, by `TextCount`, with the limit."""
+        """Compare the counts of a document, indexed by `TextCount`, with the limit."""
         value: int | float = int(counts[self.numerator])
         if self.denominator is not None:
             value = value / int(counts[self.denominator]) if counts[self.denominator] else 0.0

@@ -57,7 +57,7 @@ _NO_WORD = re.compile(r"[\W_]*+")
 
 
 def mark_markup(text: str) -> tuple[str, Counter[str]]:
-    """Replace tags and templates by placeholders, and count them by kind.
+    """Replace tags and templates with placeholders, and count them by kind.
 
     A template, or a tag that hides its content, is removed with the content. Only its marks are removed if the closing
     mark is missing, or more than `_MAX_CONTENT` characters away. Of tags that show their content, only the marks are

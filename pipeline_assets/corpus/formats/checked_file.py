@@ -70,7 +70,7 @@ def map_values(path: Path, dtype: DTypeLike, start: int = 0, stop: int | None = 
 
 
 def count_values(path: Path, dtype: DTypeLike) -> int:
-    """Return the number of values of a `CheckedFile` by its size; nothing is read."""
+    """Return the number of values of a `CheckedFile` from its size, reading nothing."""
     with errors_as_damage(path, "array"):
         count, rest = divmod(_value_bytes(path.stat().st_size), np.dtype(dtype).itemsize)
         if rest:

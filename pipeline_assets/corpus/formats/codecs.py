@@ -1,4 +1,4 @@
-"""Compression formats of files, detected by their first bytes."""
+"""Compression formats of files, detected from their first bytes."""
 
 import bz2
 import lzma
@@ -33,7 +33,7 @@ XZ = Codec("xz", lambda file: _decompress_frames(file, lambda: lzma.LZMADecompre
 
 
 def detect_codec(head: bytes) -> Codec | None:
-    """Detect the format by a file's first ten bytes; None if they match no format."""
+    """Detect the format from a file's first ten bytes; None if they match no format."""
     is_skippable_frame = head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5  # magic 0x184D2A5?, RFC 8878, 3.1.2
     if head[:4] == b"\x28\xb5\x2f\xfd" or is_skippable_frame:
         return ZSTD

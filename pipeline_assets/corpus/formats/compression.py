@@ -26,7 +26,7 @@ class TruncatedError(Exception):
 
 
 def decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
-    """Decompress all frames by pyarrow's codec `name`, in blocks up to `STEP_BYTES`.
+    """Decompress all frames with pyarrow's codec `name`, in blocks up to `STEP_BYTES`.
 
     Other zstd libraries return all that one block of input decompresses to, which can be 32,000 times as many bytes.
     Raise TruncatedError if the input is empty or ends within a frame, and OSError if it is damaged.

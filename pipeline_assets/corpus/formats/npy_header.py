@@ -42,7 +42,7 @@ def map_npy(path: Path) -> NDArray[Any]:
 
 
 def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:
-    """Read the header of an .npy file; raise InputError for other content."""
+    """Read the header of an .npy file; raise InputError if it is invalid."""
     try:
         npy.read_magic(file)
         shape, is_fortran, dtype = npy.read_array_header_1_0(file)

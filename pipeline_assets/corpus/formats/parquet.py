@@ -248,7 +248,7 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
 
 
 def _fill_nulls(array: pa.Array) -> pa.Array:
-    """Replace nulls by 0, false or ""."""
+    """Replace nulls with 0, false or ""."""
     if not array.null_count:
         return array
     # A scalar from a Python value would import pandas, which takes half a second.

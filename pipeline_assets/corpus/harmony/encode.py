@@ -45,7 +45,7 @@ def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: E
         Refusal: A message has an invalid header, or content with special tokens or a lone surrogate. `Refusal.message`
             is its index in `messages`.
     """
-    kept = rendered_numbers(messages, analysis)
+    kept = rendered_indexes(messages, analysis)
     parts: list[str] = []
     parsed: list[ParsedMessage] = []
     position = 0
@@ -82,7 +82,7 @@ def _check_content(content: str) -> None:
             raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(content[error.start]):04X}", error.start) from None
 
 
-def rendered_numbers(messages: Sequence[Message], analysis: Analysis) -> list[int]:
+def rendered_indexes(messages: Sequence[Message], analysis: Analysis) -> list[int]:
     """Return the indexes of the messages that `render_harmony` renders, ascending."""
     dropped_before = 0 if analysis is Analysis.KEEP else len(messages)  # analysis before this number is dropped
     if analysis is Analysis.AUTO_DROP:

@@ -151,7 +151,7 @@ def content_text(content: JsonValue) -> str:
 
 
 def replace_non_finite(value: JsonValue) -> JsonValue:
-    """Replace NaN and infinities by null, at any depth."""
+    """Replace NaN and infinities with null, at any depth."""
     if isinstance(value, dict):
         return {key: replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -170,7 +170,7 @@ def compact_json(value: JsonValue) -> str:
 
 
 def _convert_numbers(value: JsonValue, depth: int = 0) -> JsonValue:
-    """Replace integers beyond 64 bits by floats; raise `Refusal` as in `compact_json`."""
+    """Replace integers beyond 64 bits with floats; raise Refusal as in `compact_json`."""
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a default is nested more than {MAX_DEPTH} deep")
     match value:

@@ -258,7 +258,7 @@ def row_text(
         counts, roles, log = reader.counts, reader.roles, reader.calls.log
         if settings.restore_latex:
             messages = [restore_latex(message, counts) for message in messages]
-        kept = encode.rendered_numbers(messages, settings.analysis)
+        kept = encode.rendered_indexes(messages, settings.analysis)
         owners, declared = reader.owners, declared or {}
     turns, tokens, loss = read_train_turns(row, roles, counts), None, settings.loss_mode
 

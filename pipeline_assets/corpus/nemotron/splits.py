@@ -67,7 +67,7 @@ class SplitFiles:
 
 
 def detect_format(path: str) -> Format | None:
-    """Return a file's format by its suffix, compressed or not; None for other files."""
+    """Detect a file's format from its suffix, compressed or not, or return None."""
     name = without_compression(path).lower()
     return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
 

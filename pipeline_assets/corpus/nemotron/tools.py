@@ -1,6 +1,6 @@
 """Tools that a row declares, against which its calls are checked.
 
-Arguments are checked by jsonschema-rs, draft 2020-12. A catalogue stores each list of tools once, by its id.
+Arguments are checked with jsonschema-rs, draft 2020-12. A catalogue stores each list of tools once, by its id.
 
 Schemas of tools are often not valid JSON Schema, so they are rewritten before the library reads them. Python names of
 types are translated; `nullable` follows OpenAPI 3.0; a list of `items` and a boolean `exclusiveMinimum` follow older

@@ -1,4 +1,4 @@
-"""Seeded orders by a counter-based hash.
+"""Seeded orders from a counter-based hash.
 
 The hash of number i is output i of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators",
 OOPSLA 2014), started at the first 8 bytes of the sha256 of the seed and the subject. Numbers are ordered by the upper

@@ -72,7 +72,7 @@ def packed_order(drawn: NumberedDraws, seed: int) -> NDArray[np.uint32]:
 
 
 def replace_draws_by_documents(drawn: NumberedDraws, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Replace draws, in place, by the numbers of their documents in the corpus."""
+    """Replace draws, in place, with the numbers of their documents in the corpus."""
     first_draws = np.array([source.first_draw for source in drawn.sources])
     first_numbers = np.array([source.first_document for source in drawn.sources])
     documents = np.array([source.documents for source in drawn.sources])
@@ -180,7 +180,7 @@ def _write_row_files(
 ) -> None:
     """Pack draws and write the files of rows.
 
-    `files.documents` gets positions in the packed order, which `plan_rows` replaces by documents.
+    `files.documents` gets positions in the packed order, which `plan_rows` replaces with documents.
     """
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0  # last row and number of segments written so far

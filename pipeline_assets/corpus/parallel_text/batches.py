@@ -27,7 +27,7 @@ class Order:
 
     Attributes:
         batch: Pairs per batch of a rank; None for one batch with all pairs of a rank.
-        drop_last: Whether the pairs after the last full step are dropped; each epoch drops other pairs.
+        drop_last: Whether the pairs after the last full step are dropped; each epoch drops different pairs.
         bucket_steps: Steps per bucket. The pairs of a bucket are sorted by length, so that a step has similar lengths;
             then the full steps are shuffled. 0 does not sort.
 
@@ -88,7 +88,7 @@ def numpy_batches(
     """Yield the batches of a split of a token cache that has a fixed `seq_len`.
 
     Each pair occurs once, in an order that depends on seed and epoch. The last batch may have fewer than `batch` pairs.
-    `ignore_source` replaces targets on the source side by `IGNORED`.
+    `ignore_source` replaces targets on the source side with `IGNORED`.
 
     Yields:
         `tokens` and `targets`, int32 (batch, seq_len); `attn_mask` of `causal_mask`, bool (batch, seq_len, seq_len).

@@ -1,4 +1,4 @@
-"""Draw of a sample: k sentence pairs of a translation set, in one pass, by a seed."""
+"""Seeded draw of a sample: k sentence pairs of a translation set, in one pass."""
 
 import datetime
 import hashlib

@@ -24,7 +24,7 @@ _CODE = re.compile(r'<pre[^>]*>\s*<code class="(?:[^"]* )?lang(?:uage)?-([\w+#-]
 def html_row(content: bytes) -> dict[str, Any] | Fault:
     """Return a row with `text` and, if the page has one, `title`; or the page's fault.
 
-    The page is decoded by its byte order mark, by the charset that the page names, or as UTF-8.
+    The encoding comes from the byte order mark, else from the charset that the page names, else it is UTF-8.
     """
     encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), None)
     if encoding is None:

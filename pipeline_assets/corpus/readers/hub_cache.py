@@ -95,7 +95,7 @@ def partial_name(start: int, stop: int) -> str:
 
 
 def file_digest(parts: Sequence[Path], file: HubFile) -> str:
-    """Hash the consecutive parts of a file by the algorithm of the file's digest."""
+    """Hash the consecutive parts of a file with the algorithm of the file's digest."""
     kind = file.digest.partition(":")[0]
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for part in parts:

@@ -17,7 +17,7 @@ _BLANK = b" \t\r\n"
 
 
 def is_json_value(head: bytes) -> bool:
-    """Check whether a file is one JSON value, not JSON lines, by its first bytes.
+    """Check from a file's first bytes whether it is one JSON value, not JSON lines.
 
     Such a value is an array, or an object over several lines.
     """

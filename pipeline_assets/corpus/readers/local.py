@@ -85,7 +85,7 @@ class LocalRecipe(SourceLabels):
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
     def detect_format(self, name: str) -> Format | None:
-        """Return the format of a file by its name; None if unknown."""
+        """Detect the format of a file from its name; None if unknown."""
         return detect_format(name, self.text_endings)
 
     def is_one_document(self, name: str) -> bool:

@@ -140,7 +140,7 @@ def split_byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
 
 
 def is_compressed(file: SourceFile) -> bool:
-    """Check by its first bytes whether a file is compressed, whatever its name."""
+    """Check from its first bytes whether a file is compressed, whatever its name."""
     with open_source(file) as opened:
         return detect_codec(opened.read(HEAD_BYTES)) is not None
 

@@ -141,7 +141,7 @@ def _unescape_title(title: str) -> str:
 
 
 def _page_language(url: str, language: str | None, piece: ByteRange, offset: int) -> str:
-    """Return a page's language by its url or the recipe; raise InputError if unclear."""
+    """Return a page's language from its url or the recipe; InputError if unclear."""
     match = _URL.match(url)
     if match is not None and language in (None, match["language"]):
         return match["language"]

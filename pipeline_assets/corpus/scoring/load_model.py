@@ -232,7 +232,7 @@ def _are_close(means: Sequence[float], expected: Sequence[float], tolerance: flo
 
 
 def _fuse_norms(network: Any) -> None:
-    """Replace each RMS norm of `transformers`, eight GPU kernels, by a single kernel."""
+    """Replace each RMS norm of `transformers`, eight GPU kernels, with one kernel."""
     for module in network.modules():
         weight: Any = getattr(module, "weight", None)
         eps = getattr(module, "variance_epsilon", None)

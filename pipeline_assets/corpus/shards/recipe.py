@@ -48,7 +48,7 @@ class ShardsRecipe(RecipeSection):
 
 
 class SegmentSection(RecipeSection):
-    """Recipe section of one segment of a continual training.
+    """Recipe section of one segment of a continual training run.
 
     Attributes:
         tokens: Number of tokens, which is rounded down to whole rows.

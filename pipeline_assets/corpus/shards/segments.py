@@ -1,4 +1,4 @@
-"""Segments of a continual training, each with unused rows of several corpora."""
+"""Segments of a continual training run, each with unused rows of several corpora."""
 
 import json
 import logging
@@ -46,8 +46,8 @@ class Segment(msgspec.Struct, frozen=True):
     """Segment in segments.json.
 
     Attributes:
-        start: Position of the segment's first token in the whole training.
-        stop: Position after the segment's last token in the whole training.
+        start: Position of the segment's first token in the whole run.
+        stop: Position after the segment's last token in the whole run.
         requested_tokens: Number of tokens before rounding down to whole rows.
         sha256: Hash of `corpora` as canonical JSON.
     """

@@ -30,7 +30,7 @@ def convert_hub_rows(
 ) -> ConvertedSource:
     """Fetch and convert the rows that the pin `raw` lists.
 
-    Raise InputError if the hub has other files or row groups than the pin.
+    Raise InputError if the hub's files or row groups differ from the pin's.
     """
     log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
     plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)

@@ -127,7 +127,7 @@ def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
 
 
 def is_json_lines(file: HubFile) -> bool:
-    """Check by a file's name whether the file is JSON lines."""
+    """Check from a file's name whether it has JSON lines."""
     return detect_format(file.path) == "lines"
 
 

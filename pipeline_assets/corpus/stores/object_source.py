@@ -49,7 +49,7 @@ SourcePath = Annotated[str, pydantic.AfterValidator(check_source_path)]
 
 
 def source_url(folder: Path) -> str | None:
-    """Return the URL whose objects are copied to a folder; None for other folders."""
+    """Return the URL whose objects are copied to a folder; None for any other folder."""
     match = _CACHED.fullmatch(folder.as_posix())
     return None if match is None else f"{match[1]}://{match[2]}"
 

@@ -1,4 +1,4 @@
-"""Object stores: S3, GCS, Azure and folders, accessed by `obstore`.
+"""Object stores: S3, GCS, Azure and folders, accessed through `obstore`.
 
 `obstore` reads the credentials from the environment. No message contains them: messages have the store's URL,
 and the status or the first line of an error without its query strings.

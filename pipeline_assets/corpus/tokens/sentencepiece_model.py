@@ -63,7 +63,7 @@ def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePiece
 
 
 def parse_sentencepiece(data: bytes, path: Path) -> "sentencepiece.SentencePieceProcessor":
-    """Parse the bytes of a SentencePiece model; raise InputError for other bytes."""
+    """Parse the bytes of a SentencePiece model; raise InputError if invalid."""
     try:
         import sentencepiece
     except ImportError as error:

@@ -53,7 +53,7 @@ class TrainRecipe(UnigramRecipe):
 
 @dataclass(frozen=True)
 class ExpectedTokenizer:
-    """Check that a trained model has the expected sha256."""
+    """Expected sha256 of a trained model, and the name of the check that compares it."""
 
     sha256: str
     check: str = "model_is_expected"

@@ -125,7 +125,7 @@ class Bucket:
 
 
 def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
-    """Plan buckets of about `bucket_bytes` of the dump, by the receipts of pass 1."""
+    """Plan buckets of about `bucket_bytes` of the dump from the receipts of pass 1."""
     first_rows = itertools.accumulate((receipt.counts["rows"] for receipt in receipts), initial=0)
     parts = zip(receipts, first_rows, strict=False)
     runs = tuple((folder.path(run.path), first) for receipt, first in parts for run in receipt.files[::2])

@@ -154,7 +154,7 @@ def _build_document(question: Post, answers: Sequence[tuple[Post, str]], file: s
 
 @lru_cache(maxsize=10_000)
 def _post_licence(content_license: str | None, created_on: str) -> LicenceTag:
-    """Return a post's licence by its `ContentLicense`, or else by its UTC date."""
+    """Return a post's licence from its `ContentLicense`, or else from its UTC date."""
     if content_license is not None:
         version = _LICENCE_NAME.fullmatch(content_license)
         tag = f"cc-by-sa-{version[1]}" if version else UNKNOWN
