@@ -182,6 +182,12 @@ def test_process_takes_a_given_tokenizer_but_no_other_than_the_recipe_expects(
     refused = typed("stage2", "process", "small", "--tokenizer-path", model, "--out-dir", tmp_path, status=2)
     assert "small expects 000000" in refused.stderr
 
+    segments = {"segments": [{"name": "a", "tokens": 64, "weights": {"web": 1}}]}
+    recipe = {"system": "stage2", "name": "cut", "mixture": "small", "segments": segments}
+    (tmp_path / "cut.yaml").write_text(yaml.safe_dump(recipe))
+    words = ("stage2", "process", tmp_path / "cut.yaml", "--tokenizer-path", model, "--out-dir", tmp_path)
+    assert "the recipe has no token shards; use a recipe with `shards`" in typed(*words, status=2).stderr
+
 
 def test_verify_writes_the_inventory_of_the_day_and_names_each_difference(
     out: Path, tmp_path: Path, typed: Corpusmill
@@ -216,6 +222,12 @@ def test_train_config_is_what_a_reader_needs(out: Path, typed: Corpusmill) -> No
     reader = MixtureReader(folders, {name: str(one["weight"]) for name, one in config["corpora"].items()}, seed=1)
     batch = next(iter(reader.batches(4)))
     assert batch.shape == (4, 64)
+
+    content = yaml.safe_load((out / "recipes" / "small.yaml").read_text())
+    content["shards"]["sources"] = {"web": 1, "pages": 1, "code": 1}
+    (out / "recipes" / "thirds.yaml").write_text(yaml.safe_dump(content))
+    thirds = yaml.safe_load(typed("stage2", "train-config", out / "recipes" / "thirds.yaml", "--data", out).stdout)
+    assert {corpus["weight"] for corpus in thirds["corpora"].values()} == {1 / 3}
 
 
 def test_docs_are_those_of_the_manifests(tmp_path: Path, typed: Corpusmill) -> None:

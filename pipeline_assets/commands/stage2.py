@@ -195,6 +195,8 @@ def process(
     _log_to(log_file)
     recipe, path = _pin_recipe_copy(manifest, run)
     if tokenizer_path is not None:
+        if recipe.shards is None:
+            raise _no_shards_error(path)
         sha256 = _check_tokenizer(recipe, tokenizer_path)
         section = {
             "kind": "file",
@@ -305,8 +307,12 @@ def _shard_folders(recipe: Stage2Recipe, path: Path, root: Path) -> dict[str, Pa
     shards = (target for target in recipe.targets() if target.kind.name == TOKEN_SHARDS.name)
     folders = {target.partition or target.name: root / target.folder for target in shards}
     if not folders:
-        raise UsageError("the recipe has no token shards", path, "use a recipe with `shards`")
+        raise _no_shards_error(path)
     return folders
+
+
+def _no_shards_error(path: Path) -> UsageError:
+    return UsageError("the recipe has no token shards", path, "use a recipe with `shards`")
 
 
 def docs(output: Annotated[Path, typer.Option(help="Output file (Markdown).")] = _PAGE) -> None:

@@ -6,9 +6,9 @@ import pydantic
 
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.pinned_file import Sha256
-from pipeline_assets.corpus.tokens.unigram import UnigramRecipe
+from pipeline_assets.corpus.tokens.unigram import Coverage, UnigramRecipe
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.section import Option, Share
+from pipeline_assets.spine.section import Option
 
 ENCODE_STAGE = StageVersion("parallel_tokens", 1)
 
@@ -26,7 +26,7 @@ class EncodeRecipe(UnigramRecipe):
     """
 
     vocab_size: Annotated[int, Option("Maximum pieces of a trained model.")] = pydantic.Field(default=8000, ge=8)
-    character_coverage: Share = "1"
+    character_coverage: Coverage = "1"
     byte_fallback: bool = True
     model_sha256: Sha256 | None = None
     seq_len: Annotated[int | None, Option("Tokens per pair, to which pairs are cut or padded.", default=None)] = (

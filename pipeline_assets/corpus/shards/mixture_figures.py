@@ -14,7 +14,7 @@ from typing import Any
 from pipeline_assets.corpus.shards.mixture_report import JSON_FILE, Content
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, Losses
 from pipeline_assets.spine.artifact import Artifact, read_manifest
-from pipeline_assets.spine.durable import make_folder, write_durably
+from pipeline_assets.spine.durable import make_folder, remove, write_durably
 
 INVENTORY_JSON, INVENTORY_MD, SEGMENTS_JSON = "inventory.json", "inventory.md", "segments.json"
 MIXTURES = "mixtures"  # folder next to the artifacts of a recipe
@@ -51,7 +51,10 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 
 
 def write_mixture_figures(inventory: Artifact) -> Path:
-    """Write the figures to JSON files in the recipe's `mixtures/`; return this folder."""
+    """Write the figures to JSON files in the recipe's `mixtures/`; return this folder.
+
+    Remove figures of an earlier recipe: of filters, or of a tokenizer, that the shards in the inventory do not have.
+    """
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES, _corpora(inventory)
     make_folder(folder)
@@ -66,6 +69,14 @@ def write_mixture_figures(inventory: Artifact) -> Path:
         contents["filtered_shards"] = _figures(filtered)
     for name, data in contents.items():
         write_durably(folder / f"{recipe_folder.name}_{name}.json", data)
+    used = {
+        figures["tokenizer_sha256"] for figures in JSON_FILE.read(inventory.path(INVENTORY_JSON))["corpora"].values()
+    }
+    tokenizer = folder / f"{recipe_folder.name}_tokenizer.json"
+    if tokenizer.exists() and JSON_FILE.read(tokenizer).get("sha256") not in used:
+        remove(tokenizer)
+    if not filtered:
+        remove(folder / f"{recipe_folder.name}_filtered_shards.json")
     return folder
 
 

@@ -1,6 +1,7 @@
 """YAML configuration of a trainer that reads token shards."""
 
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: 
             raise InputError(what, folder, "build both with one recipe")
         corpora[corpus] = {
             "glob": str(folder.absolute() / "shard_*.npy"),
-            "weight": float(weights[corpus]),
+            "weight": float(Fraction(weights[corpus])),
             "sequences": counts["sequences"],
             "tokens": counts["tokens"],
             "digest": manifest.digest,

@@ -11,14 +11,16 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, Literal
 
 import pydantic
 
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
-from pipeline_assets.spine.section import Option, RecipeSection, Share
+from pipeline_assets.spine.section import Option, RecipeSection, Share, text_rule
 
+Coverage = Annotated[Share, text_rule(lambda share: Fraction(share) >= Fraction("0.98"), "must be in [0.98, 1]")]
 LINE_BYTES = 4192  # longer lines are skipped by the trainer
 MEMORY_PER_BYTE = 30  # of text, at the trainer's peak: 22 were measured, 30 were reported for large samples
 _UNREADABLE = re.compile("[\0\u2585]")
@@ -44,7 +46,7 @@ class UnigramRecipe(RecipeSection):
     vocab_size: Annotated[int, Option("Number of pieces, including unknown, begin and end.")] = pydantic.Field(
         32_000, ge=8, lt=1 << 31
     )
-    character_coverage: Share = "0.9995"
+    character_coverage: Coverage = "0.9995"
     byte_fallback: bool = False
     normalization: Literal["nmt_nfkc", "nfkc", "identity"] = "nmt_nfkc"
     keeps_blanks: bool = False
@@ -105,7 +107,7 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
     read = counted()
     first = next(read, None)
     if first is None:
-        raise InputError("no text to train on", "the sample", "choose sources with text")
+        raise InputError("no text to train on", "the sample", "choose sources with text, or a larger sample")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

@@ -1,6 +1,7 @@
 """The inventory of token shards: figures of what is as it was sealed, a difference for all that isn't."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.inventory import build_inventory, take_inventory
+from pipeline_assets.corpus.shards.mixture_figures import write_mixture_figures
 from pipeline_assets.corpus.shards.recipe import INVENTORY_STAGE
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -137,3 +139,16 @@ def test_nothing_is_sealed_of_corpora_that_differ(copy: Path, tmp_path: Path) ->
     assert line.startswith(f"{copy / 'shard_00001.npy'}: sha256 is ")
     assert line.endswith("(and 1 more); restore the file, or rebuild the token shards")
     assert not (tmp_path / "out" / "inventory").exists()
+
+
+def test_figures_of_an_earlier_recipe_are_removed(sealed: Artifact, tmp_path: Path) -> None:
+    inventory = seal_inventory(tmp_path / "mix", {"manual": sealed})
+    figures, used = tmp_path / "mix" / "mixtures", sealed.manifest.identity.decisions["tokenizer_sha256"]
+    figures.mkdir()
+    for sha256, names in (("0" * 64, []), (used, ["mix_tokenizer.json"])):
+        (figures / "mix_filtered_shards.json").write_text("{}")
+        (figures / "mix_tokenizer.json").write_text(json.dumps({"sha256": sha256}))
+
+        write_mixture_figures(inventory)
+
+        assert sorted(os.listdir(figures)) == ["mix_full_shards.json", "mix_shards.json", *names]

@@ -113,3 +113,10 @@ def test_no_text_is_refused() -> None:
     assert refusal(lambda: train_unigram(["", " \0 "], SMALL), InputError).startswith(
         "the sample: no text to train on; "
     )
+
+
+def test_a_coverage_that_sentencepiece_refuses_is_named_by_its_key() -> None:
+    line = refusal(lambda: UnigramRecipe.from_mapping({"character_coverage": "0.97"}, "tokenizer"), UsageError)
+
+    assert line == "tokenizer: `character_coverage` must be in [0.98, 1], got '0.97'; correct the value"
+    assert UnigramRecipe(character_coverage="0.98").character_coverage == "0.98"
