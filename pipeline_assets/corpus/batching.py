@@ -61,14 +61,18 @@ class RankLoader(Generic[B]):
         self._epoch, self._step = epoch, step
 
     def batches(self) -> Batches:
-        """Return the row numbers of each batch of the current epoch."""
+        """Return the row numbers of each batch of the current epoch; the last may be empty."""
         return self._plan(self._epoch)
 
+    def _remaining_batches(self) -> Batches:
+        batches = self.batches()[self._step :]
+        return batches[:-1] if len(batches) and not len(batches[-1]) else batches
+
     def __len__(self) -> int:
-        return max(0, len(self.batches()) - self._step)
+        return len(self._remaining_batches())
 
     def __iter__(self) -> Iterator[B]:
-        remaining = self.batches()[self._step :]
+        remaining = self._remaining_batches()
         batches: Iterable[Any] = map(self._collate, map(self._dataset.__getitems__, remaining))
         if self._workers:  # without workers, a DataLoader would only add a fifth to the time
             batches = DataLoader(
@@ -317,7 +321,7 @@ class PairLoader(RankLoader[Batch]):
             raise ValueError(f"ignore_source requires a dataset of side pair, got {dataset.side}")
 
         def plan(epoch: int) -> Batches:
-            steps = [step for step in order.steps(dataset.lengths, epoch) if len(step[rank])]
+            steps = order.steps(dataset.lengths, epoch)  # equally many for all ranks, so that they share states
             dealt, pairs = sum(len(part) for step in steps for part in step), len(dataset)
             if order.drop_last and rank == 0 and dealt < pairs:
                 logger.warning("epoch %d: drop_last skips %d of %d pairs", epoch, pairs - dealt, pairs)

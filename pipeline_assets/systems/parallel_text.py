@@ -169,6 +169,7 @@ def no_text_in_two_splits(sample: Artifact) -> Verdict:
     shared = sum(splits.setdefault(text, split) != split for text, split in texts)
     empty = sum(not text for text, _ in texts)
     message = f"{len(pairs):,} pairs: {shared:,} texts are in two splits, {empty:,} are empty"
+    message += "; set `sample.filters`, which drop pairs with an empty side" if empty else ""
     return Verdict(not shared and not empty, message, {"pairs": len(pairs), "shared": shared, "empty": empty})
 
 

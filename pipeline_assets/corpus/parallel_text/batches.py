@@ -72,14 +72,15 @@ class Order:
 
 
 def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) -> float:
-    """Compute the share of padding if each batch is padded to its longest sequence.
+    """Compute the share of padding if each batch is padded to its longest sequence; 0 without batches.
 
     Args:
         lengths: Number of ids of each sequence, shape (sequences,); its tokens are one fewer, see `PaddedBatch`.
         batches: Sequence numbers of each batch.
     """
     tokens = sum(int((lengths[batch] - 1).sum()) for batch in batches)
-    return 1 - tokens / sum(len(batch) * int(lengths[batch].max() - 1) for batch in batches)
+    padded = sum(len(batch) * int(lengths[batch].max() - 1) for batch in batches)
+    return 1 - tokens / padded if padded else 0.0
 
 
 def numpy_batches(

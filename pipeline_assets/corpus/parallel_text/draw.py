@@ -97,7 +97,7 @@ def write_sample(
 ) -> BuildResult:
     """Draw and write a sample, its metadata and rejects; UsageError for too few pairs."""
     drawn = draw_pairs(files, recipe, settings, removals)
-    data, meta = _sample_files(drawn, recipe, source, sampled_at, staging.target)
+    data, meta = _sample_files(drawn, files, recipe, source, sampled_at, staging.target)
     rejects = [asdict(reject) for reject in drawn.rejects]
     content = [
         replace(staging.write(sample.MANIFEST, data), rows=recipe.k),
@@ -150,7 +150,8 @@ def materialize(
             fix = "choose another folder, or pass replace=True to draw the sample again"
             raise UsageError(f"the frozen sample differs: {'; '.join(differences)}", manifest, fix)
         return manifest
-    data, meta = _sample_files(draw_pairs(files, recipe), recipe, source, datetime.datetime.now(datetime.UTC), folder)
+    drawn, now = draw_pairs(files, recipe), datetime.datetime.now(datetime.UTC)
+    data, meta = _sample_files(drawn, files, recipe, source, now, folder)
     durable.make_folder(folder)
     durable.remove(folder / sample.MANIFEST_META)  # written last, so a sample with metadata is complete
     durable.write_durably(manifest, data)
@@ -160,6 +161,7 @@ def materialize(
 
 def _sample_files(
     drawn: DrawResult,
+    files: Sequence[TranslationFile],
     recipe: sample.SampleRecipe,
     source: sample.SampleSource,
     sampled_at: datetime.datetime,
@@ -182,6 +184,7 @@ def _sample_files(
     data, sizes = b"".join(msgspec.json.encode(line) + b"\n" for line in lines), Counter(line.split for line in lines)
     return data, sample.SampleMeta(
         **meta,
+        files=tuple(file.name for file in files),
         rows_seen=rows,
         ledger=drawn.ledger,
         split_sizes={split: sizes[split] for split in SPLITS},

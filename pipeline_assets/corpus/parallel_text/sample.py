@@ -161,6 +161,7 @@ class SampleMeta(SampleSource, frozen=True, kw_only=True):
     The fields from `src` to `filters_sha256` are those of `SampleRecipe`.
 
     Attributes:
+        files: Names of the files that were read, in order; None in a sample of an earlier version of this program.
         rows_seen: Number of rows that were read.
         ledger: Counts of these rows: drawn, dropped and rejected.
         split_sizes: Number of pairs in each split of the sample.
@@ -180,6 +181,7 @@ class SampleMeta(SampleSource, frozen=True, kw_only=True):
     split_sizes: dict[Split, int]
     manifest_sha256: str
     sampled_at: str
+    files: tuple[str, ...] | None = None
 
     def to_bytes(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
@@ -199,7 +201,9 @@ class Sample:
         splits = [pair.split for pair in self.pairs]
         if self.meta.k == recipe.k and assign_splits(self.pairs, recipe.splits, recipe.seed) != splits:
             lines.append(f"split_sizes is {stored['split_sizes']}, not {recipe.splits.sizes(recipe.k)}")
-        if extra_files := {pair.file for pair in self.pairs} - {*files}:
+        if self.meta.files is not None and self.meta.files != (*files,):
+            lines.append(f"files are {', '.join(self.meta.files)}, not {', '.join(files)}")
+        elif extra_files := {pair.file for pair in self.pairs} - {*files}:
             lines.append(f"files contain {', '.join(sorted(extra_files))}")
         return lines
 

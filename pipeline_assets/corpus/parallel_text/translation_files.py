@@ -101,6 +101,9 @@ def read_pairs(
     missing = [code for code in (languages.src, languages.tgt) if code not in codes]
     if not columns or not (missing or weight_column not in (None, *columns)):  # an empty file lacks nothing
         return ((position, _to_row(row, languages, weight_column)) for position, row in rows)
+    if not codes and TRANSLATION in columns:
+        what = f"values of column `{TRANSLATION}` are not objects with a text for each language"
+        raise UsageError(what, source.name, "convert them, or choose another set or file")
     what, present = f"column `{weight_column}` of row weights not found", columns
     if not codes:
         what = f"column `{TRANSLATION}` of texts by language not found"

@@ -273,6 +273,11 @@ def test_a_set_without_translations_is_told_what_it_has(suffix: str, tmp_path: P
     assert refusal(lambda: sample([TranslationFile(path.name, lambda: path)], tmp_path / "s")) == (
         f"text.{suffix}: column `translation` of texts by language not found (present: id, text); {fix}"
     )
+    flat = write(tmp_path / f"flat.{suffix}", ["bonjour", "salut"])
+    assert refusal(lambda: sample([flat], tmp_path / "s")) == (
+        f"flat.{suffix}: values of column `translation` are not objects with a text for each language; "
+        "convert them, or choose another set or file"
+    )
 
 
 def test_a_manifest_that_was_edited_is_not_read(files: list[TranslationFile], tmp_path: Path) -> None:

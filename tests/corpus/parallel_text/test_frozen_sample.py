@@ -1,5 +1,6 @@
 """A sample in a notebook's folder is drawn once: only its own request returns it."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,7 +29,7 @@ OTHERS: Mapping[str, tuple[dict[str, object], str]] = {
     ),
     "algorithm": ({"algorithm": "es_weighted", "weight": "chars"}, "algorithm is classic, not es_weighted"),
     "duplicates": ({"duplicates": "keep"}, "duplicates is within, not keep"),
-    "files": ({"files": [TranslationFile("b.jsonl", lambda: Path("b.jsonl"))]}, "files contain a.jsonl"),
+    "files": ({"files": [TranslationFile("b.jsonl", lambda: Path("b.jsonl"))]}, "files are a.jsonl, not b.jsonl"),
 }
 
 
@@ -51,6 +52,19 @@ def test_the_same_request_returns_the_sample_and_reads_no_file(request_of: dict[
 
     assert materialize(**request_of) == tmp_path / "sample" / "manifest.jsonl"
     assert stored(tmp_path / "sample") == before
+
+
+def test_a_further_file_is_another_request(request_of: dict[str, object], tmp_path: Path) -> None:
+    files = [*request_of["files"], TranslationFile("b.jsonl", lambda: tmp_path / "b.jsonl")]
+    message = refusal(lambda: materialize(**request_of | {"files": files}), UsageError)
+    assert ": files are a.jsonl, not a.jsonl, b.jsonl; " in message
+
+    # A sample of a version that stored no names still tells the files of its pairs.
+    meta = tmp_path / "sample" / "MANIFEST.meta.json"
+    content = {key: value for key, value in json.loads(meta.read_text()).items() if key != "files"}
+    meta.write_text(json.dumps(content))
+    materialize(**request_of)
+    assert ": files contain a.jsonl; " in refusal(lambda: materialize(**request_of | {"files": files[1:]}), UsageError)
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -141,6 +141,23 @@ def test_over_ranks_workers_and_cuts_an_epoch_is_its_split(
             assert resumed.state_dict()["epoch"] == 1
 
 
+def test_a_state_after_the_last_batch_fits_ranks_with_one_batch_less(train: PairDataset) -> None:
+    order = Order(batch=1, ranks=5)  # 96 pairs
+    first, *others = (PairLoader(train, order, rank) for rank in range(5))
+    assert [len(loader) for loader in (first, *others)] == [20, 19, 19, 19, 19]
+    for _, _batch in zip(range(20), first, strict=False):
+        pass
+
+    for loader in others:
+        loader.load_state_dict(first.state_dict())
+        assert len(loader) == len(list(loader)) == 0
+        assert loader.state_dict()["epoch"] == 1
+
+
+def test_no_batch_has_no_padding() -> None:
+    assert padding_share(np.array([], np.int64), []) == 0
+
+
 def test_epochs_differ_and_seeds_tell_which_they_are(train: PairDataset) -> None:
     loader, again, other = (PairLoader(train, Order(seed=seed)) for seed in (1, 1, 2))
 
