@@ -16,7 +16,7 @@ from pipeline_assets.corpus.publishing.description import Description, Fact, cha
 from pipeline_assets.corpus.publishing.forms import form_lines, load_disclosures, read_answers, standard_json
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.lineage import Chain
+from pipeline_assets.spine.lineage import Chain, Lineage
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.systems.healing import SnapshotRecipe
 
@@ -364,6 +364,18 @@ def test_an_artifact_of_one_source_has_no_steps_of_others() -> None:
     assert [fact.value for fact in facts["sources"]] == ["folder a"]
     names = ["any/raw mix/a", "any/filtered mix/a", "any/deduplicated mix", "any/shards mix/a"]
     assert [fact.origin for fact in facts["processing"]] == [f"{name}: identity.counts.ledger" for name in names]
+    equal_counts = chain_facts(Chain(None, made[1:]))["processing"]
+    names = ["any/raw mix/b", "any/raw mix/a", "any/filtered mix/b", "any/filtered mix/a", "any/deduplicated mix"]
+    assert [fact.origin for fact in equal_counts] == [f"{name}: identity.counts.ledger" for name in names]
+
+
+def test_the_domains_of_rows_without_addresses_are_not_counted(intact_roots: Path) -> None:
+    root = intact_roots / "nemotron"
+    folder = next(path for path, sealed in Lineage(root).sealed.items() if sealed.kind == "nemotron/candidate_pools")
+
+    facts = describe_artifact(folder, root).facts
+
+    assert facts["licences"] and not facts["domains"]
 
 
 @pytest.mark.parametrize(

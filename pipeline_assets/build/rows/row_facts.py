@@ -50,9 +50,10 @@ def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iter
         totals.executemany(_ADD, _row_values(chosen))
     origin = "; ".join(f"{artifact.manifest.kind} {artifact.manifest.name}: rows" for artifact in nearest)
     licences = totals.execute(_LARGEST, ("licence", -1))
+    has_urls = any("meta" in shard.schema.names for shard in shards)
     return {
         "licences": [licence_fact(tag, f"{rows:,} rows", origin) for tag, rows, _ in licences],
-        "domains": _domain_facts(totals, f"{origin}, meta.url", domain_share) if origin else [],
+        "domains": _domain_facts(totals, f"{origin}, meta.url", domain_share) if has_urls else [],
     }
 
 

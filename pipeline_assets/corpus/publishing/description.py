@@ -123,7 +123,6 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
         "acquired": _build_times(sources)[-1:],
         "sources": [_source_fact(step) for step in sources] + lost,
         "licences": _licences(manifest, [] if lost else sources),
-        "processing": [fact for step in reversed(steps) for fact in _ledger(step)],
     }
     if "tokens" in sizes:
         fitting = (text for limit, text in _TOKEN_RANGES if sizes["tokens"] < limit)
@@ -135,8 +134,10 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
         for item in value if isinstance(value, list) else [value] if value else []:
             text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
             facts.setdefault(name, []).append(_fact(step, f"identity.{'.'.join(keys)}", text))
-    # Steps may state the same.
-    return {name: [*{(fact.value, fact.detail): fact for fact in found}.values()] for name, found in facts.items()}
+    # Steps may state the same setting, but equal counts are of different rows.
+    distinct = {name: [*{(fact.value, fact.detail): fact for fact in found}.values()] for name, found in facts.items()}
+    ledgers = [fact for step in reversed(steps) for fact in _ledger(step)]
+    return distinct | {"processing": [*ledgers, *distinct.get("processing", ())]}
 
 
 def _fact(manifest: Manifest, path: str, value: str, detail: str = "") -> Fact:
