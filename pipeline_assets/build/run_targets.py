@@ -72,19 +72,18 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, number:
     root = run.root
     if _lacks_input(target, targets, root):
         return TargetOutcome(target, None, False)
-    was_current, is_up_to_date = target.matches_recipe(root), target.is_up_to_date(root)
-    results: Sequence[CheckResult] = ()
-    if not is_up_to_date:
-        with label_bars(number, len(targets)):
-            results = build(target, run).checks
+    if target.is_up_to_date(root):
+        return TargetOutcome(target, read_manifest(root / target.folder), True)
+    was_current = target.matches_recipe(root)
+    with label_bars(number, len(targets)):
+        results = build(target, run).checks
     target.raise_if_failed(root)
     failed = next((check for check in results if not check.passed), None)
     if failed is not None and not target.is_up_to_date(root):  # a file could not be read, so no result is stored
         fix = "run the same command again; if the error persists, check the disk"
         raise RetryableError(f"{failed.name} failed: {failed.because}", root / target.folder, fix)
     manifest = read_manifest(root / target.folder)
-    checks = () if is_up_to_date or manifest is None else target.results(root, manifest)
-    return TargetOutcome(target, manifest, was_current, checks)
+    return TargetOutcome(target, manifest, was_current, target.results(root, manifest) if manifest else ())
 
 
 def _depends_on(roles: Collection[str], target: Target) -> bool:

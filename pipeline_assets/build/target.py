@@ -311,21 +311,25 @@ class Target:
         return self.state(root)[0] in ("current", "failed")
 
     def is_up_to_date(self, root: Path) -> bool:
-        """Check whether the artifact is current and its stored check results are valid.
+        """Check whether the artifact is current and its stored check results are valid."""
+        return self.up_to_date_digest(root) is not None
+
+    def up_to_date_digest(self, root: Path) -> str | None:
+        """Return the digest of an artifact that is current and has valid stored check results; else None.
 
         Results are missing after a crash, and are outdated if a changed count limit changes the verdict.
         """
         if self.state(root)[0] != "current":
-            return False
+            return None
         manifest = open_artifact(root / self.folder).manifest
         stored = read_check_results(root / self.folder, manifest.digest)
         if stored is None:
-            return False
+            return None
         recorded, present = (
             {(check.name, check.passed, check.blocking) for check in checks if check.applies}
             for checks in (stored, self.results(root, manifest))
         )
-        return recorded == present
+        return manifest.digest if recorded == present else None
 
     def raise_if_failed(self, root: Path) -> None:
         """Raise InputError if a blocking check failed."""

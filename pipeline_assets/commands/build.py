@@ -163,12 +163,15 @@ def build_recipe(
             _build(recipe, requested, path, settings, lines)
             return
         with terminal.name_recipe_keys(path):
-            earlier = {target.role: target.state(data) for target in requested if target.is_up_to_date(data)}
+            earlier = {target.role: digest for target in requested if (digest := target.up_to_date_digest(data))}
             is_done = len(earlier) == len(requested)
             built = set() if is_done else _build(recipe, requested, path, settings, join=join)
-        changed = {target.role for target in requested if target.state(data) != earlier.get(target.role)}
+        states = {
+            target.role: ("current", earlier[target.role]) if is_done else target.state(data) for target in requested
+        }
+        changed = {role for role, state in states.items() if state != ("current", earlier.get(role))}
         joined = changed - built if join else set()
-        rows = [_artifact_row(target, built, joined, data) for target in requested]
+        rows = [_artifact_row(target, states[target.role][0], built, joined, data) for target in requested]
         terminal.print_answer(as_json, rows, map(_format_row, rows))
         if not as_json and not is_json_log():
             terminal.print_lines(next_steps(requested, data), err=True)
@@ -213,8 +216,10 @@ def _build(
     return built
 
 
-def _artifact_row(target: Target, built: Collection[str], joined: Collection[str], root: Path) -> dict[str, Any]:
-    manifest, (state, _) = read_manifest(root / target.folder), target.state(root)
+def _artifact_row(
+    target: Target, state: str, built: Collection[str], joined: Collection[str], root: Path
+) -> dict[str, Any]:
+    manifest = read_manifest(root / target.folder)
     counts = manifest.identity.counts if manifest else {}
     fates = manifest.identity.ledger.other_outcomes() if manifest and "ledger" in counts else ()
     return {

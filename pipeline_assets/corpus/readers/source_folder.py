@@ -1,10 +1,12 @@
 """Source files in local folders, listed by patterns and compared with manifests."""
 
 import contextlib
+import errno
 import fnmatch
 import functools
 import os
 import re
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
@@ -19,6 +21,7 @@ from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
 HEAD_BYTES = 16
 UTF8_MARK_BYTES = 3
+_BROKEN_LINK = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _SPECIAL = re.compile(r"[*?\[]")
 _FOLDER, _MODIFIED, _SHA256 = "folder", "modified_ns", "sha256:"
 _CHANGED_FIX = "the file changed after it was hashed: restore it, or touch it and run the recipe again"
@@ -61,7 +64,11 @@ def list_files(root: Path, patterns: Sequence[str], exclude: Sequence[str] = ())
             what = f"the pattern {pattern!r} leads out of the folder"
             raise UsageError(what, root, "write patterns relative to this folder")
     try:
-        return [_source_file(root, name) for name in _matching_names(root, patterns) if not is_excluded(name, exclude)]
+        return [
+            _source_file(root, name)
+            for name in _matching_names(root, patterns)
+            if not (exclude and is_excluded(name, exclude))
+        ]
     except PermissionError as error:
         what = f"the folder cannot be read ({error.strerror})"
         raise RetryableError(what, error.filename or root, "grant read permission, or narrow the pattern") from None
@@ -72,10 +79,10 @@ def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         parts = PurePosixPath(pattern).parts
         if not parts or (root / pattern).is_file():
-            matches = [PurePosixPath(pattern)]
+            matches = {PurePosixPath(pattern).as_posix(): not parts}
         else:
-            matches = list(_glob(root, PurePosixPath(), parts, real_folders(root)))
-        files = {match.as_posix() for match in matches if not (root / match).is_dir()}
+            matches = dict(_glob(root, "", parts, real_folders(root)))
+        files = {name for name, is_folder in matches.items() if not is_folder}
         if not files:
             raise _no_match_error(root, pattern, bool(matches))
         names |= files
@@ -88,25 +95,27 @@ def real_folders(folder: Path) -> Set[Path]:
     return {real, *real.parents}
 
 
-def _glob(root: Path, folder: PurePosixPath, parts: Sequence[str], parents: Set[Path]) -> Iterator[PurePosixPath]:
-    """Yield the files and folders in `folder` that match the parts of a pattern.
+def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> Iterator[tuple[str, bool]]:
+    """Yield the files and folders in `folder` that match the parts of a pattern, and whether it is a folder.
 
-    `folder` and the results are relative to `root`. `parents` has the real paths of `folder` and all folders above it;
-    links to them are not followed, as `glob` would do endlessly.
+    `folder` is empty or ends with `/`; it and the results are relative to `root`. `parents` has the real paths of
+    `folder` and all folders above it; links to them are not followed, as `glob` would do endlessly.
     """
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:
         yield from _glob(root, folder, rest, parents)
-    for name in os.listdir(root / folder) if (root / folder).is_dir() else ():
-        is_hidden = name.startswith(".") and not first.startswith(".")
-        if is_hidden or not (is_any_depth or fnmatch.fnmatchcase(name, first)):
+    for entry in os.scandir(root / folder) if (root / folder).is_dir() else ():
+        is_hidden = entry.name.startswith(".") and not first.startswith(".")
+        if is_hidden or not (is_any_depth or fnmatch.fnmatchcase(entry.name, first)):
             continue
-        if (is_any_depth or rest) and (root / folder / name).is_dir():
-            real = Path(os.path.realpath(root / folder / name))
+        is_folder = Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir()
+        if is_folder and (is_any_depth or rest):
+            real = Path(os.path.realpath(entry.path))
             if real not in parents:
-                yield from _glob(root, folder / name, parts if is_any_depth else rest, parents | {real})
+                deeper = parts if is_any_depth else rest
+                yield from _glob(root, f"{folder}{entry.name}/", deeper, parents | {real})
         elif not rest:
-            yield folder / name
+            yield folder + entry.name, is_folder
 
 
 def is_excluded(name: str, patterns: Sequence[str]) -> bool:
@@ -165,15 +174,20 @@ def open_source(file: SourceFile) -> BinaryIO:
 
 
 def _source_file(root: Path, name: str) -> SourceFile:
-    path = root / name
-    if not path.is_file():
+    path, status = root / name, None
+    try:
+        status = path.stat()
+    except OSError as error:
+        if error.errno not in _BROKEN_LINK:
+            raise
+    if status is None or not stat.S_ISREG(status.st_mode):
         raise UsageError("not a regular file, or a broken link", path, "remove it, or list it in `exclude`")
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
         fix = f"rename the file, because manifests name files in UTF-8, or list {utf8_pattern(name)!r} in `exclude`"
         raise UsageError("the file name is not UTF-8", ascii(name), fix) from None
-    return SourceFile(path, name, path.stat().st_size)
+    return SourceFile(path, name, status.st_size)
 
 
 def utf8_pattern(name: str) -> str:
