@@ -4,6 +4,7 @@ holds back is asked again, not built again.
 
 import json
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import build_recipe
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RetryableError
@@ -114,10 +116,14 @@ def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_i
 
 
 @pytest.fixture
-def _own_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Commands log to stderr until the test ends."""
-    monkeypatch.setattr(logging.getLogger("corpusmill"), "handlers", [])
-    monkeypatch.setattr(logging.getLogger("corpusmill"), "propagate", True)
+    log = logging.getLogger("corpusmill")
+    level = log.level
+    monkeypatch.setattr(log, "handlers", [])
+    monkeypatch.setattr(log, "propagate", True)
+    yield
+    log.setLevel(level)  # else later tests would find more lines
 
 
 def build_normalized(root: Path, strict: bool = False, **texts: str | None) -> None:
@@ -246,3 +252,20 @@ def test_a_cap_that_is_raised_lets_it_pass_and_one_that_is_lowered_is_told(tmp_p
     assert "letters: 4 of 8 (50.0%, MORE THAN 49.0%)" in beyond[1]
     with pytest.raises(InputError, match="removals_within_caps failed: letters: 4 of 8"):
         deduplicated(path).raise_if_failed(root)
+
+
+@pytest.mark.usefixtures("_own_log")
+def test_a_run_of_a_current_recipe_lists_each_source_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = local_source(tmp_path, "one", [{"text": "a text", "key": "0"}])
+    recipe, run = recipe_of(source, name=NAME, outputs={"up_to": "normalized"}), Run(tmp_path, RunSettings(workers=0))
+    build_recipe(recipe, tmp_path / f"{NAME}.yaml", run)
+    listed, real = list[Path](), SourceFolder.files
+
+    def files(folder: SourceFolder) -> list[SourceFile]:
+        listed.append(folder.path)
+        return real(folder)
+
+    monkeypatch.setattr(SourceFolder, "files", files)
+    build_recipe(recipe, tmp_path / f"{NAME}.yaml", run)
+
+    assert listed == [tmp_path / "sources" / "one"]

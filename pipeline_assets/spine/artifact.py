@@ -23,9 +23,11 @@ from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
 _BROKEN_SEAL = "bytes differ from the sealed ones, though the identity is equal"
 _STREAMED = ".zst"  # compressed streams are read from the beginning, by readers that hash them
-# A run reads the manifests of its few artifacts ten times each; the parsed value depends on the bytes alone.
-_CACHED_MANIFEST_BYTES = 1 << 16
-_parsed = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
+# A run reads the manifests of its few artifacts ten times each; the parsed value depends on the bytes alone. It takes
+# five times their memory, so of larger ones, such as those of 50,000 source files, only the last is kept.
+_SMALL_BYTES, _LARGE_BYTES = 1 << 16, 1 << 24
+_parse_small = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
+_parse_large = functools.lru_cache(maxsize=1)(Manifest.from_bytes)
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def read_manifest(folder: Path) -> Manifest | None:
         data = MANIFEST_FILE.read_raw(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return (_parsed if len(data) <= _CACHED_MANIFEST_BYTES else Manifest.from_bytes)(data, path)
+    is_cached, parse = len(data) <= _LARGE_BYTES, _parse_small if len(data) <= _SMALL_BYTES else _parse_large
+    return (parse if is_cached else Manifest.from_bytes)(data, path)
 
 
 def try_read_manifest(folder: Path) -> Manifest | None:
