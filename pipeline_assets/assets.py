@@ -96,6 +96,7 @@ def build_asset(
     A run of checks without a partition checks all sealed `targets`. `find_target` returns the target of
     a partition, and the run settings of its build.
     """
+    system, name, *versions, artifact = key.path
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
     spec = dg.AssetSpec(
         key,
@@ -113,7 +114,7 @@ def build_asset(
     ]
 
     @dg.multi_asset(
-        name="__".join([key.path[0], dagster_name(key.path[1]), *key.path[2:]]),
+        name="__".join([system, dagster_name(name), artifact, *versions]),
         specs=[spec],
         check_specs=checks,
         partitions_def=partitions,

@@ -8,6 +8,7 @@ Observations have no data version and make no asset stale; `sealed_sensor` marks
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -128,7 +129,7 @@ _LICENCES = ExternalAsset(
 
 def invalid_recipe_asset(error: InputError) -> dg.AssetSpec:
     """Return an asset that shows an invalid recipe, with the error as its description."""
-    name = Path(str(error.where).partition(".yaml:")[0]).stem
+    name = Path(re.sub(":[0-9]+$", "", str(error.where))).stem  # without the line
     return dg.AssetSpec(
         [INVALID, name], description="\n\n".join(map(str, (error, *error.others))), group_name=INVALID, kinds={"yaml"}
     )

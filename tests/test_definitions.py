@@ -180,6 +180,25 @@ def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) ->
     assert said is not None and "mine.yaml:4: unknown key `dedupe`; did you mean `dedup`?" in said
 
 
+def test_recipes_whose_names_resemble_each_other_leave_the_others_in_the_ui(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    shipped = (PROJECT / "manifests" / "recipes" / "healing_text_v1.yaml").read_text()
+    for name in ("web", "web_20261102", "web__versions"):
+        text = shipped.replace("name: healing_text_v1", f"name: {name}")
+        (tmp_path / "recipes" / f"{name}.yaml").write_text(text)
+    for name in ("a", "a.yaml:b"):
+        (tmp_path / "recipes" / f"{name}.yaml").write_text("system: none\n")
+
+    assets = build_definitions(tmp_path).get_repository_def().asset_graph.get_all_asset_keys()
+
+    assert {
+        dg.AssetKey(["healing", "web", "versions", "megatron_dataset"]),
+        dg.AssetKey(["healing", "web__versions", "megatron_dataset"]),
+        dg.AssetKey(["recipes_left_out", "a"]),
+        dg.AssetKey(["recipes_left_out", "a.yaml:b"]),
+    } <= assets
+
+
 @pytest.mark.parametrize("name", ["config", "class"])
 def test_a_recipe_may_have_a_name_that_dagster_reserves(name: str, tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
