@@ -1,6 +1,7 @@
 """A demo data root, built once by the command that users type, and a way to type commands."""
 
 import fcntl
+import logging
 import gc
 import os
 import shutil
@@ -133,6 +134,14 @@ def copy_root(intact_roots: Path, tmp_path: Path) -> Callable[[str], Path]:
 def _no_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that a test runs in its own process is not the one that built what later tests build."""
     monkeypatch.setattr(Stopwatch, "command", None)
+
+
+@pytest.fixture(autouse=True)
+def _same_log_level() -> Iterator[None]:
+    """Restore the log's level, which commands lower: later tests would find more lines."""
+    level = logging.getLogger("corpusmill").level
+    yield
+    logging.getLogger("corpusmill").setLevel(level)
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ holds back is asked again, not built again.
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,14 +115,10 @@ def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_i
 
 
 @pytest.fixture
-def _own_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands log to stderr until the test ends."""
-    log = logging.getLogger("corpusmill")
-    level = log.level
-    monkeypatch.setattr(log, "handlers", [])
-    monkeypatch.setattr(log, "propagate", True)
-    yield
-    log.setLevel(level)  # else later tests would find more lines
+    monkeypatch.setattr(logging.getLogger("corpusmill"), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("corpusmill"), "propagate", True)
 
 
 def build_normalized(root: Path, strict: bool = False, **texts: str | None) -> None:
