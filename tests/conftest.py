@@ -1,8 +1,8 @@
 """A demo data root, built once by the command that users type, and a way to type commands."""
 
 import fcntl
-import logging
 import gc
+import logging
 import os
 import shutil
 import signal
