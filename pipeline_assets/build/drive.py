@@ -1,19 +1,23 @@
 """The driver, through which assets, commands and rebuilds build every artifact."""
 
 import contextlib
+import hashlib
 import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline_assets.build.checks import run_checks
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.json_log import JsonFormatter
-from pipeline_assets.spine.lineage import MANIFEST_COPIES
+from pipeline_assets.spine.lineage import MANIFEST_COPIES, read_sealed_manifest
 from pipeline_assets.spine.lock import BuilderBusy
+from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.ray_engine import check_address
 
 logger = logging.getLogger("corpusmill")
@@ -48,11 +52,24 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
             facts = {"digest": identity.digest, "counts": identity.counts}
             logger.debug("sealed %s %s", target.role, identity.digest, extra={"facts": facts})
     if target.export_as is not None:
-        copy_manifest(artifact, run.root / MANIFEST_COPIES / target.export_as)
+        copy_manifest(artifact, _copy_path(run.root / MANIFEST_COPIES / target.export_as, artifact.manifest))
     if kind.after_build is not None:
         kind.after_build(artifact)
     checks = [] if target.is_up_to_date(run.root) and not rerun_checks else run_checks(target, run.root)
     return BuildReport(artifact, was_current, checks)
+
+
+def _copy_path(path: Path, manifest: Manifest) -> Path:
+    """Return `path`, or a name of its own if another artifact's manifest is there.
+
+    The artifacts `a/b_c` and `a_b/c` of one kind ask for the same path.
+    """
+    with contextlib.suppress(InputError, OSError):  # a missing or damaged copy is written again
+        other = read_sealed_manifest(path)
+        if (other.kind, other.name) != (manifest.kind, manifest.name):
+            owner = hashlib.sha256(f"{manifest.kind} {manifest.name}".encode()).hexdigest()
+            return path.with_stem(f"{path.stem}_{owner[:8]}")
+    return path
 
 
 @contextlib.contextmanager

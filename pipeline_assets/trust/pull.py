@@ -22,7 +22,7 @@ from pipeline_assets.spine.artifact import (
     try_read_manifest,
 )
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest, is_seal_intact
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest, is_inside, is_seal_intact
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.staging import PULLED
 from pipeline_assets.trust.push import REFS, Ref, RefEntry, manifest_key, object_key, parse_ref, ref_key
@@ -38,7 +38,7 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
     Raise UsageError, which lists the names in the store, if such a pointer is missing.
     """
     chosen = default if name is None else name
-    if chosen is not None and (pointer := store.read_pointer(ref_key(chosen))) is not None:
+    if chosen is not None and is_inside(chosen) and (pointer := store.read_pointer(ref_key(chosen))) is not None:
         return parse_ref(store, chosen, pointer)
     names = [key.removeprefix(f"{REFS}/").removesuffix(".json") for key in store.list_keys(REFS)]
     if name is None and len(names) == 1:
@@ -46,7 +46,9 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
     if not names:
         raise UsageError("the store has no artifacts", store.url, "correct the URL, or push an artifact first")
     more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
-    what = f"the store has {len(names):,} artifacts" if name is None else f"the store lacks {name}, and has"
+    what = (
+        f"the store has {len(names):,} artifacts" if name is None else f"the store lacks {name or repr(name)}, and has"
+    )
     raise UsageError(f"{what}: {', '.join(names[:_MAX_LISTED])}{more}", store.url, "pass one of the names with --ref")
 
 

@@ -1,6 +1,7 @@
 """Push and pull of sealed artifacts through cuts, flips and races."""
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -373,6 +374,9 @@ def test_without_a_name_the_only_artifact_is_pulled_and_several_are_listed(
         find_ref(store, None, "megatron/other")
     with pytest.raises(UsageError, match=f"the store lacks x, and has: {', '.join(names)}; pass one of the names"):
         find_ref(store, "x", None)
+    for odd, shown in (("../x", "../x"), ("megatron//x", "megatron//x"), (".", "."), ("", "''")):
+        with pytest.raises(UsageError, match=f"the store lacks {re.escape(shown)}, and has: "):
+            find_ref(store, odd, None)
     server.faults = [Fault("stale list", count=2)]  # a name that is known needs no list
     assert find_ref(store, names[0], None).artifacts[0].folder == names[0]
 

@@ -22,6 +22,7 @@ from stage_a_build import INLINE, Change, build, digests, local_source, only, re
 from stage_a_sources import source_named, write_notes
 
 from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.filters.language import load_detector
 from pipeline_assets.corpus.normalize import files
 from pipeline_assets.corpus.normalize.sources import NormalizedSource, Outputs, check_folders, parse_source
@@ -284,6 +285,24 @@ def test_normalised_sources_lie_below_the_data_root_in_the_area_of_stage_a(folde
 
     rule = "must be a folder below stage_a/, such as stage_a/NAME/normalized"
     assert error.what == f"`outputs.normalized_dir` {rule}, got {folder!r}"
+
+
+def test_recipes_whose_copied_manifests_would_have_one_name_keep_both(tmp_path: Path) -> None:
+    root, manifests = tmp_path / "data", tmp_path / "data" / "manifests"
+    sources = {"a": local_source(tmp_path, "b_c", ROWS), "a_b": local_source(tmp_path, "c", ROWS[:3])}
+    recipes = [recipe_of(source, name=name) for name, source in sources.items()]
+
+    def copies() -> dict[str, bytes]:
+        for recipe in recipes:
+            assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(root, INLINE)))
+        return {path.name: path.read_bytes() for path in manifests.iterdir()}
+
+    first = copies()
+
+    assert first["a_b_c_raw.json"] == (root / "stage_a/a/raw/b_c/manifest.json").read_bytes()
+    sealed = {path.read_bytes() for path in root.glob("stage_a/*/*/*/manifest.json")}
+    assert sealed == {*first.values()} and len(sealed) == len(first) == 8
+    assert copies() == first
 
 
 def test_a_recipe_names_three_artifacts_a_source_and_the_report_upstream_first(tmp_path: Path) -> None:
