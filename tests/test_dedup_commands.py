@@ -168,6 +168,9 @@ def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_n
         (("--max-distance", "40"), "--max-distance: requires --proposer faiss; add it, or omit this option"),
         (("--bits", "512"), "--bits: requires --proposer faiss; add it, or omit this option"),
         (("--proposer", "faiss", "--bands", "14"), "--bands: requires --proposer minhash; add it, or omit this option"),
+        (("--mode", "exact", "--threshold", "0.9"), "--threshold: requires --mode near or both; add it, or omit this"),
+        (("--mode", "exact", "--seed", "2"), "--seed: requires --mode near or both; add it, or omit this option"),
+        (("--mode", "exact", "--proposer", "faiss"), "--proposer: requires --mode near or both; omit one of the two"),
         (
             ("--near-selection", "quality"),
             "--near-selection quality requires --quality-column, and other selections do not allow it; correct it",

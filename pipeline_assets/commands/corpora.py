@@ -36,6 +36,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.systems import filtered, stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
 
@@ -103,9 +104,15 @@ def dedup(
 
     Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all
     """
-    near = _near_section(dedup_keys.pop("near"), proposer)
-    section = dedup_keys if dedup_keys["mode"] == "exact" else dedup_keys | {"near": near}
-    recipe = DedupRecipe.from_mapping(section, "stage-a dedup")
+    near = dedup_keys.pop("near")
+    if dedup_keys["mode"] != "exact":
+        dedup_keys |= {"near": _near_section(near, proposer)}
+    else:
+        if proposer != "minhash":
+            raise UsageError("requires --mode near or both", "--proposer", "omit one of the two options")
+        for name, section in (("", NearRecipe), (".minhash", MinHashRecipe), (".faiss", BinarySketchRecipe)):
+            _refuse_set_keys(near[name[1:]] if name else near, section, f"near{name}", "--mode near or both")
+    recipe = DedupRecipe.from_mapping(dedup_keys, "stage-a dedup")
     caps = RemovalCaps.from_mapping(cap_keys, "--max-removed") if cap_keys else None
     sources = input_corpora(input)
     stores = [stage_a.seen_store(folder) for folder in sealed_folders(seen or ())]
@@ -133,11 +140,17 @@ def _near_section(near: Content, proposer: str) -> Content:
     Raise UsageError if an option sets a key that only the other proposer has.
     """
     other, section = ("faiss", BinarySketchRecipe) if proposer == "minhash" else ("minhash", MinHashRecipe)
-    for key, value in near.get(other, {}).items():
-        if key not in near.get(proposer, {}) and value != section.model_fields[key].default:
-            where, fix = RecipeKey(f"near.{other}.{key}"), "add it, or omit this option"
-            raise UsageError(f"requires --proposer {other}", where, fix)
+    own_keys = near.get(proposer, {}).keys()
+    unused = {key: value for key, value in near.get(other, {}).items() if key not in own_keys}
+    _refuse_set_keys(unused, section, f"near.{other}", f"--proposer {other}")
     return {key: near[key] for key in ("threshold", "max_compared", proposer) if key in near}
+
+
+def _refuse_set_keys(keys: Content, section: type[RecipeSection], path: str, required: str) -> None:
+    """Raise UsageError if a key of an unused section differs from its default."""
+    for key, value in keys.items():
+        if not isinstance(value, dict) and value != section.model_fields[key].default:
+            raise UsageError(f"requires {required}", RecipeKey(f"{path}.{key}"), "add it, or omit this option")
 
 
 def explain(
