@@ -18,6 +18,7 @@ from pipeline_assets.spine.recipe_errors import format_validation_errors
 UNPINNED = "0" * 40  # revision of a dataset that is not pinned yet
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 SHARD_TEXT_BYTES = 1 << 26
+_MAX_INTEGER = 2**63 - 1  # of manifests and arrays
 FOLDER = "folder"  # validation context: the folder of the recipe file, whose files sections may name
 
 
@@ -113,6 +114,9 @@ class RecipeSection(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _check_bounds(self) -> Self:
         for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, int) and not -_MAX_INTEGER <= value <= _MAX_INTEGER:
+                raise ValueError(f"`{name}` must be from -{_MAX_INTEGER} to {_MAX_INTEGER}, got {value}")
             maximum = f"max_{name.removeprefix('min_')}"
             low, high = getattr(self, name), getattr(self, maximum, None)
             if name.startswith("min_") and low is not None and high is not None and Fraction(low) > Fraction(high):

@@ -36,7 +36,7 @@ class CutRecipe(RecipeSection):
         min_kept_words: A document with fewer remaining words is dropped.
     """
 
-    margin_words: int = pydantic.Field(0, ge=0)
+    margin_words: int = pydantic.Field(0, ge=0, le=1 << 32)
     min_kept_words: int = pydantic.Field(50, ge=1)
 
 
@@ -86,6 +86,12 @@ class EvaluationColumns(RecipeSection):
     text: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
     item: Literal["row", "column"] = "row"
     id: str | None = None
+
+    @pydantic.field_validator("text")
+    @classmethod
+    def _check_repeated(cls, text: tuple[str, ...]) -> tuple[str, ...]:
+        reject_duplicates(text, "names a column twice,", "no document has the words of an item twice; name it once")
+        return text
 
 
 class EvaluationRecipe(RecipeSection):

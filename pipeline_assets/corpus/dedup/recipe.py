@@ -106,10 +106,11 @@ class NearRecipe(RecipeSection):
                 bits = int(sketch.get("bits", BinarySketchRecipe.model_fields["bits"].default))
                 distance = recommend_distance(min(bits, _MAX_PERMUTATIONS), threshold, TARGET_RECALL).max_distance
                 content = {**content, "faiss": {**sketch, "max_distance": distance}}
-        if sketch is not None or not isinstance(content.get("minhash") or {}, Mapping):
+        bands_section = content.get("minhash")
+        if sketch is not None or not isinstance({} if bands_section is None else bands_section, Mapping):
             return content
         minhash = {"permutations": MinHashRecipe.model_fields["permutations"].default}
-        minhash |= dict(content.get("minhash") or {})
+        minhash |= dict(bands_section or {})
         with contextlib.suppress(ValueError, TypeError, ArithmeticError):
             permutations = int(minhash["permutations"])
             if 0 < threshold <= 1 and 0 < permutations <= _MAX_PERMUTATIONS:

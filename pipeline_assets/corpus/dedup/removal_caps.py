@@ -57,10 +57,11 @@ class RemovalCaps(SourceCaps):
 
 
 def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeError]:
-    """Yield errors in a recipe's `max_removed`: unknown sources or no section `dedup`."""
+    """Yield errors in a recipe's caps: unknown sources, or `max_removed` without `dedup`."""
     fix = "correct or remove it"
     if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
         yield RecipeError(("max_removed",), "`max_removed` requires a section `dedup`", fix)
-    for name in section_at(recipe, "max_removed", "sources"):
-        if name not in sources:
-            yield RecipeError(("max_removed", "sources", name), f"{name} has a cap but is not a source", fix)
+    for keys in (("max_removed", "sources"), ("pack", "max_epochs", "sources")):
+        for name in section_at(recipe, *keys):
+            if name not in sources:
+                yield RecipeError((*keys, name), f"{name} has a cap but is not a source", fix)

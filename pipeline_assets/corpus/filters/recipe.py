@@ -116,19 +116,19 @@ class GopherQualityRecipe(_Limits):
 class RepetitionRecipe(_Limits):
     """Maximum shares of repetition: Rae et al. 2021 (arXiv 2112.11446), table A1."""
 
-    max_duplicate_lines: Decimal | None = None
-    max_duplicate_line_characters: Decimal | None = None
-    max_duplicate_paragraphs: Decimal | None = None
-    max_duplicate_paragraph_characters: Decimal | None = None
+    max_duplicate_lines: Share | None = None
+    max_duplicate_line_characters: Share | None = None
+    max_duplicate_paragraphs: Share | None = None
+    max_duplicate_paragraph_characters: Share | None = None
     max_top_2_gram: Decimal | None = None
     max_top_3_gram: Decimal | None = None
     max_top_4_gram: Decimal | None = None
-    max_duplicate_5_grams: Decimal | None = None
-    max_duplicate_6_grams: Decimal | None = None
-    max_duplicate_7_grams: Decimal | None = None
-    max_duplicate_8_grams: Decimal | None = None
-    max_duplicate_9_grams: Decimal | None = None
-    max_duplicate_10_grams: Decimal | None = None
+    max_duplicate_5_grams: Share | None = None
+    max_duplicate_6_grams: Share | None = None
+    max_duplicate_7_grams: Share | None = None
+    max_duplicate_8_grams: Share | None = None
+    max_duplicate_9_grams: Share | None = None
+    max_duplicate_10_grams: Share | None = None
 
 
 class BoilerplateRecipe(RecipeSection):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from decontamination_build import recipe
 
-from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe
+from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe, EvaluationColumns
 from pipeline_assets.spine.errors import UsageError
 
 
@@ -26,6 +26,15 @@ def test_what_can_not_be_meant_is_refused(changes: dict[str, Any], complaint: st
         DecontaminationRecipe.from_content(recipe().content() | changes)
 
     assert complaint in error.value.what
+
+
+def test_a_column_of_an_evaluation_set_is_named_once() -> None:
+    with pytest.raises(UsageError) as error:
+        EvaluationColumns.from_mapping({"text": ["question", "answer", "question"]}, "quiz.yaml")
+
+    assert str(error.value).endswith(
+        "names a column twice, question: no document has the words of an item twice; name it once; correct the value"
+    )
 
 
 def test_a_recipe_is_what_its_content_says() -> None:

@@ -19,6 +19,7 @@ SKETCHES = {"shingle_words": 5, "bits": 256, "max_distance": 50, "seed": 1}
         ({"threshold": "0"}, r"the similarity must be in \(0, 1\], got 0"),
         ({"threshold": "1.01"}, r"the similarity must be in \(0, 1\], got 1.01"),
         ({"selection": "quality"}, "selection.* quality requires .*quality_column"),
+        ({"max_compared": 2**63}, "`max_compared` must be from -9223372036854775807 to 9223372036854775807, got 9223"),
         ({"faiss": SKETCHES | {"bits": 100}}, "multiple of 8"),
         ({"faiss": SKETCHES | {"max_distance": 128}}, "half of them differ by chance"),
     ],
@@ -49,6 +50,11 @@ def test_what_isnt_said_of_near_duplicates_is_recommended(near: dict[str, object
 def test_without_a_word_both_ways_are_taken_and_exact_ones_need_no_more() -> None:
     assert DedupRecipe.model_validate({}) == DedupRecipe.model_validate({"near": {}})
     assert DedupRecipe.model_validate({"mode": "exact"}).near is None
+
+
+def test_a_section_that_is_false_is_not_an_empty_one() -> None:
+    with pytest.raises(ValueError, match="Input should be a valid dictionary"):
+        DedupRecipe.model_validate({"near": {"minhash": False}})
 
 
 def test_pairs_are_proposed_in_one_way() -> None:

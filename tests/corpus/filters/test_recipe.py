@@ -68,6 +68,8 @@ def test_a_minimum_may_equal_its_maximum() -> None:
             {"gopher_quality": {"min_mean_word_length": 4.5, "max_mean_word_length": 3}},
             "min_mean_word_length must be <= max_mean_word_length 3, got 4.5",
         ),
+        ({"repetition": {"max_duplicate_lines": 30}}, r"must be in \[0, 1\]"),
+        ({"repetition": {"max_duplicate_5_grams": 1.5}}, r"must be in \[0, 1\]"),
         ({"length": {}}, "has no limit and so no effect; set one, such as `min_characters`, or remove the section"),
         ({"characters": {}}, "has no limit and so no effect; set one, such as `min_ascii_ratio`"),
         ({"gopher_quality": {"stop_words": ["the"]}}, "has no limit and so no effect; set one, such as `min_mean_word"),

@@ -3,6 +3,7 @@
 What a manifest keeps of it is enough to make the artifact by; files are those that were hashed.
 """
 
+import datetime
 import logging
 import os
 import re
@@ -74,6 +75,11 @@ def twice(name: str) -> Change:
             "`refuse_licences` is ['propriety']: unknown licence 'propriety': did you mean proprietary? "
             "Add new licences to manifests/licences.json",
             "correct the value",
+        ),
+        (
+            lambda content: content.update(refuse_licences=datetime.date(2026, 11, 1)),
+            "`refuse_licences` must be a list, got 2026-11-01",
+            'write ["2026-11-01"]',
         ),
         (
             of("pages", revision="main"),
@@ -166,6 +172,12 @@ def line_of(error: InputError, tmp_path: Path) -> str:
             "ntoes has a cap but is not a source",
             "correct or remove it",
             "ntoes: '0.5'",
+        ),
+        (
+            lambda content: content.update(pack={"max_epochs": {"every_source": "1", "sources": {"ntoes": "4"}}}),
+            "ntoes has a cap but is not a source",
+            "correct or remove it",
+            "ntoes: '4'",
         ),
         (
             lambda content: content.update(dedup={}, seen=["stage_a/x/seen", "stage_a/y/seen"]),
