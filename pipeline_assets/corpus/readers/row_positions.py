@@ -54,7 +54,7 @@ def locate_line(file: SourceFile, line: int) -> int:
     if has_numbered_rows(file.name):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
     is_table = without_compression(file.name).lower().endswith((".csv", ".tsv"))
-    offset, remaining = 0, line - 1
+    offset, remaining, is_cut_off = 0, line - 1, False
     with open_source(file) as opened:
         for block in read_blocks(opened, file):
             newlines = block.count(b"\n")
@@ -65,7 +65,9 @@ def locate_line(file: SourceFile, line: int) -> int:
                 return _row_start(file, offset, line) if is_table else offset
             remaining -= newlines
             offset += len(block)
-    what = f"line {line:,} not found; the file has {line - 1 - remaining:,} lines"
+            is_cut_off = not block.endswith(b"\n")
+    # The last line may lack a newline.
+    what = f"line {line:,} not found; the file has {line - 1 - remaining + is_cut_off:,} lines"
     raise UsageError(what, file.path, "use a line number in this range")
 
 

@@ -61,7 +61,7 @@ def test_the_number_of_a_line_leads_to_its_place_and_back(
 
     assert [locate_line(file, number + 1) for number in range(len(lines))] == starts
     assert [line_number(file, place) for place in starts] == list(range(1, len(lines) + 1))
-    with pytest.raises(UsageError, match=f"line {len(lines) + 1}"):
+    with pytest.raises(UsageError, match=f"line {len(lines) + 1} not found; the file has {len(lines)} lines"):
         locate_line(file, len(lines) + 1)
 
 
