@@ -37,6 +37,7 @@ def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill, wor
         "nemotron score": 44,
     }.get(words, 40)
     assert example[0].startswith(f"corpusmill {words}") and len(example) <= 3
+    assert [line for line in result.stdout.splitlines()[1:] if line.endswith("...")] == []  # no summary is cut
 
 
 @pytest.mark.parametrize("words", ["--version", "status", "recipes --help"])

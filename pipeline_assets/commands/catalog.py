@@ -38,7 +38,7 @@ COMMANDS = {
     "commands.status": {"status": "Show the artifacts in the data root and which ones need work."},
     "commands.doctor": {"doctor": "Examine this machine, data root and settings."},
     "commands.gc": {"gc": "List or remove what no recipe and no artifact needs."},
-    "commands.forget": {"forget": "Put rows on the removal list of a data root, for all later builds."},
+    "commands.forget": {"forget": "Put rows on the data root's removal list, for later builds."},
     "commands.verify": {"verify": "Verify every file of an artifact against its manifest."},
     "commands.rebuild": {
         "rebuild": "Build an artifact again from its manifest and compare.",
@@ -95,12 +95,12 @@ COMMANDS = {
         "parallel inspect": "Show a sample, its tokens, and the padding of its batches.",
     },
     "commands.publish": {
-        "push": "Copy a sealed artifact to an object store; push again to resume.",
+        "push": "Copy a sealed artifact to an object store, or resume the copy.",
         "pull": "Copy an artifact from an object store; pull again to resume.",
         "nemotron publish": "Publish a sealed folder as a hub dataset; needs HF_TOKEN.",
     },
     "commands.describe": {"describe": "Describe a dataset in the form of a standard or a law."},
-    "commands.export": {"export": "Write documents or rows for a trainer or as Parquet, with a card."},
+    "commands.export": {"export": "Write documents or rows for a trainer, or as Parquet."},
 }
 """Names of commands and the first sentence of their help, by module."""
 

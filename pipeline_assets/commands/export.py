@@ -48,7 +48,7 @@ def export(
     seq_len: Annotated[int | None, typer.Option(help="Tokens in a row of sft. Default: 4096.", min=2)] = None,
     data: OptionalRoot = None,
 ) -> None:
-    """Write documents or rows for a trainer or as Parquet, with a card.
+    """Write documents or rows for a trainer, or as Parquet.
 
     Example: corpusmill export data/stage_a/notes/deduplicated/notes --to megatron --out exported/notes
     """

@@ -39,7 +39,7 @@ def forget(
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> None:
-    """Put rows on the removal list of a data root, for all later builds.
+    """Put rows on the data root's removal list, for later builds.
 
     Example: corpusmill forget --ids ids.txt --reason "request 12" --apply --data data
     """

@@ -116,7 +116,7 @@ def push(
     upstream: Annotated[bool, typer.Option("--upstream", help="Push all upstream artifacts too.")] = False,
     data: OptionalRoot = None,
 ) -> None:
-    """Copy a sealed artifact to an object store; push again to resume.
+    """Copy a sealed artifact to an object store, or resume the copy.
 
     Example: corpusmill push data/megatron/healing_text_v1 s3://bucket/corpora --upstream
     """
