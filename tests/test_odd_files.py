@@ -83,6 +83,7 @@ RECIPES = {
     "[" * 100_000: "more than 500,000 values, 100 levels, or 40 digits in a number",
     "name: " + "9" * 5_000: "more than 500,000 values, 100 levels, or 40 digits in a number",
     "name: 0x" + "f" * 5_000: "more than 500,000 values, 100 levels, or 40 digits in a number",
+    "system: healing\ntoken_budget: 18446744073709551616": "line 2: a number has more than 64 bits; text needs quotes",
     "name: 2020-99-99": "month must be in 1..12",
     "name: !!int ''": "string index out of range",
     "name: !!bool maybe": "'maybe'",

@@ -20,7 +20,7 @@ from pipeline_assets.spine.files import read_error_text
 from pipeline_assets.spine.typed_values import convert
 
 _MAX_DEPTH = 100  # levels of lists and mappings; the project's files have at most ten
-_MAX_BITS = 64
+MAX_BITS = 64
 _WITHOUT_WAITING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # also for a FIFO, which is then refused
 REBUILD = "run `corpusmill verify` on the folder, then rebuild it"  # fix for a damaged file of an artifact
 T = TypeVar("T")
@@ -107,8 +107,8 @@ def _nesting_error(value: object) -> str | None:
     level: list[Any] = [[value]]
     for _ in range(_MAX_DEPTH + 1):
         items = [item for part in level for item in (part.values() if isinstance(part, dict) else part)]
-        if any(isinstance(item, int) and item.bit_length() > _MAX_BITS for item in items):
-            return f"a number has more than {_MAX_BITS} bits"
+        if any(isinstance(item, int) and item.bit_length() > MAX_BITS for item in items):
+            return f"a number has more than {MAX_BITS} bits"
         level = [item for item in items if isinstance(item, list | dict)]
         if not level:
             return None

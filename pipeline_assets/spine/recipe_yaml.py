@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MAX_BITS, MetadataFile
 
 RECIPE_FILE: MetadataFile[object] = MetadataFile("recipe", 4 << 20, "pass a recipe file", object, allow_symlink=True)
 _MAX_VALUES, _MAX_DEPTH, _MAX_DIGITS = 500_000, 100, 40
@@ -142,7 +142,16 @@ def _construct_float(loader: Any, node: yaml.ScalarNode) -> float | str:
     return value
 
 
+def _construct_integer(loader: Any, node: yaml.ScalarNode) -> int:
+    """Return an integer; ValueError if it is larger than a manifest can hold."""
+    value: int = loader.construct_yaml_int(node)
+    if value.bit_length() > MAX_BITS:
+        raise ValueError(f"line {node.start_mark.line + 1}: a number has more than {MAX_BITS} bits; text needs quotes")
+    return value
+
+
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
 
 
 def _limit_depth(text: str) -> None:
