@@ -1,10 +1,10 @@
 """Garbage of a data root: folders that no recipe and no artifact needs.
 
-An artifact is needed if it is newer than the minimum age; if a recipe requests or reads its folder; if a user named its
-folder or recipe file, or copied it; or if its digest, or the hash of one of its files, is an input of a needed artifact
-or of an unfinished build. If a recipe, a manifest or a linked folder cannot be read, only leftovers of builds are
-garbage. Cached hub files are needed if a needed artifact, or the listing of a commit in a recipe, names them; copied
-objects are needed if a needed artifact names their folder, or a recipe their URL.
+An artifact is needed if it is newer than the minimum age; if a recipe requests or reads its folder, or a file in it; if
+a user named its folder or recipe file, or copied it; or if its digest, or the hash of one of its files, is an input of
+a needed artifact or of an unfinished build. If a recipe, a manifest or a linked folder cannot be read, only leftovers
+of builds are garbage. Cached hub files are needed if a needed artifact, or the listing of a commit in a recipe, names
+them; copied objects are needed if a needed artifact names their folder, or a recipe their URL.
 
 A garbage artifact is first hidden as `.NAME.building.N`, like the leftover of a dead builder, after all artifacts that
 were built from it. Then the root is surveyed again: hidden artifacts that a new build needs are restored, the others
@@ -100,6 +100,8 @@ class Survey:
         requested = {root / target.folder: target for recipe in recipes for target in recipe.targets()}
         read = (other for target in requested.values() for other in (*target.upstream, *target.checked_against))
         self._folders = {*requested, *(root / target.folder for target in read)}
+        paths = (getattr(target.external_inputs, "path", None) for target in requested.values())  # of files or folders
+        self._folders |= {root / os.path.relpath(root / path, root) for path in paths if path is not None}
         self._building_names = set[str]()  # digests and file hashes of the inputs of unfinished builds
         self._hidden: dict[Path, Path] = {}  # leftovers that removals made, by the folder of the artifact
         self._is_building = False
