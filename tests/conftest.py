@@ -132,8 +132,11 @@ def copy_root(intact_roots: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture(autouse=True)
 def _no_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that a test runs in its own process is not the one that built what later tests build."""
+    """A command that a test ran in its own process isn't the one that builds and logs in later tests."""
     monkeypatch.setattr(Stopwatch, "command", None)
+    logger = logging.getLogger("corpusmill")
+    logger.handlers, logger.propagate = [], True
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)
