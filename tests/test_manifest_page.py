@@ -16,10 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command_results import Corpusmill
 from manifest_page import CONTENT_HASHES, PAGE, VERIFIER, find_damage, read_lines, run_program, run_verifier
 from root_changes import flip, reseal, unsealed_sha256
 from sealed_roots import artifact_folders, unpack_latest
 
+from pipeline_assets.build.trainer_exports import KINDS
 from pipeline_assets.corpus.formats.parquet import ContentHash, content_sha256
 from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.manifest import FILE_NAME, canonical_json, canonical_sha256
@@ -82,7 +84,9 @@ def test_areas_labels_and_kinds_of_the_page_are_those_of_the_program() -> None:
     text, names = PAGE.read_text("utf-8"), dict[str, Any]()
     exec(VERIFIER[VERIFIER.index("AREAS =") : VERIFIER.index("def ")], names)
 
-    assert names["LABELS"].items() == {(kind.name, name) for kind in SYSTEMS.kinds.values() for name in kind.labels}
+    labels = {(kind.name, name) for kind in SYSTEMS.kinds.values() for name in kind.labels}
+    labels |= {(kind.name.split("/")[0], name) for kind in KINDS.values() for name in kind.labels}
+    assert names["LABELS"].items() == labels
     assert set(names["AREAS"]) == set(AREAS)
     table = text.partition("## Files of each kind")[2].partition("## The ledger")[0]
     patterns = [re.escape(name).replace(r"\*", r"\w+") for name in re.findall(r"`([a-z0-9_*]+/[a-z_0-9]+)`", table)]
@@ -90,6 +94,17 @@ def test_areas_labels_and_kinds_of_the_page_are_those_of_the_program() -> None:
 
 
 # Intact roots
+
+
+@pytest.mark.parametrize("to", ["megatron", "olmo"])
+def test_an_export_in_a_data_root_is_intact(to: str, corpusmill: Corpusmill, built_notes: Path, tmp_path: Path) -> None:
+    corpus = built_notes / "stage_a" / "mixed" / "filtered" / "notes"
+    assert corpusmill("export", corpus, "--to", to, "--out", tmp_path / "stage_a" / to).returncode == 0
+    shutil.copytree(built_notes / "stage_a" / "mixed", tmp_path / "stage_a" / "mixed")
+
+    result = run_verifier(tmp_path)
+
+    assert (result.returncode, read_lines(result.stdout)[f"stage_a/{to}"]) == (0, [])
 
 
 def test_every_registered_kind_is_found_intact(tmp_path: Path) -> None:

@@ -419,6 +419,19 @@ def test_init_replaces_nothing_and_reads_no_artifacts(corpusmill: Corpusmill, mi
     assert not (built / "recipes" / "none.yaml").exists()
 
 
+def test_a_copy_among_the_artifacts_of_its_data_root_is_refused(corpusmill: Corpusmill, built: Path) -> None:
+    """The digest would lead to the copy, which has none of the files that its manifest names."""
+    folder = built / "stage_a" / "mine" / "deduplicated" / "mine"
+
+    refusals = [
+        refused(corpusmill("export", folder, "--to", to, "--out", built / out))
+        for to, out in (("parquet", "stage_a/copies/mine"), ("jsonl", "corpora"), ("hf", "stage_a/../nemotron/mine"))
+    ]
+
+    assert all("a copy in this folder would be taken for its artifact; choose a folder" in text for text in refusals)
+    assert not (built / "corpora").exists() and not (built / "stage_a" / "copies").exists()
+
+
 def test_an_export_into_an_artifact_is_refused(corpusmill: Corpusmill, built: Path) -> None:
     folder = built / "stage_a" / "mine" / "deduplicated" / "mine"
 

@@ -19,7 +19,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, check_record_path, require_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.lineage import AREAS, Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.systems.registry import SYSTEMS
@@ -65,6 +65,7 @@ def export(
     warn_of_listed_rows(folder, root)
     if to == "parquet" or to == "jsonl" or to == "hf":
         _raise_if_unused(to, options, frozenset())
+        _raise_if_among_artifacts(out, root)
         with forbid_replacement(folder):
             exported = export_rows(store, to, out, run.settings.zstd_level)
         written = format_bytes(exported.bytes)
@@ -79,6 +80,13 @@ def export(
         with contextlib.suppress(InputError, OSError), locked(out.absolute()) as lock:
             durable.remove(check_record_path(out))
             durable.remove(lock.path)
+
+
+def _raise_if_among_artifacts(out: Path, root: Path) -> None:
+    """Raise UsageError for a folder in which the copy, by its manifest, would be taken for the artifact itself."""
+    if any(out.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
+        fix = f"choose a folder outside of {', '.join(AREAS)} of the data root"
+        raise UsageError("a copy in this folder would be taken for its artifact", out, fix)
 
 
 def _export_lines(exported: Artifact) -> Iterator[str]:
