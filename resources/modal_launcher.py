@@ -35,7 +35,7 @@ class ModalLauncherFactory:
     salt: str = ""
     spent: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def describe_costs(self, works: Sequence[ScoreWork], finished: int = 0) -> Iterator[str]:
+    def describe_costs(self, splits: Sequence[ScoreWork], finished: int = 0) -> Iterator[str]:
         """Yield an estimate for each split, one for all splits, and the rates behind them.
 
         `finished` shards of each split are already scored. After the last line, UsageError is raised for the first
@@ -43,7 +43,7 @@ class ModalLauncherFactory:
         """
         refusals, tokens, shards = list[UsageError | None](), 0, 0
         spent = sum(self.spent.values())
-        for work in works:
+        for work in splits:
             split_tokens, split_shards = self._remaining(work, finished)
             tokens, shards = tokens + split_tokens, shards + split_shards
             yield f"{work.split}: {self.settings.describe_estimate(split_tokens, split_shards)}"
@@ -51,7 +51,7 @@ class ModalLauncherFactory:
             refusal = self.settings.start_error(work.split, split_tokens, split_shards, rows, spent)
             refusals.append(self._refusal(work) or refusal)
             spent += self.settings.cost(split_tokens / self.settings.tokens_per_s) or 0.0
-        if len(works) > 1:
+        if len(splits) > 1:
             yield f"all: {self.settings.describe_estimate(tokens, shards)}"
         yield self.settings.describe_rates()
         for refusal in filter(None, refusals):

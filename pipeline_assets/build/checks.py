@@ -19,7 +19,7 @@ from pipeline_assets.spine.pinned_folder import forbid_replacement
 
 
 def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
-    """Convert a function that needs only the artifact to a check; see `context_check`."""
+    """Make a check of a function that needs the artifact alone; see `context_check`."""
     with_context = functools.wraps(function)(lambda artifact, target, root: function(artifact))
     return context_check(with_context, is_blocking=is_blocking)
 

@@ -109,7 +109,7 @@ class Recipe(RecipeSection):
 
 
 def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """Return targets and all that they read, except external ones, upstream first."""
+    """Return targets and all their inputs, except external ones, upstream first."""
     ordered: dict[Path, Target] = {}
 
     def add(target: Target) -> None:

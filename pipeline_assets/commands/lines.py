@@ -12,7 +12,7 @@ _LEDGER_COUNTS = ("ledger", "documents")
 
 
 def artifact_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield an artifact's summary lines; without files, only the inputs left unread."""
+    """Yield summary lines; for an artifact without files, a line per unread input."""
     identity = artifact.manifest.identity
     counts = identity.counts
     if not artifact.manifest.storage:

@@ -173,14 +173,14 @@ def _print_work(scores: Sequence[Target], run: Run) -> None:
     """Build the inputs of scores; print the remaining work, with its cost on Modal."""
     for _ in run_targets(upstream_first([upstream for target in scores for upstream in target.upstream]), run):
         pass
-    works = []
+    splits = []
     for target in (target for target in scores if not target.matches_recipe(run.root)):
         with tempfile.TemporaryDirectory() as scratch:
-            works.append(estimate_work(target, run, StagingView(Path(scratch))))
-    lines = [f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text" for work in works]
+            splits.append(estimate_work(target, run, StagingView(Path(scratch))))
+    lines = [f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text" for work in splits]
     print_lines(lines or ["nothing to score: the scores of all splits are current"])
     if run.remote_launcher is not None:
-        for line in run.remote_launcher.describe_costs(works):
+        for line in run.remote_launcher.describe_costs(splits):
             print_lines([line])
 
 

@@ -130,7 +130,7 @@ def _sha256(path: str) -> str:
 
 
 def hash_while_reading(file: Readable, path: Path) -> Readable:
-    """Return a reader of `file`, open at its start, that checks the hash at the end."""
+    """Wrap a file, open at its start, in a reader that checks the hash at the end."""
     return file if _log is None and _collected is None else _HashingReader(file, path)
 
 

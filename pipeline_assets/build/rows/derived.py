@@ -19,7 +19,7 @@ from pipeline_assets.spine.errors import InputError
 
 
 class DerivedRows(DocumentRows):
-    """Documents that a stage kept of its upstream corpus, some with changed texts."""
+    """Documents that a stage kept from its upstream corpus, some with changed texts."""
 
     def _kept_fate(
         self,

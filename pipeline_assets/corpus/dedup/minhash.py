@@ -101,7 +101,7 @@ def minhash_signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySke
 
 @compiled_inner
 def _murmur_mix(shingle: np.uint64) -> np.uint32:
-    """Mix the lower 32 bits of a shingle's hash by MurmurHash3's 32-bit finalizer."""
+    """Mix the lower 32 bits of a shingle's hash with MurmurHash3's 32-bit finalizer."""
     key = np.uint32(shingle)
     key = np.uint32((key ^ (key >> _16)) * _FIRST)
     key = np.uint32((key ^ (key >> _13)) * _SECOND)

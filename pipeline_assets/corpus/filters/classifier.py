@@ -36,7 +36,7 @@ class Classifier(NamedTuple):
         outputs: Vectors of labels, shape (labels, dimension).
         word_count: Number of words.
         max_words: Maximum words in an n-gram of words.
-        characters: Minimum and maximum characters in an n-gram inside words; if the maximum is 0, none are used.
+        ngram_characters: Minimum and maximum characters in an n-gram inside words; if the maximum is 0, none are used.
     """
 
     words: hashed_words.HashedWords
@@ -44,7 +44,7 @@ class Classifier(NamedTuple):
     outputs: NDArray[np.float32]
     word_count: int
     max_words: int
-    characters: tuple[int, int]
+    ngram_characters: tuple[int, int]
 
 
 def load_classifier(path: Path) -> tuple[list[str], Classifier]:
@@ -114,16 +114,16 @@ def _add_ngram(state: np.uint64, model: Classifier, hidden: NDArray[np.float64])
 def _add_characters(word: NDArray[np.uint8], model: Classifier, hidden: NDArray[np.float64]) -> int:
     """Add the character n-grams of `<word>`, not `<` or `>`, to `hidden`; count them."""
     added, size = 0, len(word) + 2
-    for start in range(size if model.characters[1] else 0):
+    for start in range(size if model.ngram_characters[1] else 0):
         if 0 < start < size - 1 and word[start - 1] & 0xC0 == 0x80:  # not the first byte of a character
             continue
         state, at, characters = _FNV_START, start, 0
-        while at < size and characters < model.characters[1]:
+        while at < size and characters < model.ngram_characters[1]:
             state = _extend_fasttext_hash(state, 0x3C if at == 0 else 0x3E if at == size - 1 else word[at - 1])
             at += 1
             if at >= size - 1 or word[at - 1] & 0xC0 != 0x80:  # the character ends here
                 characters += 1
-                if characters >= model.characters[0] and not (characters == 1 and (start == 0 or at == size)):
+                if characters >= model.ngram_characters[0] and not (characters == 1 and (start == 0 or at == size)):
                     added += _add_ngram(state, model, hidden)
     return added
 

@@ -324,7 +324,7 @@ class FilterRecipe(RecipeSection):
 
 
 def resolve_filters(content: Mapping[str, Any], files: FilterFiles | None, root: Path) -> FilterRecipe:
-    """Build filters from `content`; raise InputError if a file's hash differs."""
+    """Parse a filter recipe with resolved file paths; InputError if a hash differs."""
     return FilterRecipe.from_content(content if files is None else files.resolve(content, root))
 
 

@@ -57,7 +57,7 @@ class OpenCalls:
         return messages
 
     def reserve(self, replies: Iterable[Row]) -> None:
-        """Reserve the calls that `replies` name for them; earlier reservations end."""
+        """Reserve for `replies` the calls that they name; earlier reservations end."""
         claims = (self._claimed_key(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
         self._claims = Counter(claim for claim in claims if claim is not None)
 

@@ -202,7 +202,7 @@ def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def needed_columns(conditions: Iterable[str]) -> set[str]:
-    """Return the columns of the conditions that a row without values does not meet."""
+    """Return the columns of the conditions that a row without any values fails."""
     unmet = (parse_condition(condition) for condition in conditions if not matching_rows(_one_row(), condition)[0])
     return {column for condition in unmet for column in condition.meta.root_names()}
 

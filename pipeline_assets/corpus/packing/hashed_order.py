@@ -23,7 +23,7 @@ _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 @compiled_inner
 def split_mix(state: np.uint64) -> np.uint64:
-    """Mix 64 bits by SplitMix64's finalizer, which is invertible."""
+    """Mix 64 bits with SplitMix64's finalizer, which is invertible."""
     # An XOR with a right shift keeps the top bits, which restore the rest; an odd factor has an inverse modulo 2**64.
     state = (state ^ (state >> _30)) * _MIX_1
     state = (state ^ (state >> _27)) * _MIX_2

@@ -29,7 +29,7 @@ class HubFile:
 
     @property
     def lfs_sha256(self) -> str | None:
-        """Digits of the sha256; None if the file is not stored by LFS."""
+        """Digits of the sha256; None if the file is not in LFS."""
         kind, _, digits = self.digest.partition(":")
         return digits if kind == "sha256" else None
 

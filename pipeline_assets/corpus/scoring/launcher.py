@@ -74,7 +74,7 @@ class Launcher(Protocol):
 class RemoteLauncherFactory(Protocol):
     """Factory of launchers that run score shards on other machines."""
 
-    def describe_costs(self, works: Sequence[ScoreWork]) -> Iterator[str]:
+    def describe_costs(self, splits: Sequence[ScoreWork]) -> Iterator[str]:
         """Yield lines that estimate the work and cost of splits.
 
         After the last line, `UsageError` is raised if a split cannot run or exceeds a cost limit.

@@ -153,7 +153,7 @@ def fetch_snapshot(
 
 def _log_plan(plan: SnapshotPlan, source: str) -> None:
     """Log the planned rows, row groups and bytes, in total and by dump."""
-    files, groups, rows = f"{plan.files} of {len(plan.listing)} files", len(plan.pieces), plan.rows
+    files, groups, rows = f"{plan.file_count} of {len(plan.listing)} files", len(plan.pieces), plan.rows
     size = sum(piece.group.stop - piece.group.start for piece in plan.pieces) / 1e6
     logger.info("plan %s: %s, %d row groups, %d rows, %.1f MB", source, files, groups, rows, size)
     for dump, counts in plan.count_by_dump().items():

@@ -13,7 +13,7 @@ from pipeline_assets.spine.build_result import BuildResult
 def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
     """Fetch a sample, and return a result that lists its files and row groups."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
-    counts = {"files": plan.files, "row_groups": len(plan.pieces), "rows": plan.rows}
+    counts = {"files": plan.file_count, "row_groups": len(plan.pieces), "rows": plan.rows}
     inputs = hub_inputs(recipe, plan)
     return BuildResult([], counts, {"dumps": plan.count_by_dump()}, external_inputs=inputs, provenance=fetched)
 

@@ -67,7 +67,7 @@ class SnapshotPlan:
         return sum(piece.rows for piece in self.pieces)
 
     @property
-    def files(self) -> int:
+    def file_count(self) -> int:
         """Number of files from which a piece is read."""
         return len({piece.group.file.path for piece in self.pieces})
 

@@ -59,7 +59,7 @@ class TrainedModel:
     Attributes:
         model: Content of the model file.
         lines: Number of lines that the trainer read.
-        cut: Number of these lines that were added by cutting others.
+        cut: Number of lines that cuts added.
         text_bytes: Number of UTF-8 bytes that the trainer read.
     """
 

@@ -1,7 +1,7 @@
 """Sorted runs (files) of a dump's rows, read in buckets of question ids.
 
 A block is a range of BLOCK_IDS question ids. A run is a file of frames, one per block that has rows, in order of ids. A
-frame is a MessagePack list of (question id, row number, post or fault), compressed by zstd with a checksum. The index
+frame is a MessagePack list of (question id, row number, post or fault), compressed with zstd and a checksum. The index
 file of a run is one frame, a list of (block number, number of rows, size of these rows in the dump, size of the block's
 frame). A bucket is a range of blocks; it depends on the size of blocks in the dump, not on the division into runs.
 """

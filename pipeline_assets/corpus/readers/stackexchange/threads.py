@@ -117,7 +117,7 @@ def _convert_thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> I
 
 
 def _build_document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:
-    """Build a Document from a question and its answers, given with their texts."""
+    """Build a Document from a question and its answers, each paired with its text."""
     posts = [question, *(post for post, _ in answers)]
     licences = [_post_licence(post.content_license, post.creation_date[:10]) for post in posts]
     licence = _thread_licence(licences)
