@@ -49,7 +49,7 @@ class Token:
 
 @dataclass(frozen=True)
 class TracedText:
-    """Text of a document; for an artifact of tokens, from the corpus that it encodes.
+    """Text of a document; for an artifact of tokens, from the corpus encoded in it.
 
     Attributes:
         derivation: Files and rows of the document in further upstream artifacts, nearest first.

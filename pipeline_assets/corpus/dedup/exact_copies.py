@@ -31,7 +31,7 @@ class ExactCopies:
 
 
 def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
-    """Find the exact copies of the corpus from its sketches."""
+    """Find the exact copies in the corpus from its sketches."""
     seen = tuple(store.hashes for store in dedup.seen)
     hashes = divide_by_memory(dedup, files_in(sketched, HASHES), seen, _HASH_BYTES)
     tasks = (Task.bind(find_copies_in_range, key_range, seen) for key_range in hashes)

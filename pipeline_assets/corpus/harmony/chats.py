@@ -20,8 +20,8 @@ def to_chat_messages(
     """Convert Harmony messages to chat messages, and list the source of each part.
 
     If `has_tools`, the tools of developer messages are omitted. If `is_split`, a text and each call are separate. A
-    reply gets the id of its call: of the first call of its tool, or by `answered`, from numbers of replies to numbers
-    of calls. The second list maps, for each chat message of the assistant, its parts (`content`, `thinking`,
+    reply gets the id of its call: the call whose number `answered` has by the reply's number, by default the first
+    call of its tool. The second list maps, for each chat message of the assistant, its parts (`content`, `thinking`,
     `tool_calls`) to indexes in `messages`, several calls to the index of the last one; for other roles the mapping is
     empty.
     """

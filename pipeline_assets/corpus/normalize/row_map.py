@@ -46,7 +46,7 @@ class RowMap:
         self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
-        """Convert or reject a row, and remove its text and id; `meta` has the rest."""
+        """Convert or reject a row; remove its text and id, so that `meta` has the rest."""
         columns = {field: self._find_column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:

@@ -94,7 +94,7 @@ def _encode_sample(
     data = model_bytes(lines, recipe, model_file)
     model = load_model(data, model_file or Path(MODEL))
     eos, dtype = model.end_of_document, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
-    runs = [model.encode(side).closed_by(eos) for side in (src, tgt)]
+    runs = [model.encode(side).with_ends(eos) for side in (src, tgt)]
     lengths = np.array([run.lengths for run in runs])
     kept = lengths if recipe.seq_len is None else np.array(cut_lengths(lengths[0], lengths[1], recipe.seq_len))
     arrays: dict[str, NDArray[Any]] = {"splits": splits, "uids": np.array([pair.uid for pair in sample.pairs], "S")}

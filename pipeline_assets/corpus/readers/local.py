@@ -158,7 +158,7 @@ def _rows_with_columns(piece: Piece) -> Iterator[tuple[int, dict[str, Any] | Fau
 
 
 def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
-    """Return the valid ones of a file's first 20 rows; InputError if all are faults."""
+    """Return the valid rows among a file's first 20; InputError if all are faults."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
     if detect_format(file.name) == "parquet":
         rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, SAMPLE_ROWS))

@@ -133,7 +133,7 @@ class _ShardEncoder:
         self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in poison_rows]
         documents, runs = self._encode([*self._encodable(rows)])
         self.counts["spot_checked"] += self._spot_check(documents, runs)
-        closed = runs.closed_by(self._tokenizer.end_of_document)
+        closed = runs.with_ends(self._tokenizer.end_of_document)
         self.counts.update(
             rows=len(rows) + len(poison_rows), documents=len(documents), tokens=len(closed.ids), bytes=runs.text_bytes
         )

@@ -81,7 +81,7 @@ class HfTokenizer(Tokenizer):
         except Exception as error:  # the library raises no narrower one
             fix = "use a tokenizer.json that has an id for every text"
             raise InputError(f"the tokenizer cannot encode a text ({error})", self.path, fix) from None
-        return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
+        return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).with_losses(self._losses, texts)
 
     def encode_marked(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Encode a text and the special tokens in it; return ids and positions.

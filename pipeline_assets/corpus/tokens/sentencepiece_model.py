@@ -39,7 +39,7 @@ class SentencePieceModel(Tokenizer):
         runs = self.library.encode(
             list(texts), out_type=int, add_bos=False, add_eos=False, enable_sampling=False, num_threads=1
         )
-        return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).counted_by(self._losses, texts)
+        return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).with_losses(self._losses, texts)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         return str(self.library.decode(ids.tolist()))

@@ -40,7 +40,7 @@ class TokenRuns:
         for start, end in zip((ends - self.lengths).tolist(), ends.tolist(), strict=True):
             yield self.ids[start:end]
 
-    def closed_by(self, end: int) -> "TokenRuns":
+    def with_ends(self, end: int) -> "TokenRuns":
         """Return a copy with the id `end` after each text; lengths include it."""
         closed = [np.array([end], np.int32)] * (2 * len(self.lengths))
         closed[::2] = self.each()  # joining slices takes half as long as `np.insert`
@@ -48,7 +48,7 @@ class TokenRuns:
             np.concatenate([self.ids[:0], *closed]), self.lengths + np.int32(1), self.text_bytes, self.losses
         )
 
-    def counted_by(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
+    def with_losses(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
         """Return a copy with the losses of `texts`; without `counter`, return this object."""
         return self if counter is None else replace(self, losses=counter.count(texts, self.each()))
 

@@ -237,7 +237,7 @@ def test_without_gigatoken_tiktoken_drives_and_a_warning_says_so(
 def test_closing_is_what_a_loop_does(runs: list[list[int]]) -> None:
     ids = np.array([token for run in runs for token in run], np.int32)
 
-    closed = TokenRuns(ids, np.array([len(run) for run in runs], np.int32), 12).closed_by(END_OF_TEXT)
+    closed = TokenRuns(ids, np.array([len(run) for run in runs], np.int32), 12).with_ends(END_OF_TEXT)
 
     assert split(closed) == [[*run, END_OF_TEXT] for run in runs]
     assert (closed.ids.dtype, closed.text_bytes) == (np.int32, 12)
