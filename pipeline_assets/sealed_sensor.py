@@ -208,7 +208,7 @@ def _is_stale(target: Target, root: Path, cache: dict[int, bool]) -> bool:
 
 
 def _must_report(known: object, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether a result differs from the known one; a sample's failure is kept."""
+    """Check whether a result is new; none replaces a failure that a sample found."""
     if not isinstance(known, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True
     if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):

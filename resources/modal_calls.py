@@ -210,7 +210,7 @@ class ModalLauncher:
             raise _explain_error(error, f"{settings.volumes[1]}/{remote.path}") from None
         if file.sha256 != remote.sha256:
             folder.path(local).unlink()
-            raise RetryableError("downloaded scores have another sha256 than their receipt", call_id, _CONTINUE_HINT)
+            raise RetryableError("downloaded scores do not have the sha256 in their receipt", call_id, _CONTINUE_HINT)
         self._seconds.append(receipt.notes["gpu_seconds"] / settings.gpus)
         return replace(receipt, files=[replace(remote, path=local)])
 

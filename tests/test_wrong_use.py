@@ -63,7 +63,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run healing_text_v2", 2, f"{NO_RECIPE}; did you mean healing_text_v1?"),
         ("plan none", 2, NO_RECIPE),
         ("run mine --data table.parquet", 2, "table.parquet: expected a folder, got a file"),
-        ("run mine --data /proc/none", 2, "for a recipe of another data root than /proc/none, pass --data"),
+        ("run mine --data /proc/none", 2, "for a recipe of a data root other than /proc/none, pass --data"),
         ("status none --data empty", 2, NO_RECIPE),
         ("status --data none", 2, "folder not found"),
         ("manifests export --data empty --to out", 2, "no manifests found"),

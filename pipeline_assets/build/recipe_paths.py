@@ -28,7 +28,7 @@ def recipe_path(name: str, root: Path) -> Path:
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1)
         fix = f"did you mean {nearest[0]}? For" if nearest else f"choose one of {', '.join(known)}; for"
-        raise UsageError("recipe not found", name, f"{fix} a recipe of another data root than {root}, pass --data")
+        raise UsageError("recipe not found", name, f"{fix} a recipe of a data root other than {root}, pass --data")
     read_named_recipe(known[name])
     return known[name]
 

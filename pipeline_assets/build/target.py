@@ -315,9 +315,10 @@ class Target:
         return self.up_to_date_digest(root) is not None
 
     def up_to_date_digest(self, root: Path) -> str | None:
-        """Return the digest of an artifact that is current and has valid stored check results; else None.
+        """Return the digest if the artifact is current and its check results are valid.
 
-        Results are missing after a crash, and are outdated if a changed count limit changes the verdict.
+        Otherwise return None. Results are missing after a crash, and outdated if a changed count limit changes the
+        verdict.
         """
         if self.state(root)[0] != "current":
             return None

@@ -44,9 +44,7 @@ def publish(
     allow_unknown_licences: Annotated[
         bool, typer.Option("--allow-unknown-licences", help="Include rows of unknown licence.")
     ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace another artifact's files or a foreign card.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace files or a card of a different origin.")] = False,
     data: OptionalRoot = None,
 ) -> None:
     """Publish a sealed folder as a hub dataset; needs HF_TOKEN.

@@ -61,7 +61,7 @@ class RankLoader(Generic[B]):
         self._epoch, self._step = epoch, step
 
     def batches(self) -> Batches:
-        """Return the row numbers of each batch of the current epoch; the last may be empty."""
+        """Return each batch's row numbers in the current epoch; the last may be empty."""
         return self._plan(self._epoch)
 
     def _remaining_batches(self) -> Batches:

@@ -1,4 +1,4 @@
-"""State that the steps of a deduplication share.
+"""State shared by the steps of a deduplication.
 
 Each step writes files that the next one reads: sketches → exact copies → pairs → edges → decisions → documents. A task
 of a step handles a shard of the corpus, or a range of keys of sorted runs.

@@ -57,7 +57,7 @@ class RemovalCaps(SourceCaps):
 
 
 def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeError]:
-    """Yield errors in a recipe's caps: unknown sources, or `max_removed` without `dedup`."""
+    """Yield errors in a recipe's caps: unknown sources; `max_removed` without `dedup`."""
     fix = "correct or remove it"
     if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
         yield RecipeError(("max_removed",), "`max_removed` requires a section `dedup`", fix)

@@ -61,7 +61,7 @@ def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
                 rows = database.execute("SELECT prompt FROM prompts WHERE sha256 = ?", (sha256,))
                 prompt: str | None = next((prompt for (prompt,) in rows), None)
                 if prompt is not None and hashlib.sha256(prompt.encode("utf-8")).hexdigest() != sha256:
-                    raise ValueError(f"the prompt {sha256} has another hash")
+                    raise ValueError(f"the prompt {sha256} does not match its hash")
                 return prompt
 
         yield find

@@ -72,11 +72,11 @@ class Order:
 
 
 def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) -> float:
-    """Compute the share of padding if each batch is padded to its longest sequence; 0 without batches.
+    """Compute the padding's share if batches are padded to their longest sequence.
 
     Args:
         lengths: Number of ids of each sequence, shape (sequences,); its tokens are one fewer, see `PaddedBatch`.
-        batches: Sequence numbers of each batch.
+        batches: Sequence numbers of each batch; without batches, the share is 0.
     """
     tokens = sum(int((lengths[batch] - 1).sum()) for batch in batches)
     padded = sum(len(batch) * int(lengths[batch].max() - 1) for batch in batches)

@@ -96,7 +96,7 @@ def real_folders(folder: Path) -> Set[Path]:
 
 
 def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> Iterator[tuple[str, bool]]:
-    """Yield the files and folders in `folder` that match the parts of a pattern, and whether it is a folder.
+    """Yield each path in `folder` that matches a pattern's parts; True for a folder.
 
     `folder` is empty or ends with `/`; it and the results are relative to `root`. `parents` has the real paths of
     `folder` and all folders above it; links to them are not followed, as `glob` would do endlessly.

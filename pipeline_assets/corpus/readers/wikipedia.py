@@ -149,7 +149,7 @@ def _page_language(url: str, language: str | None, piece: ByteRange, offset: int
         return language
     where = f"{piece.file.path} {format_row(piece.file.name, offset, piece.file)}"
     if match is not None:
-        what = f"the url {url} belongs to another wiki than `language` in the recipe, {language}"
+        what = f"the url {url} belongs to a wiki other than `language` in the recipe, {language}"
         raise InputError(what, where, "correct `language`, or exclude the file")
     if "://" in url:
         raise InputError(f"the url {url} is not on Wikipedia", where, "read such pages as local files")

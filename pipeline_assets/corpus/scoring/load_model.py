@@ -143,7 +143,7 @@ def _load_network(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
         raise InputError("model is larger than the memory of the GPUs", folder, fix)
     wrong = sorted(map(str, (*loading_info["missing_keys"], *loading_info["mismatched_keys"])))
     if wrong:
-        what = f"weights are missing or have another shape, such as {wrong[0]} ({len(wrong):,} in all)"
+        what = f"weights are missing or have a wrong shape, such as {wrong[0]} ({len(wrong):,} in all)"
         raise InputError(what, folder, "use a folder with all files of the model; missing weights are not initialised")
     return network.eval()
 

@@ -215,7 +215,7 @@ def test_the_id_names_the_wiki_that_the_url_or_the_recipe_says(
         (
             EN,
             "vi",
-            f"the url {EN} belongs to another wiki than `language` in the recipe, vi; correct `language`, or exclude",
+            f"the url {EN} belongs to a wiki other than `language` in the recipe, vi; correct `language`, or exclude",
         ),
         ("https://en.wiktionary.org/wiki?curid=12", "en", "the url https://en.wiktionary.org/wiki?curid=12 is not on"),
     ],

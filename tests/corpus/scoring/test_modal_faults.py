@@ -193,7 +193,7 @@ DAMAGED: list[dict[str, Any]] = [
     [
         ("timed_out", "the call exceeded its time limit"),
         ("lost", "Modal preempted the machine (preempted)"),
-        ("wrong_bytes", "downloaded scores have another sha256 than their receipt"),
+        ("wrong_bytes", "downloaded scores do not have the sha256 in their receipt"),
         *((answer, "answer of the call is damaged") for answer in DAMAGED),
         ({"bytes": 2}, "file of scores has more than 2 bytes"),
     ],
