@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from collections import Counter, defaultdict
 from typing import Any
 
 from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
@@ -19,6 +20,15 @@ _LARGER = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "shift
 # Blocks that `body_text` does not know, and blocks of code, whose language it reads from the class of `pre`.
 _BLOCK = re.compile(r"<(/?)(?:address|article|body|center|details|fig\w+|form|header|main|section|summary)\b")
 _CODE = re.compile(r'<pre[^>]*>\s*<code class="(?:[^"]* )?lang(?:uage)?-([\w+#-]+)[^"]*"[^>]*>')
+# The time of the parser grows with the square of the depth. It opens formatting elements again in each paragraph.
+_MAX_DEPTH, _FORMATTING_DEPTH, _MAX_ALIKE = 10_000, 10, 3
+_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*+)([^<>]*+)")
+_FORMATTING = re.compile(r"b|big|code|em|font|i|s|small|strike|strong|tt|u")
+# Elements without content, and those that the next one of their kind or of their table ends.
+_NOT_NESTED = re.compile(
+    r"area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr|"
+    r"a|body|button|caption|colgroup|dd|dt|head|html|li|nobr|optgroup|option|p|rp|rt|tbody|td|tfoot|th|thead|tr"
+)
 
 
 def html_row(content: bytes) -> dict[str, Any] | Fault:
@@ -54,13 +64,44 @@ def _python_encoding(label: str) -> str:
     return _LARGER.get(name, name) if has_ascii_bytes else "utf-8"
 
 
-def page_row(page: str) -> dict[str, Any]:
-    """Return the `text` of a page, and its `title` if it has one.
+def _is_too_deep(page: str) -> bool:
+    """Return whether more than `_MAX_DEPTH` elements of a page may be open at once.
+
+    A formatting element counts tenfold, but of several with equal attributes only three count, as in browsers.
+    """
+    if page.count("<") <= _MAX_DEPTH // _FORMATTING_DEPTH:
+        return False
+    depth, verbatim = 0, ""
+    opened, alike = defaultdict[str, list[str]](list), Counter[str]()
+    for tag in _TAG.finditer(page):
+        name, attributes = tag[2].lower(), tag[3]
+        if verbatim and not (tag[1] and name == verbatim):
+            continue
+        verbatim = name if name in ("script", "style") and not tag[1] else ""
+        is_drawing = attributes.endswith("/") and (opened["svg"] or opened["math"])
+        added, key = (_FORMATTING_DEPTH, name + attributes) if _FORMATTING.fullmatch(name) else (1, name)
+        if tag[1]:
+            if opened[name]:
+                alike[opened[name].pop()] -= 1
+                depth -= added
+        elif not _NOT_NESTED.fullmatch(name) and not is_drawing and (added == 1 or alike[key] < _MAX_ALIKE):
+            opened[name].append(key)
+            alike[key] += 1
+            depth += added
+            if depth > _MAX_DEPTH:
+                return True
+    return False
+
+
+def page_row(page: str) -> dict[str, Any] | Fault:
+    """Return the `text` of a page, and its `title` if it has one; or the page's fault.
 
     The text is in the element `main`, or else in the body, without menus, sidebars, footers and controls.
     """
     from selectolax.lexbor import LexborHTMLParser
 
+    if _is_too_deep(page):
+        return Fault("nested_too_deep", f"more than {_MAX_DEPTH:,} elements are open, formatting ones counted tenfold")
     tree = LexborHTMLParser(page)
     for element in tree.css(_REMOVED):
         element.decompose()

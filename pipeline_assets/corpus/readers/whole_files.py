@@ -2,6 +2,7 @@
 
 import io
 import logging
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import Any
@@ -14,12 +15,18 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.install_hints import not_installed_error
 
+_MAX_DOCX_BYTES = 64 << 20  # of all parts but media, whose text takes fifty times the memory
+_UNREAD_PARTS = ("word/media/", "word/embeddings/", "word/fonts/")
 Reader = Callable[[bytes], dict[str, Any] | Fault]
 
 
 def _docx_row(content: bytes) -> dict[str, Any] | Fault:
     import mammoth
 
+    with zipfile.ZipFile(io.BytesIO(content)) as parts:
+        size = sum(part.file_size for part in parts.infolist() if not part.filename.startswith(_UNREAD_PARTS))
+    if size > _MAX_DOCX_BYTES:
+        return Fault("too_large", f"more than {_MAX_DOCX_BYTES >> 20} MiB without compression; divide the file")
     skip_image = mammoth.images.img_element(lambda image: {})
     return page_row(mammoth.convert_to_html(io.BytesIO(content), convert_image=skip_image).value)
 

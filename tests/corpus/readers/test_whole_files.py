@@ -104,6 +104,38 @@ def test_the_charset_of_a_page_is_read_as_browsers_do(source: Source, label: str
     assert text_of(source, f"<meta charset={label}><p>{word}</p>".encode(written), "a.html") == word
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<div>" * 10_001,
+        "<ul><li>" * 10_001,
+        "<span>" * 10_001 + "</span>" * 10_001,
+        "".join(f"<p><font size={size}>x" for size in range(1001)),  # open again in each of the next paragraphs
+    ],
+)
+def test_a_page_in_which_too_many_elements_are_open_is_a_reject(source: Source, page: str) -> None:
+    assert fault(source, page.encode(), "a.html") == (
+        0,
+        "nested_too_deep",
+        "more than 10,000 elements are open, formatting ones counted tenfold",
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<div>" * 10_000 + "x", "x"),
+        ("<ul>" + "<li>x" * 10_001, "\n".join(["- x"] * 10_001)),
+        ("<p><font size=2>x" * 10_001, "\n\n".join(["x"] * 10_001)),
+        ("<b>x</b>" * 10_001, "x" * 10_001),
+        ("<svg>" + "<path d='M0'/>" * 10_001 + "</svg>x", "x"),
+        ("<script>" + "'<div>'" * 10_001 + "</script>x", "x"),
+    ],
+)
+def test_tags_that_open_few_elements_at_once_may_be_many(source: Source, page: str, text: str) -> None:
+    assert text_of(source, page.encode(), "a.html") == text
+
+
 def test_an_ending_that_is_named_as_text_keeps_the_tags(source: Source) -> None:
     row = read(source, b"<p>One.</p>", "a.html", text_endings=[".html"])
 
@@ -181,6 +213,14 @@ def docx(body: str = BODY, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
 
 def test_a_docx_file_becomes_its_headings_paragraphs_and_tables(source: Source) -> None:
     assert text_of(source, docx(), "a.docx") == "## Head\n\nOne\n<word>\n\na | b\n1 |"
+
+
+def test_a_docx_file_of_too_many_bytes_is_a_reject(source: Source) -> None:
+    assert fault(source, docx(BODY + " " * (64 << 20)), "a.docx") == (
+        0,
+        "too_large",
+        "more than 64 MiB without compression; divide the file",
+    )
 
 
 def pdf(*pages: str, more: str = "") -> bytes:
