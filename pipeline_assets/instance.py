@@ -6,6 +6,7 @@ all are created again. Any other problem, such as a full disk or a damaged datab
 """
 
 import contextlib
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -16,8 +17,9 @@ import sqlalchemy.exc
 
 from pipeline_assets.compat import instance_with_overrides
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.errors import RetryableError, one_line
+from pipeline_assets.spine.errors import RetryableError, UsageError, one_line
 from pipeline_assets.spine.lock import BuilderBusy, locked
+from pipeline_assets.spine.recipe_yaml import inline_yaml
 from pipeline_assets.spine.shipped import shipped_path
 
 INSTANCE_CONFIG = shipped_path("dagster.yaml")
@@ -35,12 +37,17 @@ _NO_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "clas
 def instance_home(root: Path) -> Path:
     """Return the folder for DAGSTER_HOME of a data root, created if needed.
 
-    The folder has the project's configuration, with absolute paths. Raise RetryableError if the folder is a file, or a
-    database in it is unusable.
+    The folder has the project's configuration, with absolute paths.
+
+    Raises:
+        RetryableError: The folder is a file, or a database in it is unusable.
+        UsageError: The path contains a question mark.
     """
     home = root.absolute() / "dagster"
     if home.is_file():
         raise RetryableError("expected a folder, got a file", home, "move the file away")
+    if "?" in str(home):  # the URL of an SQLite database ends there
+        raise UsageError("the path of the UI's database contains `?`", home, "pass a link to the data root as --data")
     try:
         if _is_uninitialized(home) or not _is_configured(home):
             _create_instance(home)
@@ -80,7 +87,8 @@ def _load_instance(home: Path) -> dg.DagsterInstance:
 
 
 def _encode_config(home: Path) -> bytes:
-    return INSTANCE_CONFIG.read_text(encoding="utf-8").replace("data/dagster", str(home)).encode()
+    text = INSTANCE_CONFIG.read_text(encoding="utf-8")
+    return re.sub(r"data/dagster(\S*)", lambda path: inline_yaml(f"{home}{path[1]}"), text).encode()
 
 
 def _is_configured(home: Path) -> bool:

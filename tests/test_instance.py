@@ -16,10 +16,11 @@ import pytest
 import sqlalchemy
 from command_results import Corpusmill
 from mounts import mounted
+from refusals import refusal
 
 from pipeline_assets import instance
 from pipeline_assets.instance import INSTANCE_CONFIG, instance_home, open_instance
-from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.errors import RetryableError, UsageError
 
 DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
 SEEDED = random.Random(7).sample(range(1, 120), 6)
@@ -90,6 +91,27 @@ def test_what_a_whole_instance_holds_is_kept(tmp_path: Path) -> None:
         instance.add_dynamic_partitions("sources", ["of dagster dev"])
 
     assert sorted(noted_sources(tmp_path)) == ["notes", "of dagster dev"]
+
+
+@pytest.mark.parametrize("name", ["web #2", "web: 2", "web\n2", "- web", "web 'ä' \"b\" %20 {c} $HOME"])
+def test_the_instance_is_in_the_data_root_whatever_characters_its_path_has(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "roots" / name
+    root.mkdir(parents=True)
+
+    assert noted_sources(root) == ["notes"]
+
+    assert os.listdir(tmp_path / "roots") == [name]
+    assert all((root / "dagster" / database).is_file() for database in DATABASES)
+
+
+def test_a_data_root_whose_path_ends_a_database_url_is_refused_until_it_is_linked(tmp_path: Path) -> None:
+    (tmp_path / "web?").mkdir()
+    assert refusal(lambda: noted_sources(tmp_path / "web?"), UsageError) == (
+        f"{tmp_path}/web?/dagster: the path of the UI's database contains `?`; pass a link to the data root as --data"
+    )
+
+    (tmp_path / "linked").symlink_to("web?")
+    assert noted_sources(tmp_path / "linked") == ["notes"]
 
 
 def test_a_data_root_that_moved_keeps_its_instance(tmp_path: Path) -> None:
