@@ -97,6 +97,7 @@ def test_errors_of_stage2_options_name_the_option(tmp_path: Path, typed: Corpusm
 
 def test_a_json_log_file_holds_the_statistics_of_the_mixture(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
     log = tmp_path / "logs" / "process.json"
+    shutil.rmtree(out / "stage2/small/mixtures")  # as if the artifacts were pulled
     typed("stage2", "process", "small", "--out-dir", out, "--log-file", log)
     statistics = json.loads(log.read_text())
     sums = json.loads((out / "stage2/small/mixtures/small_shards.json").read_text())["all"]

@@ -31,7 +31,7 @@ from pipeline_assets.corpus.shards.train_config import train_config as format_co
 from pipeline_assets.corpus.tokens.describe import CHECKSUM
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
-from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import make_folder, write_durably
 from pipeline_assets.spine.errors import DeniedError, UsageError
@@ -209,6 +209,9 @@ def process(
         run = replace(run, previous_folder=recipe.folder)
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{sha256[:8]}", section, build)
     build_recipe(recipe, path, run, strict=build.strict)
+    for target in recipe.targets():
+        if target.kind.after_build is not None:  # of artifacts that were pulled, or whose figures were removed
+            target.kind.after_build(open_artifact(run.root / target.folder))
     _write_statistics(log_file, mixture_statistics(run.root / "stage2" / recipe.name))
 
 
