@@ -58,8 +58,7 @@ _CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks its ar
 class Garbage:
     """Folder that nothing needs.
 
-    `artifact` is the artifact's folder: this folder, or the one that a leftover or kept work belongs to; None in a
-    cache.
+    `artifact` is this folder, or the artifact's folder next to a leftover or kept work; None for a folder in a cache.
     """
 
     folder: Path

@@ -55,7 +55,7 @@ class Recipe(RecipeSection):
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
         """Yield contradictions between sections and, if `root` is set, missing folders.
 
-        The types of `values` are not validated yet: values of a wrong type are skipped.
+        The types of `values` are not validated yet: values of the wrong type are skipped.
         """
         return iter(())
 

@@ -83,7 +83,7 @@ def export(
 
 
 def _raise_if_among_artifacts(out: Path, root: Path) -> None:
-    """Raise UsageError for a folder in which the copy, by its manifest, would be taken for the artifact itself."""
+    """Raise UsageError for a folder where a copy would pass for the artifact itself."""
     if any(out.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
         fix = f"choose a folder outside of {', '.join(AREAS)} of the data root"
         raise UsageError("a copy in this folder would be taken for its artifact", out, fix)

@@ -192,7 +192,7 @@ def warn_of_listed_rows(folder: Path, root: Path) -> None:
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
-    """Return a folder's artifact as an external target; UsageError for a wrong kind."""
+    """Return a folder's artifact as an external target; UsageError for the wrong kind."""
     artifact = open_artifact(folder)
     manifest = artifact.manifest
     kind = next((kind for kind in kinds if kind.name == manifest.kind), None)

@@ -100,8 +100,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     `digest` is the expected digest, since another artifact may have taken the folder; None accepts any digest.
 
     Raises:
-        InputError: Nothing is sealed in the folder, the manifest is damaged, or a file is missing or of a wrong size or
-            type.
+        InputError: Nothing is sealed, the manifest is damaged, or a file is missing or has the wrong size or type.
         RetryableError: The digest differs, or the folder was replaced during the check.
     """
     with forbid_replacement(folder):

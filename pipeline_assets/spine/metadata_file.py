@@ -47,7 +47,7 @@ class MetadataFile(Generic[T]):
 
         Raises:
             FileNotFoundError, NotADirectoryError: The file does not exist.
-            InputError: The path is not a plain file, or the file is unreadable, too large or of a wrong shape.
+            InputError: The path is not a plain file, or the file is unreadable, too large or of the wrong shape.
         """
         return self.parse(self.read_raw(path), path)
 

@@ -98,7 +98,7 @@ def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubF
 def pin_folder_files(
     source: source_folder.InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
-    """Hash and pin the files of a folder; RetryableError if one changes meanwhile."""
+    """Hash and pin a folder's files; RetryableError if one changes during hashing."""
     folder = source.resolve_path(root)
     files = folder.files()
     provenance = source_folder.folder_provenance(folder, files, root.absolute())
