@@ -175,6 +175,17 @@ def test_sealed_artifacts_that_no_recipe_asks_for_are_listed(corpusmill: Corpusm
     assert shown.stdout.splitlines()[-1] == f"    healing_text_v1 {other['digest']}"
 
 
+def test_a_damaged_artifact_that_no_recipe_asks_for_needs_work(corpusmill: Corpusmill, root: Path) -> None:
+    other = shutil.copytree(root / V1 / "valid", root / "megatron" / "other")
+    (other / "tokens.bin").unlink()
+
+    shown = corpusmill("status", "--data", root)
+
+    assert shown.returncode == 1
+    assert shown.stdout.splitlines()[-2].split()[:2] == ["damaged", "megatron/other"]
+    assert shown.stdout.splitlines()[-1] == "    tokens.bin: the file is missing"
+
+
 def test_a_recipe_that_cannot_be_read_is_one_line_of_many(corpusmill: Corpusmill, root: Path) -> None:
     (root / "recipes" / "broken.yaml").write_text("system: weather\n")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.build.target import State, Target
-from pipeline_assets.spine.artifact import Artifact, CheckResult, try_read_manifest
+from pipeline_assets.spine.artifact import Artifact, CheckResult, size_error, try_read_manifest
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import Builder, lock_owner
@@ -84,7 +84,7 @@ class ArtifactStatus:
 
 @dataclass(frozen=True)
 class Orphan:
-    """Artifact that no recipe requests; `damage` is the error if it is unreadable."""
+    """Artifact that no recipe requests; `damage` is the error of its manifest or of a file's size."""
 
     folder: Path
     name: str | None = None
@@ -119,7 +119,9 @@ def find_orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
     for folder, manifest in lineage.sealed.items():
         if folder not in requested:
             at, size = sealed_at(manifest.provenance), _sealed_size(folder, manifest)
-            orphaned.append(Orphan(folder, manifest.name, manifest.digest, at, size))
+            wrong = ((file.path, problem) for file in manifest.storage if (problem := size_error(folder, file)))
+            damage = next((f"{path}: {problem}" for path, problem in wrong), None)
+            orphaned.append(Orphan(folder, manifest.name, manifest.digest, at, size, damage))
     return sorted(orphaned, key=lambda orphan: orphan.folder.parts)
 
 

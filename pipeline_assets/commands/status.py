@@ -103,7 +103,7 @@ def status(
         lines.append(f"nothing is built yet of any recipe: {names}; `corpusmill status NAME` lists missing artifacts")
     terminal.print_answer(as_json, content, lines)
     needs_work = any(entry.condition in _NEEDS_WORK for known in shown for entry in known.artifacts)
-    return not (needs_work or any(known.error for known in shown))
+    return not (needs_work or any(known.error for known in shown) or any(orphan.damage for orphan in orphans))
 
 
 def _status_lines(recipes: Sequence[KnownRecipe], orphans: Sequence[inventory.Orphan], root: Path) -> Iterator[str]:
