@@ -152,6 +152,7 @@ def test_a_hub_dataset_is_a_store_and_a_bucket_of_its_files_is_read(
             "{here}/x: the folder is not inside the data root {here}/new; choose one inside, or omit --data",
         ),
         ("push {set} s3://other/x", 2, "s3://other/x: bucket or container not found; create it, or correct the URL"),
+        ("push {set} file://{here}/me@x", 2, "{here}/me@x: folder not found; create it, or correct the URL"),
         ("push {set} file://{here}/none", 2, "{here}/none: folder not found; create it, or correct the URL"),
         (
             "push {here} {url}",

@@ -175,7 +175,7 @@ def _open_store(url: str, root: Path) -> Iterator["Store"]:
 
     log_to_stderr()
     typed, url = url, url.rstrip("/")
-    if "@" in url or "?" in url:
+    if ("@" in url and not url.startswith("file:///")) or "?" in url:
         raise UsageError("the URL must not contain credentials or options", "STORE", "set them in the environment")
     hub = _HUB_URL.fullmatch(url)
     if hub is not None:

@@ -82,7 +82,7 @@ class ObjectStore:
         """Open a store; UsageError for a bad URL, a missing folder, or without obstore."""
         try:
             from obstore.exceptions import BaseError
-            from obstore.store import from_url
+            from obstore.store import LocalStore, from_url
         except ImportError as error:
             raise not_installed_error(error, "objects") from None
         if "#" in url:  # a URL ends there, so the store would be another folder
@@ -90,11 +90,12 @@ class ObjectStore:
         folder = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else None
         retries = {"max_retries": 6, "retry_timeout": datetime.timedelta(seconds=180)}
         options = {"timeout": "300s", "allow_http": True}  # timeout of one part; the environment chooses the endpoint
-        remote = {} if folder else {"retry_config": retries, "client_options": options}
         if folder is not None:  # perhaps its disk is not mounted
             require_folder(folder, "correct the URL" if folder.exists() else "create it, or correct the URL")
         try:
-            return cls(url, from_url(url, **remote), folder)  # type: ignore[call-overload]
+            if folder is not None:
+                return cls(url, LocalStore(folder), folder)
+            return cls(url, from_url(url, retry_config=retries, client_options=options), None)  # type: ignore[call-overload]
         except (BaseError, ValueError) as error:
             raise UsageError(_describe(error), url, f"correct the URL, or set {_credential_variables(url)}") from None
 

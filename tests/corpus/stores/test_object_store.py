@@ -189,6 +189,20 @@ def test_a_missing_bucket_and_a_missing_folder_are_named(server: ObjectServer, t
         ObjectStore.open(f"file://{tmp_path}/none")
 
 
+@pytest.mark.parametrize("name", ["w\\v", "me@x", "a b", "p%41", "[z]"])
+def test_a_folder_of_any_name_is_read_where_it_is_written(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    for other in (folder, tmp_path / "w" / "v", tmp_path / "pA"):
+        other.mkdir(parents=True)
+    store = ObjectStore.open(f"file://{tmp_path}/{name.replace('%', '%25')}")
+
+    assert store.replace("refs/x.json", b"{}", None)
+    pointer = store.read_pointer("refs/x.json")
+
+    assert pointer is not None and pointer.data == b"{}"
+    assert (folder / "refs" / "x.json").read_bytes() == b"{}" and store.list_keys("refs") == ["refs/x.json"]
+
+
 @pytest.mark.parametrize("form", ["s3://bucket/notes#2", "file://{folder}#2"])
 def test_a_url_with_a_number_sign_is_not_read_as_another_store(form: str, server: ObjectServer, tmp_path: Path) -> None:
     url = form.format(folder=tmp_path)
