@@ -66,7 +66,7 @@ def find_rows(
     compiled = {pattern: re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL) for pattern in patterns}
     for store in stores.source_row_stores():
         for file, row in _read_rows(store):
-            by_url = {text for text, pattern in compiled.items() if pattern.fullmatch(row.url)}
+            by_url = {text for text, pattern in compiled.items() if row.url and pattern.fullmatch(row.url)}
             hashes = requested.matches(row)
             matched |= by_url | hashes
             if by_url or hashes:

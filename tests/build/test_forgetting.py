@@ -115,7 +115,7 @@ def test_the_secret_is_private_before_it_has_its_name(tmp_path: Path, monkeypatc
 
 
 def test_urls_hosts_and_patterns_are_matched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    urls = ["https://a.example.org/1", "http://A.example.org/2?x=1#top", "https://example.org/3", "https://b.net/4"]
+    urls = ["https://a.example.org/1", "http://A.example.org/2?x=1#top", "https://example.org/3", "https://b.net/4", ""]
     lines = [{"text": text_of(n), "key": f"k{n}", "url": url} for n, url in enumerate(urls)]
     recipe = recipe_of(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
     root = tmp_path / "data"
@@ -130,6 +130,7 @@ def test_urls_hosts_and_patterns_are_matched(tmp_path: Path, capsys: pytest.Capt
     assert found("https://example.org/3?x") == []
     assert found("https://*.example.org/*") == ["k0"]
     assert found("net") == ["k3"]
+    assert found("*") == ["k0", "k1", "k2", "k3"]  # k4 has no URL
     typed(capsys, root, url=["http*://*.org/*"], reason="pattern", apply=True)
     build(recipe, run_in(root, replace=True))
     assert found("example.org", "b.net") == ["k3"]
