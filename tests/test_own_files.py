@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+import zstandard
 from command_results import Corpusmill, refused
 
 from corpusmill import open_folder
@@ -417,6 +418,21 @@ def test_init_replaces_nothing_and_reads_no_artifacts(corpusmill: Corpusmill, mi
     of_artifacts = refused(corpusmill("init", "none", "--input", built / "stage_a", "--data", built))
     assert "no readable files in the folder" in of_artifacts
     assert not (built / "recipes" / "none.yaml").exists()
+
+
+def test_a_data_root_in_the_folder_is_not_read_by_a_second_run(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "notes.jsonl.zst").write_bytes(zstandard.compress(b'{"text": "A text."}\n'))
+    (tmp_path / "notes.json").write_text(json.dumps([{"text": "Another text."}]))
+    made = corpusmill("init", "mine", "--input", ".", cwd=tmp_path)
+    first, again = (corpusmill("run", "mine", "--workers", "0", cwd=tmp_path) for _ in range(2))
+
+    assert (made.returncode, first.returncode, again.returncode) == (0, 0, 0), again.stderr
+    recipe = yaml.safe_load((tmp_path / "data" / "recipes" / "mine.yaml").read_text())
+    assert (recipe["sources"][0]["files"], recipe["sources"][0]["exclude"]) == (
+        ["**/*.json", "**/*.jsonl.zst"],
+        ["data"],
+    )
+    assert "built" not in again.stdout
 
 
 def test_a_copy_among_the_artifacts_of_its_data_root_is_refused(corpusmill: Corpusmill, built: Path) -> None:

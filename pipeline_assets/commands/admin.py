@@ -1,5 +1,6 @@
 """The commands `init`, `recipes`, `pin`, `tokenizer check` and `manifests export`."""
 
+import glob
 import itertools
 import json
 import os
@@ -55,6 +56,7 @@ dedup: {}  # exact and near duplicates over all sources; the first one is kept; 
 pack:  # every document once; set `weights` by source and `num_seqs` rows for a mixture
   seq_len: 2048
 """
+_ALL_FILES = "**/*"
 _FILTERS = "# filters: {length: {min_words: 20}}  # rules that drop or change documents"
 _REJECTS = "# max_reject_fraction: 0.01  # a larger share of rejected rows stops the build; default 0.001"
 
@@ -188,8 +190,10 @@ def init(
         raise UsageError("the recipe exists", path, fix)
     drafts: list[SectionDraft] = []
     for pattern in dict.fromkeys(input):
-        folder, patterns = folder_and_patterns([pattern], "**/*")
-        sections, messages = draft_sources(SourceFolder(folder, tuple(patterns)), _source_name(folder.name) or name)
+        folder, patterns = folder_and_patterns([pattern], _ALL_FILES)
+        exclude = _data_root_within(folder, data) if patterns == [_ALL_FILES] else ()
+        listed = SourceFolder(folder, tuple(patterns), exclude)
+        sections, messages = draft_sources(listed, _source_name(folder.name) or name)
         drafts += sections
         for message in messages:
             echo(in_one_line(f"{folder}: {message}"), err=True)
@@ -247,6 +251,12 @@ def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:
 def _source_name(text: str) -> str:
     """Return a text as a name that recipes accept; empty if no letter remains."""
     return slugify(text).lstrip("_.-")
+
+
+def _data_root_within(folder: Path, data: Path) -> tuple[str, ...]:
+    """Return the pattern that excludes the data root from a folder that contains it."""
+    root, top = data.resolve(), folder.resolve()
+    return (glob.escape(str(root.relative_to(top))),) if top in root.parents else ()
 
 
 def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
