@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.file_patterns import real_folders
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
-from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source, real_folders, utf8_pattern
+from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source, utf8_pattern
 from pipeline_assets.corpus.readers.source_formats import detect_format, without_compression
 from pipeline_assets.corpus.readers.whole_files import WHOLE_FILES, extractor_versions, whole_file_rows
 from pipeline_assets.spine.files import file_sha256

@@ -2,27 +2,23 @@
 
 import contextlib
 import errno
-import fnmatch
-import functools
 import os
-import re
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self
 
 from pipeline_assets.corpus.formats.codecs import detect_codec
+from pipeline_assets.corpus.readers.file_patterns import is_excluded, matching_names
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
 HEAD_BYTES = 16
 UTF8_MARK_BYTES = 3
 _BROKEN_LINK = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-_SPECIAL = re.compile(r"[*?\[]")
 _FOLDER, _MODIFIED, _SHA256 = "folder", "modified_ns", "sha256:"
 _CHANGED_FIX = "the file changed after it was hashed: restore it, or touch it and run the recipe again"
 
@@ -66,78 +62,12 @@ def list_files(root: Path, patterns: Sequence[str], exclude: Sequence[str] = ())
     try:
         return [
             _source_file(root, name)
-            for name in _matching_names(root, patterns)
+            for name in matching_names(root, patterns)
             if not (exclude and is_excluded(name, exclude))
         ]
     except PermissionError as error:
         what = f"the folder cannot be read ({error.strerror})"
         raise RetryableError(what, error.filename or root, "grant read permission, or narrow the pattern") from None
-
-
-def _matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
-    names: set[str] = set()
-    for pattern in patterns:
-        parts = PurePosixPath(pattern).parts
-        if not parts or (root / pattern).is_file():
-            matches = {PurePosixPath(pattern).as_posix(): not parts}
-        else:
-            matches = dict(_glob(root, "", parts, real_folders(root)))
-        files = {name for name, is_folder in matches.items() if not is_folder}
-        if not files:
-            raise _no_match_error(root, pattern, bool(matches))
-        names |= files
-    return sorted(names)
-
-
-def real_folders(folder: Path) -> Set[Path]:
-    """Return the real paths of a folder and its parents; links to them would be loops."""
-    real = Path(os.path.realpath(folder))
-    return {real, *real.parents}
-
-
-def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> Iterator[tuple[str, bool]]:
-    """Yield each path in `folder` that matches a pattern's parts; True for a folder.
-
-    `folder` is empty or ends with `/`; it and the results are relative to `root`. `parents` has the real paths of
-    `folder` and all folders above it; links to them are not followed, as `glob` would do endlessly.
-    """
-    (first, *rest), is_any_depth = parts, parts[0] == "**"
-    if is_any_depth and rest:
-        yield from _glob(root, folder, rest, parents)
-    for entry in os.scandir(root / folder) if (root / folder).is_dir() else ():
-        is_hidden = entry.name.startswith(".") and not first.startswith(".")
-        if is_hidden or not (is_any_depth or fnmatch.fnmatchcase(entry.name, first)):
-            continue
-        is_folder = Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir()
-        if is_folder and (is_any_depth or rest):
-            real = Path(os.path.realpath(entry.path))
-            if real not in parents:
-                deeper = parts if is_any_depth else rest
-                yield from _glob(root, f"{folder}{entry.name}/", deeper, parents | {real})
-        elif not rest:
-            yield folder + entry.name, is_folder
-
-
-def is_excluded(name: str, patterns: Sequence[str]) -> bool:
-    """Check whether a pattern matches a path or one of its folders, hidden or not."""
-    parts, (plain, special) = PurePosixPath(name).parts, _parse_exclude(tuple(patterns))
-    is_named = any(parts[:length] in plain for length in range(len(parts) + 1))
-    return is_named or any(_matches_start(parts, pattern) for pattern in special)
-
-
-@functools.lru_cache(maxsize=8)
-def _parse_exclude(patterns: tuple[str, ...]) -> tuple[Set[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Split excluded paths and patterns into parts; `init` writes thousands of paths."""
-    plain = {PurePosixPath(pattern).parts for pattern in patterns if not _SPECIAL.search(pattern)}
-    return plain, [PurePosixPath(pattern).parts for pattern in patterns if _SPECIAL.search(pattern)]
-
-
-def _matches_start(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    if not pattern:
-        return True
-    if pattern[0] == "**":
-        return any(_matches_start(names[start:], pattern[1:]) for start in range(len(names)))
-    return bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and _matches_start(names[1:], pattern[1:])
 
 
 def split_byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
@@ -198,19 +128,6 @@ def utf8_pattern(name: str) -> str:
 def has_files(folder: Path) -> bool:
     """Check whether a folder contains a file, directly or in subfolders."""
     return any(path.is_file() for path in folder.rglob("*"))
-
-
-def _no_match_error(root: Path, pattern: str, has_folders: bool) -> UsageError:
-    """Return the error for a pattern that matches no file; its fix has existing names."""
-    require_folder(root, "correct the source's folder")
-    if has_folders:
-        fix = f"write {pattern.rstrip('/')}/* for the files in the folder"
-        return UsageError(f"the pattern {pattern!r} matches only folders", root, fix)
-    folder = next(parent for parent in (root / pattern).parents if parent.is_dir())
-    entries = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in folder.iterdir())
-    preview = ", ".join(entries[:5]) + (f" and {len(entries) - 5} more" if len(entries) > 5 else "")
-    fix = f"correct `files`; the folder contains {preview or 'no files'}"
-    return UsageError(f"no file matches {pattern!r}", folder, fix)
 
 
 @dataclass(frozen=True)
@@ -282,7 +199,7 @@ class SourceFolder(InputFolder):
 
     def excluded_files(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each file that `exclude` leaves out, with its pattern."""
-        names = _matching_names(self.path, self.patterns) if self.exclude else ()
+        names = matching_names(self.path, self.patterns) if self.exclude else ()
         excluded = [name for name in names if is_excluded(name, self.exclude)]
         yield from ((name, pattern) for pattern in self.exclude for name in excluded if is_excluded(name, [pattern]))
 
@@ -347,7 +264,7 @@ def listed_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
     reason = folder.describe_changed_files(manifest)
     if reason is not None:
         fix = "stop writing to the folder, and run the recipe again"
-        raise InputError(f"{reason} since they were hashed", folder.path, fix)
+        raise InputError(f"changed since the files were hashed: {reason}", folder.path, fix)
     entries = manifest.identity.inputs
     files = [SourceFile(folder.path / entry["name"], entry["name"], entry["bytes"]) for entry in entries]
     for file, entry in zip(files, entries, strict=True):

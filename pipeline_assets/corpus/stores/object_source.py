@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import pydantic
 
+from pipeline_assets.corpus.readers.file_patterns import is_excluded
 from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.hub_configs import matching_paths
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, is_excluded
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.stores.download import STAGE, download_all, missing_objects, receipt_name
 from pipeline_assets.corpus.stores.object_store import LIST_AGAIN, ObjectStore, StoredObject
 from pipeline_assets.spine import durable

@@ -94,8 +94,8 @@ def test_files_that_are_not_as_they_were_listed_are_not_read(tmp_path: Path) -> 
     (tmp_path / "quiz.jsonl").write_bytes(lines())
 
     assert refusal(evaluation) == (
-        f"InputError: {tmp_path}: 1 of the files in {tmp_path} changed; the first is quiz.jsonl "
-        "since they were hashed; stop writing to the folder, and run the recipe again"
+        f"InputError: {tmp_path}: changed since the files were hashed: 1 of the files in {tmp_path} changed; "
+        "the first is quiz.jsonl; stop writing to the folder, and run the recipe again"
     )
 
 

@@ -67,7 +67,7 @@ def test_a_change_is_told_by_names_sizes_and_times_and_refuses_the_files(
 
     assert folder.describe_changes(Path(), manifest) == words.format(folder.path)
     assert refusal(lambda: listed_files(folder, manifest)) == (
-        f"{folder.path}: {words.format(folder.path)} since they were hashed; "
+        f"{folder.path}: changed since the files were hashed: {words.format(folder.path)}; "
         "stop writing to the folder, and run the recipe again"
     )
 

@@ -374,7 +374,8 @@ def test_files_that_change_while_they_are_used_stop_the_build(
     monkeypatch.setitem(globals(), "meddle", lambda folder: (folder / SHARDS[0]).write_bytes(other))
 
     with pytest.raises(
-        InputError, match="since they were hashed; stop writing to the folder, and run the recipe again"
+        InputError,
+        match=r"since the files were hashed: .*; stop writing to the folder, and run the recipe again",
     ):
         built(pin, run)
 

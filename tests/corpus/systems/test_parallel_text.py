@@ -215,4 +215,4 @@ def test_a_file_that_was_edited_since_it_was_hashed_is_not_drawn_from(tmp_path: 
     file.write_bytes(file.read_bytes().replace(b"ship", b"boat"))
 
     told = refusal(lambda: drive.build(recipe.target("parallel_text/sample"), run), InputError)
-    assert "since they were hashed" in told
+    assert "changed since the files were hashed" in told

@@ -582,8 +582,8 @@ def test_files_that_are_written_or_gone_between_hashing_and_reading_are_one_clea
     gone = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
 
     assert written == (
-        f"{tmp_path}/sources/notes: 1 of the files in {tmp_path}/sources/notes changed; the first is rows.jsonl "
-        "since they were hashed; stop writing to the folder, and run the recipe again"
+        f"{tmp_path}/sources/notes: changed since the files were hashed: 1 of the files in {tmp_path}/sources/notes "
+        "changed; the first is rows.jsonl; stop writing to the folder, and run the recipe again"
     )
     assert gone == (
         f"{tmp_path}/sources/notes: the source folder no longer exists; "
@@ -604,7 +604,7 @@ def test_files_written_while_they_are_read_are_an_error_and_nothing_is_sealed(
 
     monkeypatch.setattr(files, "convert_local", disturbed)
 
-    with pytest.raises(InputError, match="were rewritten since they were hashed; stop writing to the folder"):
+    with pytest.raises(InputError, match=r"since the files were hashed: .* were rewritten; stop writing to the folder"):
         build(recipe, tmp_path)
 
     assert not (tmp_path / "stage_a/mixed/normalized/notes").exists()

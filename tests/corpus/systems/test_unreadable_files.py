@@ -19,7 +19,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.normalize.sources import LocalSource, check_folders, to_source_folder
-from pipeline_assets.corpus.readers.source_folder import is_excluded
+from pipeline_assets.corpus.readers.file_patterns import is_excluded
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import ChangedFileError, InputError

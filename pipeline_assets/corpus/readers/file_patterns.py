@@ -1,0 +1,93 @@
+"""File patterns of local sources, in shell syntax."""
+
+import fnmatch
+import functools
+import os
+import re
+from collections.abc import Iterator, Sequence, Set
+from pathlib import Path, PurePosixPath
+
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.files import require_folder
+
+_SPECIAL = re.compile(r"[*?\[]")
+
+
+def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
+    """Return the sorted paths of the files below `root` that match a pattern, see `list_files`."""
+    names: set[str] = set()
+    for pattern in patterns:
+        parts = PurePosixPath(pattern).parts
+        if not parts or (root / pattern).is_file():
+            matches = {PurePosixPath(pattern).as_posix(): not parts}
+        else:
+            matches = dict(_glob(root, "", parts, real_folders(root)))
+        files = {name for name, is_folder in matches.items() if not is_folder}
+        if not files:
+            raise _no_match_error(root, pattern, bool(matches))
+        names |= files
+    return sorted(names)
+
+
+def real_folders(folder: Path) -> Set[Path]:
+    """Return the real paths of a folder and its parents; links to them would be loops."""
+    real = Path(os.path.realpath(folder))
+    return {real, *real.parents}
+
+
+def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> Iterator[tuple[str, bool]]:
+    """Yield each path in `folder` that matches a pattern's parts; True for a folder.
+
+    `folder` is empty or ends with `/`; it and the results are relative to `root`. `parents` has the real paths of
+    `folder` and all folders above it; links to them are not followed, as `glob` would do endlessly.
+    """
+    (first, *rest), is_any_depth = parts, parts[0] == "**"
+    if is_any_depth and rest:
+        yield from _glob(root, folder, rest, parents)
+    for entry in os.scandir(root / folder) if (root / folder).is_dir() else ():
+        is_hidden = entry.name.startswith(".") and not first.startswith(".")
+        if is_hidden or not (is_any_depth or fnmatch.fnmatchcase(entry.name, first)):
+            continue
+        is_folder = Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir()
+        if is_folder and (is_any_depth or rest):
+            real = Path(os.path.realpath(entry.path))
+            if real not in parents:
+                deeper = parts if is_any_depth else rest
+                yield from _glob(root, f"{folder}{entry.name}/", deeper, parents | {real})
+        elif not rest:
+            yield folder + entry.name, is_folder
+
+
+def is_excluded(name: str, patterns: Sequence[str]) -> bool:
+    """Check whether a pattern matches a path or one of its folders, hidden or not."""
+    parts, (plain, special) = PurePosixPath(name).parts, _parse_exclude(tuple(patterns))
+    is_named = any(parts[:length] in plain for length in range(len(parts) + 1))
+    return is_named or any(_matches_start(parts, pattern) for pattern in special)
+
+
+@functools.lru_cache(maxsize=8)
+def _parse_exclude(patterns: tuple[str, ...]) -> tuple[Set[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Split excluded paths and patterns into parts; `init` writes thousands of paths."""
+    plain = {PurePosixPath(pattern).parts for pattern in patterns if not _SPECIAL.search(pattern)}
+    return plain, [PurePosixPath(pattern).parts for pattern in patterns if _SPECIAL.search(pattern)]
+
+
+def _matches_start(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return any(_matches_start(names[start:], pattern[1:]) for start in range(len(names)))
+    return bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and _matches_start(names[1:], pattern[1:])
+
+
+def _no_match_error(root: Path, pattern: str, has_folders: bool) -> UsageError:
+    """Return the error for a pattern that matches no file; its fix has existing names."""
+    require_folder(root, "correct the source's folder")
+    if has_folders:
+        fix = f"write {pattern.rstrip('/')}/* for the files in the folder"
+        return UsageError(f"the pattern {pattern!r} matches only folders", root, fix)
+    folder = next(parent for parent in (root / pattern).parents if parent.is_dir())
+    entries = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in folder.iterdir())
+    preview = ", ".join(entries[:5]) + (f" and {len(entries) - 5} more" if len(entries) > 5 else "")
+    fix = f"correct `files`; the folder contains {preview or 'no files'}"
+    return UsageError(f"no file matches {pattern!r}", folder, fix)
