@@ -105,8 +105,14 @@ def _folder_asset(folder: SourceFolder, root: Path) -> ExternalAsset:
         digest = hashlib.sha256(json.dumps(listing).encode()).hexdigest()
         return {"files": len(files), "bytes": sum(file.bytes for file in files), "listing sha256": digest}
 
-    key = dg.AssetKey(["files", *(part for part in path.parts if part != "/")])
+    key = dg.AssetKey(["files", *(_key_part(part) for part in path.parts if part != "/")])
     return ExternalAsset(key, f"Files in {path}", "file", {"path": str(path)}, observe)
+
+
+def _key_part(name: str) -> str:
+    """Return a name that Dagster allows in keys of inputs; a changed name ends with a hash."""
+    valid = re.sub("[^A-Za-z0-9_.-]", "_", name)
+    return name if valid == name else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def _tokenizer_asset(family: str, sha256: str, path: Path) -> ExternalAsset:

@@ -105,6 +105,24 @@ def test_a_folder_is_one_node_however_recipes_write_it(notes: Path) -> None:
     }
 
 
+def test_folders_of_any_name_are_nodes(notes: Path) -> None:
+    path = notes.parent / "recipes" / "mine.yaml"
+    recipe = yaml.safe_load(path.read_text())
+    for number, name in enumerate(("My Notes", "Données", "a#b%c")):
+        (notes.parent / name).mkdir()
+        content = recipe | {"name": f"other{number}", "sources": [recipe["sources"][0] | {"path": name}]}
+        path.with_name(f"other{number}.yaml").write_text(yaml.safe_dump(content))
+
+    graph = build_definitions(notes.parent).resolve_asset_graph()
+
+    parents = [graph.get(dg.AssetKey(["stage_a", f"other{number}", "raw"])).parent_keys for number in range(3)]
+    assert [[key.to_user_string() for key in keys] for keys in parents] == [
+        ["files/My_Notes_cc21be"],
+        ["files/Donn_es_6ef4db"],
+        ["files/a_b_c_5c7cc9"],
+    ]
+
+
 def test_where_a_head_moved_its_node_says_so(root: Path) -> None:
     look = looker(root)
     with LoopbackHub(root / "hub") as hub:
