@@ -31,7 +31,7 @@ def model_bytes(texts: Sequence[str], recipe: EncodeRecipe, external: Path | Non
         fix = "set both the model's file and its sha256, or neither"
         raise UsageError("only one of model and sha256 is given", RecipeKey("model_sha256"), fix)
     if recipe.model_sha256 is not None and external is not None:
-        return read_pinned(external, recipe.model_sha256, "pass the path of a SentencePiece .model file")
+        return read_pinned(external, recipe.model_sha256, "put the .model file there, or correct its path")
     try:
         return train_unigram(texts, recipe).model
     except VocabularyTooLargeError as error:

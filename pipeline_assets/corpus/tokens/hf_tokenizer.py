@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 TOKENIZER_FILE = "tokenizer.json"
-_FIX = "pass the path of a tokenizer.json"
+_FIX = "put the tokenizer.json there, or correct its path"
 _MAX_IDS = 2**31
 # Steps of a normaliser or pre-tokenizer that can remove characters other than spaces; one that replaces spaces cannot.
 _REMOVES_TEXT = re.compile(

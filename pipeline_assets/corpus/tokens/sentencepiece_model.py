@@ -17,7 +17,7 @@ from pipeline_assets.spine.install_hints import not_installed_error
 if TYPE_CHECKING:
     import sentencepiece
 
-_FIX = "pass the path of a SentencePiece .model file"
+_FIX = "put the .model file there, or correct its path"
 
 
 class SentencePieceModel(Tokenizer):

@@ -268,7 +268,7 @@ def test_an_end_that_its_user_defined_comes_out_of_text_and_is_told(load_model: 
 
 @pytest.mark.parametrize("data", [b"", b"no model at all", b"\x0a\x03abc"])
 def test_a_file_that_is_no_model_is_refused(load_model: Load, data: bytes) -> None:
-    with pytest.raises(InputError, match="not a SentencePiece model; pass the path"):
+    with pytest.raises(InputError, match=r"not a SentencePiece model; put the \.model file there"):
         load_model(data=data)
 
 
