@@ -19,7 +19,7 @@ test: $(BIN)/.dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	$(MAKE) --no-print-directory -j 2 types quick FOLDERS=
 
-# Without its cache, mypy keeps one core busy for most of a minute: meanwhile, the tests have the other.
+# Without its cache, mypy keeps one core busy for half a minute: meanwhile, the tests have the other.
 types:
 	$(BIN)/mypy
 
