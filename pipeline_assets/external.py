@@ -110,7 +110,7 @@ def _folder_asset(folder: SourceFolder, root: Path) -> ExternalAsset:
 
 
 def _key_part(name: str) -> str:
-    """Return a name that Dagster allows in keys of inputs; a changed name ends with a hash."""
+    """Return a name that Dagster allows in keys; a changed name ends with a hash."""
     valid = re.sub("[^A-Za-z0-9_.-]", "_", name)
     return name if valid == name else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 

@@ -81,7 +81,7 @@ def repin(
     before = None if version.previous is None else SYSTEMS.read_recipe(version.previous).folder
     run = replace(run, previous_folder=before, keep_work=run.keep_work is not False)
     built = yield from _build(context, run, SYSTEMS.read_recipe(version.path))
-    if failures := [*version.unreachable, *built]:
+    if failures := [*version.head_errors, *built]:
         raise combine_errors(failures)
     if store.keep_versions is not None:
         delete_old_artifacts(recipe, run.root, SYSTEMS, store.keep_versions, context.log.info)

@@ -53,7 +53,7 @@ def asset_key(kind: str, recipe: str) -> dg.AssetKey:
 class AssetPartition(NamedTuple):
     """Asset and partition that show an artifact.
 
-    `version` is None if the recipe is not a version of another one.
+    `version` is None unless the recipe is a dated version, see `recipe_versions`.
     """
 
     key: dg.AssetKey

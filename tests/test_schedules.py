@@ -240,7 +240,7 @@ def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_
         with LoopbackHub(tmp_path / "hub") as server:
             hub = HubFiles(tmp_path / "cache", endpoint=server.endpoint)
             version = version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC))
-        return SYSTEMS.read_recipe(version.path).revisions(), list(map(str, version.unreachable))
+        return SYSTEMS.read_recipe(version.path).revisions(), list(map(str, version.head_errors))
 
     with LoopbackHub(tmp_path / "hub") as server:
         heads = server.commits()

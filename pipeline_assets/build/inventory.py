@@ -84,7 +84,7 @@ class ArtifactStatus:
 
 @dataclass(frozen=True)
 class Orphan:
-    """Artifact that no recipe requests; `damage` is the error of its manifest or of a file's size."""
+    """Artifact that no recipe requests; `damage` is an error in its manifest or sizes."""
 
     folder: Path
     name: str | None = None

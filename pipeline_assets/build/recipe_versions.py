@@ -36,14 +36,14 @@ class Version:
         path: Recipe file of the version. If no head moved, the newest version, or the base recipe if none exists.
         previous: File of the previous version, or the base recipe if none exists; None if no head moved.
         moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed; empty if the version already existed.
-        unreachable: Errors of datasets whose head is unknown, or that the recipe reads at several commits; their
+        head_errors: Errors of datasets whose head is unknown, or that the recipe reads at several commits; their
             previous commits are used.
     """
 
     path: Path
     previous: Path | None = None
     moved: list[str] = field(default_factory=list)
-    unreachable: list[InputError] = field(default_factory=list)
+    head_errors: list[InputError] = field(default_factory=list)
 
 
 def period_start(moment: datetime, period: Period) -> str:
@@ -68,7 +68,7 @@ def version_for(
     if path in versions:
         return Version(path, earlier_version(name, period_start(moment, period), root))
     newest = versions[-1] if versions else base
-    pinned, heads, unreachable = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
+    pinned, heads, head_errors = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
     commits: dict[str, str] = {}  # of the base recipe's datasets, except those that it reads at several commits
     for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):
         try:
@@ -77,12 +77,12 @@ def version_for(
         except TransientError:
             raise
         except InputError as error:
-            unreachable.append(error)
-    if unreachable and not heads:
-        raise unreachable[0]
+            head_errors.append(error)
+    if head_errors and not heads:
+        raise head_errors[0]
     moved = [f"{name}: {pinned.get(name)} → {head}" for name, head in heads.items() if pinned.get(name) != head]
     if not moved:
-        return Version(newest, unreachable=unreachable)
+        return Version(newest, head_errors=head_errors)
     durable.make_folder(path.parent)
     text = replace_value(RECIPE_FILE.read_raw(base).decode(), "name", path.stem)
     folder = temporary_path(path)
@@ -97,7 +97,7 @@ def version_for(
         durable.rename(draft, path)
     finally:
         durable.remove(folder)
-    return Version(path, newest, moved, unreachable)
+    return Version(path, newest, moved, head_errors)
 
 
 def list_versions(name: str, root: Path) -> list[Path]:

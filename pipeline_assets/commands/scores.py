@@ -76,7 +76,7 @@ def score(
     ]
     scored = [[target for target in targets if target.kind.name == NLL_SCORES.name] for targets in targets_by_model]
     if dry_run or remote is not None:  # a cost limit covers all models and splits: compare before the first call
-        _print_work([target for targets in scored for target in targets], run)
+        _build_inputs_and_print_work([target for targets in scored for target in targets], run)
     if dry_run:
         return
     for targets in targets_by_model:
@@ -169,7 +169,7 @@ def _scoring_recipe(
     return recipe
 
 
-def _print_work(scores: Sequence[Target], run: Run) -> None:
+def _build_inputs_and_print_work(scores: Sequence[Target], run: Run) -> None:
     """Build the inputs of scores; print the remaining work, with its cost on Modal."""
     for _ in run_targets(upstream_first([upstream for target in scores for upstream in target.upstream]), run):
         pass

@@ -37,7 +37,7 @@ from pipeline_assets.corpus.profile import (
 from pipeline_assets.corpus.report_sizes import describe_estimates, kept_sizes, profile_size, read_packed_tokens
 from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.corpus.token_sample import Sampling
-from pipeline_assets.corpus.tokens.encode import load_tables
+from pipeline_assets.corpus.tokens.encode import warm_up_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact
@@ -149,7 +149,7 @@ def _profile_sources(
     file = None if tokenizer is None else TokenizerFile(tokenizer, settings.vocabulary)
     writes_ids = len(sources) > 1  # a source's own ids are unique since it was normalised
     work = functools.partial(profile_shard, tokenizer=file, writes_ids=writes_ids)
-    warm_up: WarmUp = no_warm_up if file is None else functools.partial(load_tables, file, 0)
+    warm_up: WarmUp = no_warm_up if file is None else functools.partial(warm_up_tokenizer, file, 0)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("profile", work, shards, staging, settings, warm_up))
     if writes_ids:

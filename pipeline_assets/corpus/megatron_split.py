@@ -21,7 +21,7 @@ from pipeline_assets.corpus.tokens.encode import (
     OTHER_SPLIT,
     DocumentTable,
     encode_shard,
-    load_tables,
+    warm_up_tokenizer,
     with_oracle_fallback,
 )
 from pipeline_assets.corpus.tokens.families import TokenizerFile
@@ -145,7 +145,7 @@ def _encode_shards(
         encode_shard, tokenizer=tokenizer, zstd_level=settings.zstd_level, split=split, valid_fraction=fraction
     )
     sizes = [shard.file.stat().st_size for shard in shards]
-    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
+    warm_up = functools.partial(warm_up_tokenizer, tokenizer, sum(shard.rows for shard in shards))
     settings = limit_workers(staging, settings, sizes)
     return run_stage(f"encode-{split}-{tokenizer.driver}", work, shards, staging, settings, warm_up)
 

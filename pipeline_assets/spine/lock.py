@@ -63,7 +63,7 @@ _FILE = MetadataFile("lock", 4096, "move it away, then run the same command", Bu
 
 
 class BuilderBusy(TransientError):
-    """Artifact that another process is building."""
+    """The artifact is being built by another process."""
 
 
 @dataclass(eq=False)

@@ -38,7 +38,7 @@ from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals, RowKeys
-from pipeline_assets.corpus.tokens.encode import OracleMismatchError, load_tables
+from pipeline_assets.corpus.tokens.encode import OracleMismatchError, warm_up_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 from pipeline_assets.spine.build_result import BuildResult
@@ -93,7 +93,7 @@ def normalise_split(
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)
-    warm_up: Callable[[], object] = functools.partial(load_tables, tokenizer, rows, controls=STRUCTURE)
+    warm_up: Callable[[], object] = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=STRUCTURE)
     if template is not None:
         warm_up = functools.partial(load_template, template)
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])

@@ -43,7 +43,7 @@ def correctness_range(share: float | None) -> str:
     return "null" if share is None else CORRECTNESS[bisect_left(_UPPER_BOUNDS, share)]
 
 
-def length_range(tokens: int | None) -> str:
+def length_bucket(tokens: int | None) -> str:
     """Return the largest power of two up to a row's tokens, as text; at least `1`."""
     return str(1 << max((tokens or 0).bit_length() - 1, 0))
 
@@ -52,7 +52,7 @@ class PoolSummary(msgspec.Struct, frozen=True):
     """Sizes and distributions of the rows of a pool.
 
     Attributes:
-        lengths: Number of rows by `length_range` of their tokens.
+        lengths: Number of rows by `length_bucket` of their tokens.
         correctness: Number of rows by range of `CORRECTNESS`.
         checks: Number of rows by failed check, see `CHECKS`.
         shared: Number of rows that are also in another pool, by the other pool's name.
@@ -199,7 +199,7 @@ def _count_distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
     tags = itertools.chain.from_iterable(filter(None, rows["meta_tags"].to_pylist()))
     tokens, shares, domains = (rows[name].to_pylist() for name in ("stats_tokens", "meta_correctness", "meta_domain"))
     return {
-        "lengths": Counter(map(length_range, tokens)),
+        "lengths": Counter(map(length_bucket, tokens)),
         "correctness": Counter(map(correctness_range, shares)),
         "domains": Counter(domain or UNKNOWN for domain in domains),
         "checks": Counter(tag.removeprefix("check:") for tag in filter(None, tags) if tag.startswith("check:")),

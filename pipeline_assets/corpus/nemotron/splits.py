@@ -55,7 +55,7 @@ class SplitFiles:
     Attributes:
         found_by: Source of the split's list of files.
         left_out: Other files whose names contain the split, which are not read, such as files of another format.
-        config: The split's config in the card; None without one, and for the config `default`.
+        config: Name of the card's config that has the split; None if the card names none, or only `default`.
     """
 
     split: str

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard
-from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, load_tables
+from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, warm_up_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses, losses_to_provenance
 from pipeline_assets.spine.engine import RunSettings, StageRunner, limit_workers, stage_runner
@@ -91,7 +91,7 @@ def encode_corpus(
     to_encode = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]
     options = {"tokenizer": tokenizer, "zstd_level": settings.zstd_level}
     tasks = [Task.bind(encode_shard, shard, **options) for shard in to_encode]
-    warm_up = functools.partial(load_tables, tokenizer, sum(shard.rows for shard in shards))
+    warm_up = functools.partial(warm_up_tokenizer, tokenizer, sum(shard.rows for shard in shards))
     run = stage_runner(run_task, settings, warm_up)
     receipts = list(run(f"encode-{load_tokenizer(tokenizer).driver}", tasks, staging))
     encoded = tuple(

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_bools, to_numpy
 from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_range
+from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_bucket
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.plots import score_bars, text_plot
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
@@ -49,14 +49,14 @@ _MAX_EXPONENT = 700  # exp of a larger number overflows a float
 _GROUPS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], Any]]] = {
     "domains": ("meta_domain", "domain", lambda domain: domain or UNKNOWN, str),
     "correctness": ("meta_correctness", "correctness", correctness_range, CORRECTNESS.index),
-    "lengths": ("tokens", "tokens from", length_range, int),
+    "lengths": ("tokens", "tokens from", length_bucket, int),
 }
 _REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
 _MEANS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """Return table rows: all scored rows (if splits are several), groups, then splits."""
+    """Return preview lines: a total of several splits, one per group, one per split."""
     content = _REPORT_FILE.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_line("all", total["scored"])] if len(splits) > 1 else []

@@ -150,7 +150,10 @@ class MixtureReader:
             yield from (tokens[first : first + batch] for first in range(0, len(tokens), batch))
 
     def read(self, places: NDArray[np.int64]) -> tuple[NDArray[Any]]:
-        """Return the rows at positions of the order, (positions, seq_len), as a 1-tuple."""
+        """Return the rows at `places` in `order`, (places, seq_len), as a 1-tuple.
+
+        It is a tuple like that of a reader whose rows have several arrays.
+        """
         # Copy in file order: sort by key (the corpus above the row), then copy the rows of one file at a time.
         keys = (self.order.corpora[places].astype(np.int64) << _ROW_BITS) + self.order.rows[places]
         destinations = np.argsort(keys)

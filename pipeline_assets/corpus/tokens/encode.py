@@ -209,7 +209,7 @@ class DocumentTable:
         self.checksums: NDArray[np.uint32] = to_numpy(table["crc32"])
 
 
-def load_tables(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
+def warm_up_tokenizer(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
     """Load a tokenizer and its tables before a process encodes texts.
 
     The oracle checks a few random documents, so it is loaded only for more than 4,000 `documents`. `controls` are the
