@@ -174,7 +174,7 @@ class Run:
         return self.hub
 
     def for_artifact(self, partition: str | None, is_intermediate: bool = False) -> Self:
-        """Return a copy with the compression of one artifact, and its name for progress lines."""
+        """Return a copy with the compression and the progress name of one artifact."""
         settings = replace(self.settings, subject=partition or "")
         if is_intermediate and settings.intermediate_zstd_level is not None:
             settings = replace(settings, zstd_level=settings.intermediate_zstd_level)

@@ -14,7 +14,7 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 
 def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
-    """Return sorted paths of files below `root` that match a pattern, see `list_files`."""
+    """Return the sorted paths of the files that match a pattern, see `list_files`."""
     names: set[str] = set()
     for pattern in patterns:
         parts = PurePosixPath(pattern).parts
