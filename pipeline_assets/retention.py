@@ -12,10 +12,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipeline_assets.build.run import NumberSetting
+from pipeline_assets.build.run import KEEP_RUNS_DAYS
 from pipeline_assets.events import newest_materializations
 
-KEEP_RUNS_DAYS = NumberSetting("CORPUSMILL_KEEP_RUNS_DAYS", 90, minimum=0, maximum=36_500)  # 0 keeps all runs
 _EVERY_S = 3600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]

@@ -18,7 +18,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.commands.terminal import Root, echo
+from pipeline_assets.commands.settings import invalid_settings, misspelled_settings
+from pipeline_assets.commands.terminal import Root, echo, print_lines
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -51,6 +52,9 @@ def ui(
     if not data.is_dir():
         raise UsageError("expected a folder, got a file", data, "choose another folder, or move the file away")
     webhook_address()
+    if invalid := invalid_settings(os.environ):
+        raise UsageError("; ".join(invalid), None, "correct them")
+    print_lines(misspelled_settings(os.environ), err=True)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -7,9 +7,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipeline_assets.build.run import KEEP_RUNS_DAYS
 from pipeline_assets.dead_runs import end_dead_runs
 from pipeline_assets.instance import instance_home
-from pipeline_assets.retention import KEEP_RUNS_DAYS, delete_runs, run_retention
+from pipeline_assets.retention import delete_runs, run_retention
 
 PARTS = dg.StaticPartitionsDefinition(["a", "b"])
 

@@ -44,6 +44,18 @@ def test_its_address_is_said_once_it_answers(tmp_path: Path) -> None:
     assert "Dagster UI" not in rest
 
 
+def test_wrong_settings_are_named_before_it_starts(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    wrong = {"CORPUSMILL_KEEP_RUNS_DAYS": "ever", "CORPUSMILL_LAUNCHER": "moon"}
+
+    result = corpusmill("ui", "--data", tmp_path, "--port", free_port(), env=wrong)
+
+    assert (result.returncode, result.stderr) == (
+        2,
+        "corpusmill: CORPUSMILL_KEEP_RUNS_DAYS must be an integer from 0 to 36500, got 'ever'; "
+        "CORPUSMILL_LAUNCHER must be one of local, modal, got 'moon'; correct them\n",
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="lists processes by /proc")
 def test_a_ui_that_was_killed_leaves_no_process(tmp_path: Path) -> None:

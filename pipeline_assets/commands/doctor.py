@@ -19,15 +19,14 @@ from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from pipeline_assets.build.run import ENGINE, MEMORY_MIB, SETTINGS, WORKERS, Run, open_hub
+from pipeline_assets.build.run import ENGINE, MEMORY_MIB, WORKERS, Run, open_hub
 from pipeline_assets.commands import terminal
-from pipeline_assets.commands.settings import misspelled_settings
+from pipeline_assets.commands.settings import invalid_settings, misspelled_settings
 from pipeline_assets.corpus.scoring.recipe import can_start_cuda
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, one_line
 from pipeline_assets.spine.install_hints import not_installed_error, pip_hint
-from pipeline_assets.spine.json_log import check_log_form
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_reach import mounts_for, raise_if_locks_are_local
 from pipeline_assets.spine.ray_engine import connect, describe_nodes, disconnect, node_resources
@@ -100,14 +99,8 @@ def _send_finding(sender: Connection, probe: Callable[[Path], str], root: Path) 
 
 
 def _settings(root: Path) -> str:
-    errors = []
-    for check in (*(setting.read for setting in SETTINGS), check_log_form, remote_launcher_factory):
-        try:
-            check(os.environ)
-        except UsageError as error:
-            errors.append(error)
-    if errors:
-        raise RetryableError("; ".join(f"{error.where} {error.what}" for error in errors), None, "correct them")
+    if errors := invalid_settings(os.environ):
+        raise RetryableError("; ".join(errors), None, "correct them")
     if misspelled := misspelled_settings(os.environ):
         raise ProbeWarning("; ".join(misspelled), None, "correct the name, or unset it")
     return "all CORPUSMILL_ variables are valid"

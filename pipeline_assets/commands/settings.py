@@ -13,7 +13,7 @@ import typer
 PANEL = "Also"  # section of the help that lists these options
 _PREFIX = "CORPUSMILL_"
 # Read by the UI, the server's containers and the log; those of Modal are checked where they are read.
-_OTHERS = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_INPUT KEEP_RUNS_DAYS LOG OWNERS PORT REPORTS
+_OTHERS = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_INPUT LOG OWNERS PORT REPORTS
     SERVER_LOGS TAGS WEBHOOK"""
 
 
@@ -53,6 +53,22 @@ def export_settings(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if value is not None and value is not False:
             os.environ[f"CORPUSMILL_{name.upper()}"] = "1" if value is True else str(value)
+
+
+def invalid_settings(variables: Mapping[str, str]) -> list[str]:
+    """Describe settings with an invalid value."""
+    from pipeline_assets.build.run import SETTINGS
+    from pipeline_assets.spine.errors import UsageError
+    from pipeline_assets.spine.json_log import check_log_form
+    from resources.launchers import remote_launcher_factory
+
+    errors = []
+    for check in (*(setting.read for setting in SETTINGS), check_log_form, remote_launcher_factory):
+        try:
+            check(variables)
+        except UsageError as error:
+            errors.append(f"{error.where} {error.what}")
+    return errors
 
 
 def misspelled_settings(variables: Mapping[str, str]) -> list[str]:
