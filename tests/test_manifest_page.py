@@ -23,7 +23,7 @@ from sealed_roots import artifact_folders, unpack_latest
 
 from pipeline_assets.build.trainer_exports import KINDS
 from pipeline_assets.corpus.formats.parquet import ContentHash, content_sha256
-from pipeline_assets.spine.lineage import AREAS
+from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.manifest import FILE_NAME, canonical_json, canonical_sha256
 from pipeline_assets.systems.registry import SYSTEMS
 

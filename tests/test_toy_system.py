@@ -15,9 +15,9 @@ from fuzz_cases import Told, typed
 from pipeline_assets.build import drive
 from pipeline_assets.build.run import Run
 from pipeline_assets.code_location import build_definitions
+from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.systems.registry import SYSTEMS
 
 LOUD = Path("toy", "words", "loud")

@@ -14,8 +14,8 @@ from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.lock import lock_owner, locked
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan

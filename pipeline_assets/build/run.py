@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 from pipeline_assets.build.removal_state import applied_positions, read_removals
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.removals import Removals
+from pipeline_assets.spine.areas import scan_areas
 from pipeline_assets.spine.engine import PROCESS_BYTES, Engine, RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
-from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.ray_engine import parse_address
 from pipeline_assets.spine.start_method import StartMethod, default_start_method
 
@@ -115,7 +116,7 @@ class Run:
 
     @functools.cached_property
     def _applied_positions(self) -> Mapping[str, str]:
-        return applied_positions(Lineage(self.root).sealed.values())
+        return applied_positions(sealed for _, sealed in scan_areas(self.root) if isinstance(sealed, Manifest))
 
     def removal_list(self) -> Removals:
         """Return the removal list; InputError if it lost entries that builds applied."""

@@ -9,8 +9,8 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import read_named_recipe, recipe_paths
 from pipeline_assets.build.target import Kind, Kinds
 from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 
 EXPORT = "export/"  # with which the kinds of exports begin

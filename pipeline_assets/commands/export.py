@@ -16,10 +16,11 @@ from pipeline_assets.commands.options import SetsKeys
 from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes
 from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.artifact import Artifact, check_record_path, require_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.lineage import AREAS, Lineage
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.systems.registry import SYSTEMS

@@ -18,9 +18,10 @@ from pipeline_assets.commands.terminal import as_command, echo
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
+from pipeline_assets.spine.areas import find_data_root
 from pipeline_assets.spine.artifact import Artifact, open_artifact, try_read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.lineage import Lineage, find_data_root
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.systems.registry import SYSTEMS
 

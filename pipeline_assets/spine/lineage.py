@@ -1,19 +1,16 @@
 """Lineage: the graph of all artifacts below a data root.
 
-All manifests are read in one pass; 10,000 take a second. The pass checks only the seal of a manifest; its digest is
-checked when the artifact is opened.
-
 The chain of an artifact is the artifact, its members, and all their direct and indirect inputs, each once.
 """
 
 import contextlib
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES, read_sealed_manifest, scan_areas
 from pipeline_assets.spine.artifact import (
     Artifact,
     Damage,
@@ -24,41 +21,9 @@ from pipeline_assets.spine.artifact import (
     require_manifest,
 )
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, is_seal_intact
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 
-# Folders of a data root that contain artifacts. This layer cannot import systems, so the folders of the project's own
-# systems are listed here; `Systems.add` adds folders of other systems.
-AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron", "stage2", "parallel_text"]
-MANIFEST_COPIES = "manifests"
 OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
-
-
-def read_sealed_manifest(path: Path | str) -> Manifest:
-    """Read a manifest file; check its digest only if its seal is broken."""
-    data = MANIFEST_FILE.read_raw(path)
-    return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
-
-
-def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
-    """Yield (folder, manifest or its error) for each manifest in a folder tree.
-
-    Folders are in the order of their names, and an artifact comes before its members. Other folders in an artifact, and
-    hidden folders, are skipped. Folders are strings, since creating Paths would take as long as reading the manifests.
-    """
-    members: Collection[str] | None = None
-    try:
-        sealed = read_sealed_manifest(f"{folder}/{FILE_NAME}")
-        yield folder, sealed
-        members = member_digests(sealed)
-        if not members:
-            return
-    except InputError as error:
-        yield folder, error
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    for name in _folders_in(folder):
-        if not name.startswith(".") and (members is None or name in members):
-            yield from scan_folders(f"{folder}/{name}")
 
 
 class Lineage:
@@ -69,7 +34,7 @@ class Lineage:
 
     @cached_property
     def _entries(self) -> list[tuple[str, Manifest | InputError]]:
-        return [entry for area in sorted(AREAS) for entry in scan_folders(str(self.root / area))]
+        return [*scan_areas(self.root)]
 
     @cached_property
     def sealed(self) -> Mapping[Path, Manifest]:
@@ -147,34 +112,6 @@ class Lineage:
             with contextlib.suppress(InputError):
                 copies[read_sealed_manifest(path).digest] = path
         return copies
-
-
-def _folders_in(folder: str) -> list[str]:
-    """Return the names of subfolders, sorted; empty if the folder does not exist."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def find_data_root(folder: Path) -> Path | None:
-    """Return the data root that contains an artifact's folder; None if not in a root.
-
-    The root is the parent of the nearest folder named in `AREAS`: on the path as typed, else with symlinks resolved. A
-    recipe may have such a name, too: its folder is in an area's folder, and the root above that has recipes.
-    """
-    parents = (*folder.parents, *folder.resolve().parents)
-    root = next((parent.parent for parent in parents if parent.name in AREAS), None)
-    if root is None:
-        return None
-    area = root.absolute()
-    is_area = area.name in AREAS and not _has_recipes(area) and _has_recipes(area.parent)
-    return area.parent if is_area else root
-
-
-def _has_recipes(folder: Path) -> bool:
-    return any((folder / name).is_dir() for name in ("recipes", MANIFEST_COPIES))
 
 
 @dataclass(frozen=True)

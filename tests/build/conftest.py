@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.spine.lineage import AREAS
+from pipeline_assets.spine.areas import AREAS
 
 
 @pytest.fixture

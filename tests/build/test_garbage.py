@@ -15,9 +15,9 @@ from removals import assert_whole, collect, sealed_in, states
 from pipeline_assets.build import drive, recipe_paths
 from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.run import Run
+from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.provenance import Stopwatch

@@ -13,9 +13,9 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.systems import Systems
 from pipeline_assets.build.target import Kind, Target
+from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.manifest import StageVersion
 
 Node = tuple[str, tuple[str, ...]]  # its word, and the nodes that it is built from

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.nemotron.splits import dataset_key
-from pipeline_assets.spine.lineage import AREAS
+from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.section import COMMIT_PATTERN, Option, RecipeSection
 
 Domain = Literal["math", "proof", "science", "agentic", "chat_if", "code", "safety"]

@@ -26,12 +26,12 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
+from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.lineage import AREAS
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import OutputFile
 from pipeline_assets.systems.registry import SYSTEMS

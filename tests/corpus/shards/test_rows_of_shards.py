@@ -20,9 +20,10 @@ from pipeline_assets.build.rows.trace import trace_id, trace_token
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.shards.recipe import ShardsRecipe
 from pipeline_assets.corpus.tokens.families import load_tokenizer
+from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.lineage import AREAS, Lineage
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 
