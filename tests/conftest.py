@@ -24,7 +24,7 @@ from refused_imports import refusing_environment, take_notes
 
 from pipeline_assets.demo.demos import REBUILD_RECORD
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER
-from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.provenance import ProvenanceRecorder
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -133,7 +133,7 @@ def copy_root(intact_roots: Path, tmp_path: Path) -> Callable[[str], Path]:
 @pytest.fixture(autouse=True)
 def _no_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that a test ran in its own process isn't the one that builds and logs in later tests."""
-    monkeypatch.setattr(Stopwatch, "command", None)
+    monkeypatch.setattr(ProvenanceRecorder, "command", None)
     logger = logging.getLogger("corpusmill")
     logger.handlers, logger.propagate = [], True
     logger.setLevel(logging.NOTSET)

@@ -13,7 +13,7 @@ from command_results import Corpusmill, Typed
 from pipeline_assets.cli import app, expand_group, repeat_option
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.provenance import ProvenanceRecorder
 
 PROJECT = Path(__file__).parents[1]
 NAMES = [words for module in COMMANDS.values() for words in module]
@@ -108,7 +108,7 @@ def test_what_a_shell_made_of_a_pattern_is_given_value_by_value(typed: str, told
     ids=["before", "after", "both"],
 )
 def test_settings_become_variables_wherever_they_stand(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
-    monkeypatch.setattr(Stopwatch, "command", None)
+    monkeypatch.setattr(ProvenanceRecorder, "command", None)
     monkeypatch.setattr(os, "environ", {})
 
     assert app(typed.split(), standalone_mode=False) == 0

@@ -13,7 +13,7 @@ from pipeline_assets.spine.build_result import BuildFunction, BuildResult
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import Identity, Manifest
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
-from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.usage import freed_bytes, peak_memory_bytes
 from pipeline_assets.spine.verified_reads import verify_reads
 
@@ -39,7 +39,7 @@ def build_target(
         return open_artifact(root / target.folder)
     raise_if_occupied(target, root, replace)
     _raise_if_upstream_failed(target, root)
-    folder, plan, stopwatch = root / target.folder, target.plan(root), Stopwatch()
+    folder, plan, recorder = root / target.folder, target.plan(root), ProvenanceRecorder()
     with open_staging_dir(folder, plan) as staging:
         if target.matches_recipe(root):
             staging.discard()
@@ -56,7 +56,7 @@ def build_target(
             what = "an input was replaced during the build"
             raise RetryableError(what, folder, "run the same command again")
         provenance = {
-            **stopwatch.provenance(run_settings),
+            **recorder.provenance(run_settings),
             "peak_disk_bytes": freed_bytes((staging.folder,)),
             "peak_memory_bytes": peak_memory_bytes(),
             "adopted_shards": adopted,
@@ -73,7 +73,12 @@ def build_target(
 
 
 def seal_manifest(
-    target: Target, root: Path, content: BuildResult, run_settings: Mapping[str, Any], since: Stopwatch, replace: bool
+    target: Target,
+    root: Path,
+    content: BuildResult,
+    run_settings: Mapping[str, Any],
+    since: ProvenanceRecorder,
+    replace: bool,
 ) -> Artifact:
     """Seal an artifact without files: its manifest lists members or external files.
 

@@ -18,7 +18,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.kept_work import KeptWork
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.reuse import link_content
 from pipeline_assets.spine.staging import StagingDir
 from pipeline_assets.spine.verified_reads import verify_reads
@@ -120,11 +120,11 @@ def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
     def build(target: Target, run: Run) -> Artifact:
         if target.matches_recipe(run.root):
             return open_artifact(run.root / target.folder)
-        stopwatch = Stopwatch()
+        recorder = ProvenanceRecorder()
         with verify_reads():
             content = add_plan(describe(target, run.for_artifact(target.partition)), target)
         replace = run.replace or not _has_downstream(run.root / target.folder, run.root)
-        return seal_manifest(target, run.root, content, run.provenance(), stopwatch, replace)
+        return seal_manifest(target, run.root, content, run.provenance(), recorder, replace)
 
     return functools.update_wrapper(build, describe)
 

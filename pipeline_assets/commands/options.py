@@ -22,7 +22,7 @@ from pipeline_assets.commands.terminal import name_recipe_keys, resume_hint, run
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import OptionFinder
-from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.recipe_errors import sections_in
 from pipeline_assets.spine.section import Option
 
@@ -82,7 +82,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
 
     def run(**values: Any) -> None:
         export_settings({name: values[name] for name in settings})
-        Stopwatch.record_command(running_command())
+        ProvenanceRecorder.record_command(running_command())
         try:
             with (
                 resume_hint(running_command()),

@@ -225,7 +225,10 @@ def _stops_as_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def name_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
-    """Name recipe keys in errors of the block by their option, or else with `file`."""
+    """In InputErrors of the `with` block, show options in place of recipe keys.
+
+    A key without an option is shown behind `file`, if there is one.
+    """
     try:
         yield
     except InputError as error:

@@ -12,7 +12,7 @@ from pipeline_assets.build.run import LOG_EVERY, WORKERS
 from pipeline_assets.commands import terminal
 from pipeline_assets.spine.artifact import Artifact, repair_hint
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.rehash import HashTask
 from pipeline_assets.spine.visible import IN_ONE_LINE
 from pipeline_assets.systems.registry import SYSTEMS
@@ -56,7 +56,7 @@ def verify(
     read_and_check(result)
     report = None
     if as_json:
-        provenance = Stopwatch().provenance({})
+        provenance = ProvenanceRecorder().provenance({})
         machine = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
         report = build_report(result, {"corpusmill": version("corpusmill"), **machine})
     terminal.print_answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _verification_lines(result)))

@@ -99,7 +99,7 @@ class Lineage:
             return None
         return None if folder is None or manifest is None or manifest.digest != digest else Artifact(folder, manifest)
 
-    def read_exported_copy(self, digest: str) -> Manifest | None:
+    def read_manifest_copy(self, digest: str) -> Manifest | None:
         """Read a manifest by digest from the root's manifest copies; None if missing."""
         path = self._manifest_copies.get(digest)
         return None if path is None else Manifest.from_bytes(MANIFEST_FILE.read_raw(path), path)

@@ -20,8 +20,8 @@ _LIBRARIES = ("dagster", "gigatoken", "huggingface_hub", "msgspec", "numpy", "py
 _PROJECT = Path(__file__).parents[2]
 
 
-class Stopwatch:
-    """Timer of a build; at its end, `provenance` returns the facts about the build.
+class ProvenanceRecorder:
+    """Recorder of a build: its start, the command, and at its end the provenance.
 
     Attributes:
         command: Command as typed, with an id that all builds of this process share; None in a process of the UI.
@@ -65,7 +65,7 @@ def library_versions() -> Mapping[str, str | None]:
 
 def current_versions() -> dict[str, str | None]:
     """Return the versions of program, Python, platform and libraries in this process."""
-    return recorded_versions(Stopwatch().provenance({}))
+    return recorded_versions(ProvenanceRecorder().provenance({}))
 
 
 def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:

@@ -71,7 +71,7 @@ class RebuildPlan:
             return self._requested_artifacts[digest]
         if (found := self._lineage.find(digest)) is not None:
             return found.manifest, found.folder
-        return self._lineage.read_exported_copy(digest), None
+        return self._lineage.read_manifest_copy(digest), None
 
     def _add_target(
         self, manifest: Manifest, sealed_folder: Path | None, folder: Path, partition: str | None

@@ -20,7 +20,7 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.opening import open_staging_dir
-from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.provenance import ProvenanceRecorder
 
 pytestmark = pytest.mark.usefixtures("_only_graphs")
 
@@ -230,7 +230,7 @@ def test_an_artifact_of_a_recipe_file_that_was_named_by_its_path_is_kept(
     for name in ("path", "name"):
         recipe = write_graph(tmp_path, name, CHAIN)
         typed = f"corpusmill run {recipe} --data d" if name == "path" else "corpusmill run name"
-        monkeypatch.setattr(Stopwatch, "command", {"typed": typed, "id": "1"})
+        monkeypatch.setattr(ProvenanceRecorder, "command", {"typed": typed, "id": "1"})
         build_graph(tmp_path, name)
         recipe.unlink()
 
@@ -245,7 +245,7 @@ def test_an_artifact_of_a_recipe_file_that_was_named_by_its_path_is_kept(
 def test_a_recipe_file_without_ending_is_known_by_its_slash(
     options: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Stopwatch, "command", {"typed": f"corpusmill run {options}", "id": "1"})
+    monkeypatch.setattr(ProvenanceRecorder, "command", {"typed": f"corpusmill run {options}", "id": "1"})
     recipe = write_graph(tmp_path, "words", CHAIN)
     build_graph(tmp_path, "words")
     recipe.unlink()

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.provenance import ProvenanceRecorder
 
 COLUMNS: Mapping[str, Any] = {"text": ["text"], "item": "row", "id": "id"}
 
@@ -70,7 +70,7 @@ def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
         external_inputs=source,
     )
     listing = seal_manifest(
-        target, folder, pin_folder_files(source, folder, RunSettings()), {}, Stopwatch(), replace=True
+        target, folder, pin_folder_files(source, folder, RunSettings()), {}, ProvenanceRecorder(), replace=True
     )
     return EvaluationSet(own, listing.manifest, source)
 

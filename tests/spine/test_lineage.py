@@ -130,13 +130,13 @@ def test_a_recipe_with_the_name_of_an_area_is_no_data_root(
 
 def test_a_copy_of_a_manifest_is_found_where_builds_keep_it(words: Artifact, tmp_path: Path) -> None:
     copies = tmp_path / "manifests"
-    assert Lineage(tmp_path).read_exported_copy(words.manifest.digest) is None
+    assert Lineage(tmp_path).read_manifest_copy(words.manifest.digest) is None
 
     copies.mkdir()
     (copies / "words.json").write_bytes((words.folder / "manifest.json").read_bytes())
     (copies / "torn.json").write_text("{")
 
-    assert Lineage(tmp_path).read_exported_copy(words.manifest.digest) == words.manifest
+    assert Lineage(tmp_path).read_manifest_copy(words.manifest.digest) == words.manifest
 
 
 def test_of_several_artifacts_of_one_digest_the_one_of_the_name_is_taken(words: Artifact, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from pipeline_assets.spine.bars import end_bars, label_bars
 from pipeline_assets.spine.progress import Progress
-from pipeline_assets.spine.provenance import Stopwatch, git_sha, library_versions
+from pipeline_assets.spine.provenance import ProvenanceRecorder, git_sha, library_versions
 from pipeline_assets.spine.usage import folder_bytes, pause_gc
 
 MB = 1 << 20
@@ -58,10 +58,10 @@ def test_the_collector_is_switched_on_again_after_an_error_too_but_by_whoever_sw
 
 
 def test_a_build_records_when_where_with_what_and_how_it_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stopwatch, "command", None)  # whatever was typed in this process before
-    stopwatch = Stopwatch()
+    monkeypatch.setattr(ProvenanceRecorder, "command", None)  # whatever was typed in this process before
+    recorder = ProvenanceRecorder()
 
-    record = stopwatch.provenance({"workers": 2})
+    record = recorder.provenance({"workers": 2})
 
     known = ["cpu_seconds", "git_sha", "host", "libraries", "platform", "python"]
     assert sorted(record) == [*known, "run_settings", "seconds", "started_at_utc"]

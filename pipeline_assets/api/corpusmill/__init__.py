@@ -26,7 +26,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.provenance import Stopwatch
+from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.ray_engine import disconnect
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -61,13 +61,14 @@ def run(
     parsed.check_local_files(root)
     settings = Run.from_settings(root, os.environ, workers=workers, replace=replace)
     artifacts: dict[str, list[OpenedArtifact]] = {}
-    earlier = Stopwatch.command
+    earlier = ProvenanceRecorder.command
     try:
-        Stopwatch.record_command(f"corpusmill run {shlex.quote(str(recipe))}")  # `gc` keeps artifacts of a named file
+        # `gc` keeps artifacts of a named file
+        ProvenanceRecorder.record_command(f"corpusmill run {shlex.quote(str(recipe))}")
         for outcome in run_targets(parsed.targets(), settings):
             artifacts.setdefault(outcome.target.kind.name, []).append(open_folder(root / outcome.target.folder))
     finally:
-        Stopwatch.command = earlier
+        ProvenanceRecorder.command = earlier
         disconnect()  # from Ray, if a stage used it
     return artifacts
 

@@ -121,7 +121,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
     changed = changed_keys(identity_a.recipe, identity_b.recipe)
     changes = {"recipe": [f"{key}: {change}" for key, change in changed.items()]}
     changes |= {name: changed_values(parts_a[name], parts_b[name]) for name in parts_a}
-    counts = count_changes(identity_a.counts, identity_b.counts)
+    counts = compare_counts(identity_a.counts, identity_b.counts)
     return Comparison(a, b, changes, counts, list(document_changes(a, b, kinds, part_documents)))
 
 
@@ -149,7 +149,7 @@ def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {flat_a.get(name, 'none')} → {flat_b.get(name, 'none')}" for name in names]
 
 
-def count_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChange]:
+def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChange]:
     """Return every count of either manifest, sorted by name, with the ledger last."""
     flat_a, flat_b = dict(_flatten(a)), dict(_flatten(b))
     names = sorted(flat_a.keys() | flat_b.keys(), key=lambda name: (name.startswith("ledger."), name))

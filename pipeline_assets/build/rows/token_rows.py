@@ -77,7 +77,7 @@ class TokenRows(RowStore):
 
     @abstractmethod
     def row_parts(self, row: int) -> Iterable[Part]:
-        """Return the parts of a row in order, without texts; padding follows them."""
+        """Return the parts of a row in order, with empty texts; padding is not a part."""
 
     def row_at(self, number: int) -> Row:
         self.check_range("row", number, len(self))

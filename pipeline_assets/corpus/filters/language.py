@@ -49,7 +49,7 @@ class LanguageRecipe(RecipeSection):
     @property
     def min_score(self) -> str:
         """Minimum score in effect, as a decimal: `threshold`, or the detector's default."""
-        return DETECTOR_PACKAGES[self.detector].threshold if self.threshold is None else self.threshold
+        return DETECTOR_PACKAGES[self.detector].default_threshold if self.threshold is None else self.threshold
 
     def keeps(self, language: Language) -> bool:
         """Check whether a text is kept, by the code and the score of its language."""
@@ -148,11 +148,11 @@ class DetectorPackage(NamedTuple):
 
     Attributes:
         extra: Optional dependency of corpusmill that installs the package.
-        threshold: Default minimum score: the highest that keeps 99.8 % of English documents.
+        default_threshold: Default minimum score: the highest that keeps 99.8 % of English documents.
     """
 
     extra: str
-    threshold: str
+    default_threshold: str
     load: Callable[[], Identify]
 
 

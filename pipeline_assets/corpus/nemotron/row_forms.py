@@ -34,9 +34,9 @@ _SWITCHES = ("thinking", "enable_thinking")
 def standard_row(row: Row, counts: Counter[str]) -> Row:
     """Return a row with its messages as objects, and with its reasoning label.
 
-    JSON text that cannot be read raises RowFault. A reasoning switch, a key of `chat_template_kwargs`, is removed if
-    the label states its value. It is kept, and its `unread_key` is counted, if it is not a boolean, or contradicts the
-    other switch or the row's own label.
+    Reasoning switches in `chat_template_kwargs` (`thinking`, `enable_thinking`) set the label of a row without one.
+    Switches that agree with the label are removed. If one is not a boolean or contradicts the label, all are kept and
+    counted as unread keys. JSON text that cannot be read raises RowFault.
     """
     messages = row.get("messages")
     if isinstance(messages, str) and messages:

@@ -108,7 +108,10 @@ def unpublish(
 
 
 def _merge(removal: Removal, content: RepoContent) -> None:
-    """Add a repo's present commits, rows and objects to the earlier ones of a record."""
+    """Add what a search found to what earlier runs recorded.
+
+    Objects of refs that belong to others are left out; `remaining` and `unread` are replaced.
+    """
     for ref, reached in content.commits.items():
         removal.commits[ref] = list(dict.fromkeys([*reached, *removal.commits.get(ref, ())]))
     for entry, places in content.found.items():

@@ -14,7 +14,7 @@ from forgery import overwrite
 from numbered_pages import numbered, pages
 from refusals import refusal
 
-from pipeline_assets.build.rows.comparison import CountChange, DocumentExamples, compare, count_changes
+from pipeline_assets.build.rows.comparison import CountChange, DocumentExamples, compare, compare_counts
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.systems.registry import SYSTEMS
@@ -77,7 +77,7 @@ def test_counts_stand_side_by_side_and_the_ledger_comes_last() -> None:
     a = {"ledger": {"in": 10, "out": 8, "dropped": {"short": 2}}, "documents": 8, "tokens": {"train": 5, "valid": 1}}
     b = {"ledger": {"in": 12, "out": 8, "dropped": {"long": 4}}, "documents": 8, "tokens": {"train": 9, "valid": 1}}
 
-    found = count_changes(a, b)
+    found = compare_counts(a, b)
 
     assert [(count.name, count.a, count.b, count.delta) for count in found] == [
         ("documents", 8, 8, 0),
@@ -94,7 +94,7 @@ def test_shares_are_decimals_beside_counts_and_their_difference_is_one_too() -> 
     a = {"rows": 10, "share": "0.750000", "by_source": {"web": {"epochs": "1.10"}}}
     b = {"rows": 12, "share": "0.500000", "by_source": {"web": {"epochs": "1.1"}, "wiki": {"epochs": "2.5"}}}
 
-    found = count_changes(a, b)
+    found = compare_counts(a, b)
 
     assert [(count.name, count.a, count.b, count.delta, count.is_equal) for count in found] == [
         ("by_source.web.epochs", "1.10", "1.1", "0.00", True),
