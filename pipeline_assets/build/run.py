@@ -72,11 +72,9 @@ KEEP_WORK = NumberSetting("CORPUSMILL_KEEP_WORK", 0, minimum=0, maximum=1)
 START_METHOD = ChoiceSetting("CORPUSMILL_START_METHOD", default_start_method(), get_args(StartMethod))
 ENGINE = ChoiceSetting("CORPUSMILL_ENGINE", RunSettings.engine, get_args(Engine))
 KEEP_RUNS_DAYS = NumberSetting("CORPUSMILL_KEEP_RUNS_DAYS", 90, minimum=0, maximum=36_500)  # 0 keeps all runs
-SETTINGS = (
-    *(WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU, KEEP_WORK, START_METHOD, ENGINE),
-    KEEP_RUNS_DAYS,
-)
-"""All settings that `Run.from_settings` reads, and that of the UI."""
+_RUN_SETTINGS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU, KEEP_WORK, START_METHOD, ENGINE)
+SETTINGS = (*_RUN_SETTINGS, KEEP_RUNS_DAYS)
+"""All settings of runs and of the UI, except the launcher."""
 
 FolderByRole = Callable[[str], Path]
 """Returns an artifact's folder, relative to the data root, by its role; LookupError if none matches."""
