@@ -94,8 +94,9 @@ def version_mapping(
 ) -> dg.PartitionMapping | None:
     """Return the partition mapping between two assets of one recipe's versions.
 
-    `pairs` are sources, or None, of upstream and downstream artifacts. `source_mapping` maps sources; None maps each
-    source to itself. The result None stands for Dagster's default mapping.
+    `pairs` has the sources of the upstream and the downstream artifact of each dependency; None for an artifact without
+    a source. If only some have a source, partitions match by version alone. `source_mapping` maps sources; None maps
+    each to itself. Return None, for Dagster's default mapping, if no artifact has a source.
     """
     have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in pairs}
     with warnings.catch_warnings():

@@ -140,14 +140,6 @@ def _no_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _same_log_level() -> Iterator[None]:
-    """Restore the log's level, which commands lower: later tests would find more lines."""
-    level = logging.getLogger("corpusmill").level
-    yield
-    logging.getLogger("corpusmill").setLevel(level)
-
-
-@pytest.fixture(autouse=True)
 def _no_refused_import() -> Iterator[None]:
     """Check that no typed command imported pandas; see `refused_imports`."""
     yield

@@ -147,7 +147,10 @@ def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]
 
 @always_inline
 def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Read until a phrase ends; return next position and state, 0 if none ends."""
+    """Read until a phrase ends; return the position after it and the state.
+
+    If no phrase ends before `end`, the state is 0.
+    """
     next_state, first_match = automaton.next_state, automaton.first_match
     while True:
         if state == 0:  # no phrase is in progress: skip bytes at which none can begin

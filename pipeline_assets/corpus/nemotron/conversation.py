@@ -229,9 +229,9 @@ def row_text(
 ) -> RowText:
     """Return the text of a row: its column `text`, or else its rendered messages.
 
-    With a chat template, the messages of a column `text` are rendered too, without Harmony's own system message. Raise
-    Refusal, such as RowFault, if the row is not usable. A column `text` that is not valid Harmony is usable without a
-    chat template; `RowText.refusal` is set.
+    With `chat`, the messages of a column `text` are rendered by that template, without Harmony's system message.
+    Without it, a `text` that is not valid Harmony is returned as it is, and `RowText.refusal` is set. Raise Refusal,
+    such as RowFault, if the row cannot be used.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameters
     template: str | None = None if isinstance(settings.template, ChatTemplateSection) else settings.template

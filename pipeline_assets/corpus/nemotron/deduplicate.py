@@ -170,8 +170,8 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
 def _earlier_decisions(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
     """Yield, for each row of a file, the decision of an earlier stage, or None.
 
-    After the last row, None is yielded without end. Prompts that decontamination removed are numbered among the rows
-    that the prompts stage kept; decisions on duplicates, among the prompts that decontamination kept.
+    After the last row, None is yielded without end. The three inputs number rows differently: `dropped` counts all rows
+    of the file, `refused` only rows that are not in `dropped`, and `decided` only rows that are in neither.
     """
     dropped = {row.shard_row: row for row in read_structs(shard.dropped, DroppedRow)}
     refused = {row.row: row for row in read_structs(shard.refused, Reject)}

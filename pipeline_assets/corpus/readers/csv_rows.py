@@ -63,8 +63,8 @@ def _name_fields(names: list[str], fields: list[str] | Fault) -> dict[str, Any] 
 def _read_records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int, bytes, list[str] | Fault]]:
     """Yield the position, bytes, and fields or fault of each row that is not blank.
 
-    A row ends with the first line up to which the number of quotes is even. If such a row cannot be parsed, only its
-    first line is a fault, and the line after it begins a row.
+    Lines are joined until the number of quotes is even. If several joined lines cannot be parsed as one row, the first
+    line is parsed alone, and the next line begins a new row.
     """
     returned = deque[Line]()
     while first := returned.popleft() if returned else next(source, None):

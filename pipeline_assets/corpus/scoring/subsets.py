@@ -54,7 +54,10 @@ _COUNTED = ["meta_domain", "stats_tokens", "stats_completion_tokens"]
 
 @dataclass(frozen=True)
 class _Shard:
-    """Rows of a split that a rule chose; `rows` is 0 as in `ScoreJob`."""
+    """Rows of a split that a rule chose.
+
+    `rows` stays 0, so that the engine does not search the shard for poison rows.
+    """
 
     name: str
     rule: str
