@@ -61,7 +61,7 @@ def token_budget_met(split: Artifact) -> Verdict:
         return Verdict(True, summary, numbers)
     summary += f", {missing / budget:.1%} missing: "
     if not decisions["budget_met"]:
-        summary += "the corpus ends before the budget; increase `snapshot.amount`"
+        summary += "the corpus ends before the budget; increase `snapshot.amount`, or select more shards"
         return Verdict(False, summary, numbers)
     last = split.manifest.provenance.get("ended_by")
     summary += "the next document exceeds the budget"

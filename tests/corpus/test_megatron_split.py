@@ -260,7 +260,9 @@ def test_one_per_cent_may_be_missing_and_a_corpus_that_ends_before_is_told_as_th
     verdict = token_budget_met(split(pages([10] * 30), token_budget=budget))
 
     assert (verdict.passed, verdict.is_minor) == (holds, False)
-    assert ("the corpus ends before the budget; increase `snapshot.amount`" in verdict.because) == (not holds)
+    assert (
+        "the corpus ends before the budget; increase `snapshot.amount`, or select more shards" in verdict.because
+    ) == (not holds)
     assert "page-" not in verdict.because
 
 
