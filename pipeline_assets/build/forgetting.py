@@ -41,7 +41,7 @@ class FoundRow:
 
 
 def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
-    """Yield (file, keys) of each row; entries of the removal list match its keys."""
+    """Yield the file and keys of every row, to be compared with removal entries."""
     if isinstance(store, PairRows):
         yield from ((MANIFEST, RowKeys(pair.uid, (pair.src_text, pair.tgt_text))) for pair in store.pairs)
     elif isinstance(store, FileRows):

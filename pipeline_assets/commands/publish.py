@@ -69,7 +69,8 @@ def publish(
         print_lines([*_repo_lines(hub_repo, plan.parent, owners, public), *publication.terms(), *plan.lines()])
         if not dry_run:
             commit, plan = send(publication, hub_repo, private=not public, replaces=replace)
-            summary = f"{pluralize(len(plan.commits), 'commit')} created, {format_bytes(plan.bytes)} sent and read back"
+            sent = format_bytes(plan.upload_bytes)
+            summary = f"{pluralize(len(plan.commits), 'commit')} created, {sent} sent and read back"
             print_lines([f"{repo} at {commit}: {summary}" if plan.commits else f"{repo}: already up to date"])
 
 

@@ -42,7 +42,10 @@ class RefEntry(msgspec.Struct, frozen=True):
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """Pointer: the pushed artifact, then its members, then its upstream artifacts."""
+    """Parsed pointer file.
+
+    `artifacts` has the pushed artifact first, then its members, then its upstream artifacts.
+    """
 
     schema: str
     artifacts: tuple[RefEntry, ...]

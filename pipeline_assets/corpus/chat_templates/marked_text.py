@@ -57,8 +57,8 @@ def is_chat(template: str | None) -> bool:
     return template is not None and template.startswith(PREFIX)
 
 
-def format_rule(parsed: ParsedText, in_loss: Sequence[int]) -> str:
-    """Format the `loss_rule` of a text; `in_loss` numbers its messages in the loss."""
+def format_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
+    """Format the `loss_rule` of a text; `counted_messages` are numbers of messages."""
     marks = [RULE]
     for number, (message, _, _, body) in enumerate(parsed.messages):
         name = message.recipient if message.is_call else message.name
@@ -68,7 +68,7 @@ def format_rule(parsed: ParsedText, in_loss: Sequence[int]) -> str:
             start = parsed.text.find(message.content, body.start, body.stop)
             written = json.dumps(message.content).replace(" ", "\\u0020")
             mark += f":{written}" if start < 0 else f":{start}-{start + len(message.content)}"
-        marks.append(f"{mark}*" if number in in_loss else mark)
+        marks.append(f"{mark}*" if number in counted_messages else mark)
     return " ".join(marks)
 
 
@@ -138,18 +138,19 @@ def encode_row(
 
 
 def locate_bodies(
-    parsed: ParsedText, in_loss: Sequence[int], tokenizer: HfTokenizer, moves_blanks: bool = False
+    parsed: ParsedText, counted_messages: Sequence[int], tokenizer: HfTokenizer, moves_blanks: bool = False
 ) -> tuple[ParsedText, encode.HarmonyTokens]:
-    """Encode a text of a chat template; locate the bodies that count in its tokens.
+    """Encode a text of a chat template, and find the tokens of each message body.
 
-    `in_loss` has the numbers of the messages that count; other bodies are located only approximately. If
-    `moves_blanks`, a body that counts may lose whitespace at its start that shares a token with markup, and it may gain
-    whitespace of the markup around it that share a token with the body; the returned text has the moved bodies.
+    `counted_messages` are the numbers of the messages that count in the loss; other bodies are located only
+    approximately. If `moves_blanks`, a body that counts is adjusted to the borders of tokens: whitespace at its start
+    in a token with markup is left out, and adjacent whitespace in a token with the body is added. The returned text has
+    the adjusted bodies.
 
     Raises:
         Refusal: A token is only partly in a body that counts, or the tokens do not decode to the text.
     """
-    text, (ids, offsets) = parsed.text, tokenizer.encode_marked(parsed.text)
+    text, (ids, offsets) = parsed.text, tokenizer.encode_with_offsets(parsed.text)
     starts, ends = offsets.T
     bodies, messages = np.zeros((len(parsed.messages), 2), np.int64), [*parsed.messages]
     for number, (_, _, _, (start, stop)) in enumerate(parsed.messages):
@@ -163,7 +164,7 @@ def locate_bodies(
                 stop = int(ends[last - 1])
         stop, last = max(start, stop), max(first, last) if start < stop else first
         bodies[number] = first, last
-        if number in in_loss:
+        if number in counted_messages:
             messages[number] = messages[number]._replace(body=Span(start, stop))
             if tokenizer.decode(ids[first:last]) != text[start:stop]:
                 raise Refusal(ChatReason.MASK_UNPROVED, "tokens do not end where the body does", start, number)

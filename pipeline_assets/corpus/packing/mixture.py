@@ -148,13 +148,13 @@ def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> N
     return gathered
 
 
-def bisect_largest_budget(budget: int, is_valid: Callable[[int], bool]) -> int:
-    """Find the largest valid budget up to `budget` by bisection; 0 counts as valid.
+def bisect_largest_budget(max_budget: int, is_valid: Callable[[int], bool]) -> int:
+    """Bisect for the largest valid budget up to `max_budget`; 0 counts as valid.
 
     If a larger budget can be valid although a smaller one is not, the result is valid, but maybe not the largest.
     """
-    valid, invalid = 0, budget + 1
-    middle = budget  # try the whole budget first
+    valid, invalid = 0, max_budget + 1
+    middle = max_budget  # try the whole budget first
     while invalid - valid > 1:
         if is_valid(middle):
             valid = middle

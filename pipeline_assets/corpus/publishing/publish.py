@@ -43,7 +43,7 @@ class PlannedCommit:
     deletions: Sequence[str] = ()
 
     @property
-    def bytes(self) -> int:
+    def upload_bytes(self) -> int:
         return sum(item.size for item in self.uploads)
 
 
@@ -56,14 +56,14 @@ class PublicationPlan:
     unchanged: Sequence[UploadFile]  # files that the repo has already
 
     @property
-    def bytes(self) -> int:
-        return sum(commit.bytes for commit in self.commits)
+    def upload_bytes(self) -> int:
+        return sum(commit.upload_bytes for commit in self.commits)
 
     def lines(self) -> Iterator[str]:
         """Yield a line on each commit, and one on the files that need not be sent."""
         for number, commit in enumerate(self.commits, 1):
             last = f", with card, manifest and replaced files; {len(commit.deletions):,} files deleted"
-            size = f"{len(commit.uploads):,} files, {commit.bytes:,} bytes"
+            size = f"{len(commit.uploads):,} files, {commit.upload_bytes:,} bytes"
             yield f"commit {number} of {len(self.commits)}: {size}{last if number == len(self.commits) else ''}"
         unchanged_bytes = sum(item.size for item in self.unchanged)
         yield f"already in the repo, not sent: {len(self.unchanged):,} files, {unchanged_bytes:,} bytes"
@@ -135,7 +135,9 @@ def publish(
             verb = "Files of" if rest else "Publish"
             repo.commit(str(plan.parent), f"{verb} {title}", commit.uploads, commit.deletions)
             plan = plan_publication(publication, repo, replaces=replaces)
-            logger.info("%s: sent %s bytes, commits remaining: %d", repo.name, f"{commit.bytes:,}", len(plan.commits))
+            logger.info(
+                "%s: sent %s bytes, commits remaining: %d", repo.name, f"{commit.upload_bytes:,}", len(plan.commits)
+            )
         head = str(plan.parent)
         if publication.configs:
             load_back(repo.name, head, repo.hub.client().address, repo.hub.token, publication.configs)
@@ -159,7 +161,7 @@ def publish_sealed(
             logger.info("%s: %s", repo.name, line)
         splits = [*publication.splits]
         commit, plan = publish(publication, repo, private=recipe.private, replaces=replaces)
-        sent = {"published": {"url": repo.url, "commit": commit, "bytes_sent": plan.bytes}}
+        sent = {"published": {"url": repo.url, "commit": commit, "bytes_sent": plan.upload_bytes}}
     rows = [{"config": split.config, "split": split.split, "rows": split.rows} for split in splits]
     content = {"repo": recipe.repo, "digest": artifact.manifest.digest, "rows": rows}
     file = write_text(staging, PUBLICATION, json.dumps(content, indent=1, sort_keys=True) + "\n")

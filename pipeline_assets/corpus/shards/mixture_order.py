@@ -65,16 +65,16 @@ def rank_positions(
     return range(step * ranks * batch + rank, used, ranks)
 
 
-def log_remainder(order: str, rows: int, used: int, ranks: int) -> None:
+def log_remainder(label: str, rows: int, used: int, ranks: int) -> None:
     """Log how many rows of an order the ranks do not read, or read twice.
 
-    `order` is the name of the order. `used` is the number of rows that all ranks read, including repeats.
+    `label` begins the log line. `used` is the number of rows that all ranks read, including repeats.
     """
     if used < rows:
         hint = "padding=True repeats rows instead"
-        logger.warning("%s: %d ranks do not read the last %d of %d rows; %s", order, ranks, rows - used, rows, hint)
+        logger.warning("%s: %d ranks do not read the last %d of %d rows; %s", label, ranks, rows - used, rows, hint)
     elif used > rows:
-        logger.info("%s: %d ranks repeat %d of %d rows", order, ranks, used - rows, rows)
+        logger.info("%s: %d ranks repeat %d of %d rows", label, ranks, used - rows, rows)
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class HubRows(RecipeSection):
         return [*rules, ColumnRule("language", "language", "==", self.language)]
 
     def rule_columns(self) -> dict[str, str]:
-        """Map each column that a rule needs to the fix for a missing column."""
+        """Return the rules' columns, each with the fix to suggest if it is missing."""
         return {rule.column: f"correct the rule `{rule.text}` in the recipe" for rule in self.row_rules(())}
 
     def input_name(self, path: str) -> str:

@@ -1,7 +1,7 @@
 """Tokenizers from a `tokenizer.json`.
 
 The file's template, truncation and padding are not applied, and the text of a special token is encoded like other text,
-except by `encode_marked`. `contains_special` detects special ids that a model produces anyway.
+except by `encode_with_offsets`. `contains_special` detects special ids that a model produces anyway.
 """
 
 import functools
@@ -83,11 +83,11 @@ class HfTokenizer(Tokenizer):
             raise InputError(f"the tokenizer cannot encode a text ({error})", self.path, fix) from None
         return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).with_losses(self._losses, texts)
 
-    def encode_marked(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Encode a text and the special tokens in it; return ids and positions.
+    def encode_with_offsets(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Encode a text and the special tokens in it; return ids and offsets.
 
-        The positions, shape (tokens, 2), are start and stop of each token in characters. If several tokens share a
-        character, the positions of each include it.
+        The offsets, shape (tokens, 2), are start and stop of each token in characters. If several tokens share a
+        character, the offsets of each include it.
         """
         self._library.encode_special_tokens = False
         try:

@@ -151,7 +151,10 @@ class HarmonyEncoder(Tokenizer):
         return not panics(lambda: self.oracle.encode_ordinary(text))
 
     def _encode_each(self, texts: Sequence[str | bytes], *controls: str) -> list[NDArray[np.uint32]]:
-        """Encode UTF-8 texts (`str` if ASCII) with gigatoken and these control tokens."""
+        """Encode each text with gigatoken and these control tokens.
+
+        A text is UTF-8 bytes, or a `str` if it is ASCII only.
+        """
         if self._grown_bytes > _CACHE_BYTES:
             self._fast, self._grown_bytes = {}, 0
         if controls not in self._fast:
