@@ -131,7 +131,7 @@ def copy_root(intact_roots: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture(autouse=True)
-def _no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_command_and_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that a test ran in its own process isn't the one that builds and logs in later tests."""
     monkeypatch.setattr(ProvenanceRecorder, "command", None)
     logger = logging.getLogger("corpusmill")

@@ -3,7 +3,6 @@ holds back is asked again, not built again.
 """
 
 import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,13 +113,6 @@ def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_i
     assert all(target.is_up_to_date(root) for target in recipe.targets())
 
 
-@pytest.fixture
-def _own_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands log to stderr until the test ends."""
-    monkeypatch.setattr(logging.getLogger("corpusmill"), "handlers", [])
-    monkeypatch.setattr(logging.getLogger("corpusmill"), "propagate", True)
-
-
 def build_normalized(root: Path, strict: bool = False, **texts: str | None) -> None:
     """Build sources of one text each; a check warns, because none has a licence."""
     sources = [local_source(root, name, [{"text": text, "key": f"{name}-0"}]) for name, text in texts.items()]
@@ -133,7 +125,6 @@ NO_LICENCE = (
 )
 
 
-@pytest.mark.usefixtures("_own_log")
 def test_warnings_come_last_even_if_a_later_artifact_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="bad"):
         build_normalized(tmp_path, notes="A short note.", bad=None)
@@ -144,7 +135,6 @@ def test_warnings_come_last_even_if_a_later_artifact_fails(tmp_path: Path, capsy
     assert any("normalize bad" in line for line in lines[found:last])
 
 
-@pytest.mark.usefixtures("_own_log")
 def test_a_warning_is_the_last_line_of_a_build_and_ends_a_strict_one_with_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,7 +239,6 @@ def test_a_cap_that_is_raised_lets_it_pass_and_one_that_is_lowered_is_told(tmp_p
         deduplicated(path).raise_if_failed(root)
 
 
-@pytest.mark.usefixtures("_own_log")
 def test_a_run_of_a_current_recipe_lists_each_source_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = local_source(tmp_path, "one", [{"text": "a text", "key": "0"}])
     recipe, run = recipe_of(source, name=NAME, outputs={"up_to": "normalized"}), Run(tmp_path, RunSettings(workers=0))

@@ -51,8 +51,6 @@ def test_a_log_line_goes_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
     logger = logging.getLogger("corpusmill")
-    monkeypatch.setattr(logger, "handlers", [])
-    monkeypatch.setattr(logger, "propagate", True)
     log_to_stderr()
     Progress("fetch", 2, "files", every_s=0).add(1)
 

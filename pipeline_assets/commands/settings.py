@@ -52,7 +52,7 @@ def export_settings(values: Mapping[str, Any]) -> None:
     """Set the environment variables of all settings that the user passed."""
     for name, value in values.items():
         if value is not None and value is not False:
-            os.environ[f"CORPUSMILL_{name.upper()}"] = "1" if value is True else str(value)
+            os.environ[_PREFIX + name.upper()] = "1" if value is True else str(value)
 
 
 def invalid_settings(variables: Mapping[str, str]) -> list[str]:

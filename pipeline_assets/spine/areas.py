@@ -1,4 +1,4 @@
-"""Areas, the folders of a data root with artifacts, and scans of their manifests.
+"""Areas: the folders of a data root that contain artifacts.
 
 A scan reads 10,000 manifests in a second. It checks only the seal of a manifest; its digest is checked when the
 artifact is opened.

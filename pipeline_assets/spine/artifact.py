@@ -67,8 +67,9 @@ def read_manifest(folder: Path) -> Manifest | None:
         data = MANIFEST_FILE.read_raw(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    is_cached, parse = len(data) <= _LARGE_BYTES, _parse_small if len(data) <= _SMALL_BYTES else _parse_large
-    return (parse if is_cached else Manifest.from_bytes)(data, path)
+    if len(data) > _LARGE_BYTES:
+        return Manifest.from_bytes(data, path)
+    return (_parse_small if len(data) <= _SMALL_BYTES else _parse_large)(data, path)
 
 
 def try_read_manifest(folder: Path) -> Manifest | None:
@@ -147,7 +148,7 @@ def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[
     """
     manifest = require_manifest(folder)
     for item in scan_folder(folder, manifest, label_names):
-        problem = _hash_error(folder, item) if isinstance(item, StoredFile) else None
+        problem = hash_error(folder, item) if isinstance(item, StoredFile) else None
         yield Damage(item.path, problem) if problem else item
     for member, digest in member_digests(manifest).items():
         result = read_member(folder, member, digest)
@@ -190,7 +191,7 @@ def find_damage(folder: Path, manifest: Manifest) -> Iterator[Damage]:
     """Read every file that a manifest names, and yield the damage."""
     yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors())
     for file in manifest.storage:
-        if problem := size_error(folder, file) or _hash_error(folder, file):
+        if problem := size_error(folder, file) or hash_error(folder, file):
             yield Damage(file.path, problem)
 
 
@@ -233,7 +234,8 @@ def _file_type_error(mode: int) -> str:
     return f"expected a plain file, got {what}"
 
 
-def _hash_error(folder: Path, file: StoredFile) -> str | None:
+def hash_error(folder: Path, file: StoredFile) -> str | None:
+    """Describe an unreadable file or a wrong hash; None if correct."""
     try:
         actual = file_sha256(folder / file.path)
     except OSError as error:

@@ -13,9 +13,8 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
-from pipeline_assets.spine.artifact import open_artifact, repair_hint
+from pipeline_assets.spine.artifact import hash_error, open_artifact, repair_hint
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.systems.registry import SYSTEMS
@@ -66,12 +65,11 @@ class OpenedArtifact:
         Each file is hashed before it is read; InputError if its hash is not the sealed one.
         """
         artifact, tables = self.rows.artifact, list[pa.Table]()
-        sealed = {artifact.folder / stored.path: stored.sha256 for stored in artifact.manifest.storage}
+        sealed = {artifact.folder / stored.path: stored for stored in artifact.manifest.storage}
         with forbid_replacement(artifact.folder):
             for shard in self.rows.table_shards():
-                if (sha256 := file_sha256(shard.file)) != sealed[shard.file]:
-                    what = f"sha256 is {sha256}, sealed with {sealed[shard.file]}"
-                    raise InputError(what, shard.file, repair_hint(artifact.folder))
+                if (problem := hash_error(artifact.folder, sealed[shard.file])) is not None:
+                    raise InputError(problem, shard.file, repair_hint(artifact.folder))
                 tables += [shard.schema.empty_table(), *shard.tables()]  # a file may have no rows
         return pa.concat_tables(tables or [pa.table({})])
 

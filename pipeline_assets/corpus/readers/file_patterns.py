@@ -60,6 +60,8 @@ def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> 
 
 def is_excluded(name: str, patterns: Sequence[str]) -> bool:
     """Check whether a pattern matches a path or one of its folders, hidden or not."""
+    if not patterns:
+        return False
     parts, (plain, special) = PurePosixPath(name).parts, _parse_exclude(tuple(patterns))
     is_named = any(parts[:length] in plain for length in range(len(parts) + 1))
     return is_named or any(_matches_start(parts, pattern) for pattern in special)

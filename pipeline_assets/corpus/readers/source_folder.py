@@ -60,11 +60,7 @@ def list_files(root: Path, patterns: Sequence[str], exclude: Sequence[str] = ())
             what = f"the pattern {pattern!r} leads out of the folder"
             raise UsageError(what, root, "write patterns relative to this folder")
     try:
-        return [
-            _source_file(root, name)
-            for name in matching_names(root, patterns)
-            if not (exclude and is_excluded(name, exclude))
-        ]
+        return [_source_file(root, name) for name in matching_names(root, patterns) if not is_excluded(name, exclude)]
     except PermissionError as error:
         what = f"the folder cannot be read ({error.strerror})"
         raise RetryableError(what, error.filename or root, "grant read permission, or narrow the pattern") from None
