@@ -28,7 +28,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFolder, modified_
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.section import UNPINNED
+from pipeline_assets.spine.key_types import UNPINNED
 from resources.store import Hub
 
 GROUP, INVALID = "sources", "recipes_left_out"

@@ -17,7 +17,7 @@ from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.spine.section import UNPINNED
+from pipeline_assets.spine.key_types import UNPINNED
 
 MONDAY = "0 5 * * 1"
 NIGHT = "30 0 * * 1"

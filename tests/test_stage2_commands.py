@@ -16,7 +16,7 @@ from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
 
 from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.spine.section import UNPINNED
+from pipeline_assets.spine.key_types import UNPINNED
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")
 PROJECT = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ from pipeline_assets.build.recipe_versions import delete_old_artifacts, list_ver
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact, verify
-from pipeline_assets.spine.section import UNPINNED
+from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")

@@ -23,7 +23,7 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.events import AssetView, materialization
 from pipeline_assets.sealed_sensor import report_sealed
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.section import UNPINNED
+from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import asset_key
 

@@ -23,8 +23,8 @@ from pipeline_assets.corpus.nemotron.splits import dataset_key, unknown_split_er
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
+from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.spine.recipe_yaml import read_yaml
-from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems import nemotron
 
 _ALL = "nemotron_all"  # the recipe that run-all writes

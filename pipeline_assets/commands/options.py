@@ -22,9 +22,9 @@ from pipeline_assets.commands.terminal import name_recipe_keys, resume_hint, run
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import OptionFinder
+from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.recipe_errors import sections_in
-from pipeline_assets.spine.section import Option
 
 Content = dict[str, Any]
 

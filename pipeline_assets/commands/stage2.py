@@ -36,8 +36,8 @@ from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import make_folder, write_durably
 from pipeline_assets.spine.errors import DeniedError, UsageError
 from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, UNPINNED
 from pipeline_assets.spine.recipe_yaml import read_yaml, section_at
-from pipeline_assets.spine.section import SHARD_TEXT_BYTES, UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe
 

@@ -24,9 +24,9 @@ from pipeline_assets.corpus.readers.stackexchange.archive import site_host
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import read_yaml
-from pipeline_assets.spine.section import SHARD_TEXT_BYTES
 from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe, manifest_copy_path
 
 NORMALIZED_DIR = "stage_a/normalized"

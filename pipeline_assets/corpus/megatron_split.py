@@ -32,9 +32,10 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
+from pipeline_assets.spine.key_types import Share
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import FileContent, StageVersion
-from pipeline_assets.spine.section import RecipeSection, Share
+from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 
 SPLIT_STAGE = StageVersion("megatron_split", 1)

@@ -14,8 +14,9 @@ from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.key_types import Share
 from pipeline_assets.spine.manifest import FileContent, Manifest, StageVersion
-from pipeline_assets.spine.section import RecipeSection, Share
+from pipeline_assets.spine.section import RecipeSection
 
 Split = Literal["train", "valid"]
 SPLITS: tuple[Split, ...] = ("train", "valid")

@@ -46,8 +46,9 @@ from pipeline_assets.corpus.weights import check_recipe_weights
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, Name
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Name, RecipeError
+from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.systems import filtered, stage_a
 from pipeline_assets.systems.checks import documents_have_licences, model_is_expected, unknown_tokens_within_limit
 

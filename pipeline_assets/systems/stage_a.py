@@ -44,9 +44,10 @@ from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import add_missing_weight, check_recipe_weights
 from pipeline_assets.spine.artifact import Artifact, copy_manifest, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, Option
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import sections_at
-from pipeline_assets.spine.section import SHARD_TEXT_BYTES, Option, RecipeError
+from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.systems.checks import draws_are_deduplicated, removals_within_caps, unknown_tokens_within_limit
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 from pipeline_assets.systems.filtered import FILTERED, check_filters, filter_arguments

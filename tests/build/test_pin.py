@@ -7,7 +7,7 @@ import yaml
 
 from pipeline_assets.build.recipe_pins import pin_recipe, revision_in
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.section import UNPINNED
+from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS
 
 RECIPES = Path(__file__).parents[2] / "manifests" / "recipes"

@@ -16,8 +16,9 @@ from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.normalize.sources import LocalSource
 from pipeline_assets.corpus.weights import to_shares
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.key_types import Decimal
 from pipeline_assets.spine.recipe_yaml import parse_yaml
-from pipeline_assets.spine.section import Decimal, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.systems.stage_a import StageARecipe
 
 

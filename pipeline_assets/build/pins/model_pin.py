@@ -36,8 +36,9 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.files import require_folder
+from pipeline_assets.spine.key_types import COMMIT_PATTERN, UNPINNED, Option
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.section import COMMIT_PATTERN, UNPINNED, Option, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.staging import WORK, StagingDir
 
 MODEL_STAGE = StageVersion("scoring_model", 1)

@@ -16,9 +16,9 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
+from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.progress import Progress
-from pipeline_assets.spine.section import UNPINNED
 
 RAW_STAGE = StageVersion("raw", 1)
 _SHOWN_FILES = 5

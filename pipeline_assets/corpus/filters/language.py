@@ -10,7 +10,8 @@ from typing import Annotated, Literal, NamedTuple, cast
 import pydantic
 
 from pipeline_assets.spine.install_hints import not_installed_error
-from pipeline_assets.spine.section import RecipeSection, Share
+from pipeline_assets.spine.key_types import Share
+from pipeline_assets.spine.section import RecipeSection
 
 DETECTED_CHARACTERS = 10_000  # a text's first characters; langdetect itself reads no more
 _SCORE_DIGITS = 4  # the last digits of a float may differ between processors

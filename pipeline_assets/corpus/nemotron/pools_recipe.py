@@ -15,8 +15,9 @@ from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.licences import check_tag
 from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, read_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
+from pipeline_assets.spine.key_types import Name
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.section import Name, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 
 if TYPE_CHECKING:
     import polars as pl

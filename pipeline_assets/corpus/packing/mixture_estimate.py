@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from pipeline_assets.spine.section import SourceCaps
+from pipeline_assets.corpus.source_caps import SourceCaps
 
 
 @dataclass(frozen=True)

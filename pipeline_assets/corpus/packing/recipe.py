@@ -8,12 +8,14 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
+from pipeline_assets.corpus.source_caps import SourceCaps
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import Weights
+from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.section import Option, RecipeSection, SourceCaps
+from pipeline_assets.spine.section import RecipeSection
 
 Strategy = Literal["sequential", "best_fit"]
 PACK_STAGE = StageVersion("pack", 2)

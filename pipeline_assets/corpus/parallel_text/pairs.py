@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 import pydantic
 
-from pipeline_assets.spine.section import Option, RecipeSection
+from pipeline_assets.spine.key_types import Option
+from pipeline_assets.spine.section import RecipeSection
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")

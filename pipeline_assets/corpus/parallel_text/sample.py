@@ -24,10 +24,11 @@ from pipeline_assets.corpus.reservoir import Algorithm
 from pipeline_assets.corpus.weights import largest_remainders
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import seeded_sort_key
+from pipeline_assets.spine.key_types import MaxRejectShare, Option
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion, canonical_sha256
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.section import MaxRejectShare, Option, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 3)
 MANIFEST, MANIFEST_META = "manifest.jsonl", "MANIFEST.meta.json"

@@ -19,7 +19,8 @@ from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local_parquet import parquet_rows, read_local_footer, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.section import COMMIT_PATTERN, Patterns, RecipeSection
+from pipeline_assets.spine.key_types import COMMIT_PATTERN, Patterns
+from pipeline_assets.spine.section import RecipeSection
 
 TRANSLATION, _HEAD_ROWS, _RUN_BYTES = "translation", 100, 1 << 23
 Rows = Iterator[tuple[int, dict[str, Any] | Fault]]

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import pydantic
 
-from pipeline_assets.spine.section import Option, RecipeSection
+from pipeline_assets.spine.key_types import Option
+from pipeline_assets.spine.section import RecipeSection
 
 
 def column_fix(field: str) -> str:

@@ -5,8 +5,9 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from pipeline_assets.spine.install_hints import not_installed_error
+from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.section import Option, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 
 SCORES_STAGE = StageVersion("nemotron_nll_scores", 1)
 Device = Literal["cpu", "cuda"]

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Self
 import pydantic
 
 from pipeline_assets.corpus.nemotron.pools_recipe import Condition, Strata, parse_condition, raise_if_invalid_name
+from pipeline_assets.spine.key_types import Decimal
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.section import Decimal, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 
 SUBSETS_STAGE = StageVersion("nemotron_training_subsets", 2)
 

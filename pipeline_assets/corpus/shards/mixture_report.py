@@ -7,9 +7,9 @@ from typing import Any
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTable
 from pipeline_assets.corpus.markdown import code, escape, markdown_table
 from pipeline_assets.corpus.shards.source_notes import YES_NO
+from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.recipe_yaml import read_yaml
-from pipeline_assets.spine.section import UNPINNED
 
 _BEGINNING = """# Stage-2 mixtures
 

@@ -8,16 +8,16 @@ import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, ColumnRules
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap
-from pipeline_assets.spine.section import (
+from pipeline_assets.spine.key_types import (
     COMMIT_PATTERN,
     SHARD_TEXT_BYTES,
     MaxRejectShare,
     Name,
     Option,
     Patterns,
-    RecipeSection,
     text_rule,
 )
+from pipeline_assets.spine.section import RecipeSection
 
 Unit = Literal["files", "documents", "text_bytes"]
 _UNITS: tuple[Unit, ...] = ("files", "documents", "text_bytes")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pipeline_assets.corpus.tokens.losses import Losses, read_losses
 from pipeline_assets.spine.artifact import Verdict
+from pipeline_assets.spine.key_types import Option, Share
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.section import Option, Share
 
 MAX_UNKNOWN_FRACTION = "0.05"
 MaxUnknownFraction = Annotated[Share, Option("Maximum share of text lost in encoding. Default: 0.05.", default=None)]

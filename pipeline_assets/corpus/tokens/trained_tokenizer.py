@@ -20,8 +20,8 @@ from pipeline_assets.corpus.weights import Weights
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import make_folder, write_durably
+from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.section import Option
 
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)
 END_OF_DOCUMENT = "</s>"

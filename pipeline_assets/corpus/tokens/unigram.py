@@ -18,7 +18,8 @@ import pydantic
 
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
-from pipeline_assets.spine.section import Option, RecipeSection, Share, text_rule
+from pipeline_assets.spine.key_types import Option, Share, text_rule
+from pipeline_assets.spine.section import RecipeSection
 
 Coverage = Annotated[Share, text_rule(lambda share: Fraction(share) >= Fraction("0.98"), "must be in [0.98, 1]")]
 LINE_BYTES = 4192  # longer lines are skipped by the trainer

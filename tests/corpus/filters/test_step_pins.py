@@ -20,8 +20,8 @@ from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.section import UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.nemotron.splits import find_splits, partition_key
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.section import UNPINNED
+from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 

@@ -25,8 +25,9 @@ from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, read_bucket
+from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.ledger import Reject
-from pipeline_assets.spine.section import Option, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.stage import KILLED_WORKER, WHOLE_SHARD, Window
 
 _SINCE = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))

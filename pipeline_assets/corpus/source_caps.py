@@ -1,0 +1,19 @@
+"""Upper limits per source, a section of several recipes."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import pydantic
+
+from pipeline_assets.spine.key_types import Decimal
+from pipeline_assets.spine.section import RecipeSection
+
+
+class SourceCaps(RecipeSection):
+    """Upper limit for each source: the one in `sources`, or else `every_source`."""
+
+    every_source: Decimal
+    sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)
+
+    def cap(self, source: str) -> Fraction:
+        return Fraction(self.sources.get(source, self.every_source))
