@@ -28,7 +28,7 @@ from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values
 from pipeline_assets.corpus.formats.checked_table import write_checked_table
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.npy_header import map_npy
-from pipeline_assets.corpus.formats.parquet import StoredParquet, content_sha256, read_columns, read_footer, write_table
+from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns, read_footer, write_table
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.nemotron.seed_prompts import open_seed_prompts
 from pipeline_assets.corpus.shards.mixture_report import JSON_FILE
@@ -36,8 +36,10 @@ from pipeline_assets.corpus.tokens.describe import expected_hash
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA, DocumentTable
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import ChangedFileError, InputError, RetryableError
-from pipeline_assets.spine.staging import StagedInput, StagingView
+from pipeline_assets.spine.staged_input import StagedInput
+from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash, verify_reads
+from pipeline_assets.trust.verify import content_sha256
 
 _ROWS = {"doc_id": ["a", "b", "c"], "text": ["one", "two", "two"], "order": [1, 2, 3]}
 _TABLE = pa.table(_ROWS, pa.schema([("doc_id", pa.string()), ("text", pa.string()), ("order", pa.uint64())]))

@@ -1,19 +1,16 @@
 """File operations that survive a crash.
 
-Every write that must last goes through this module. A file appears under its name completely or not at all: temporary
-name, write, fsync, rename, fsync of the folder (the order of Pillai et al., "All File Systems Are Not Created Equal",
-OSDI 2014). Each operation first calls the hook `failpoint`, if it is set: tests use it to count the operations, and to
-stop the process before one of them.
+Every write that must last goes through this module, `file_ranges` or `folder_exchange`. A file appears under its name
+completely or not at all: temporary name, write, fsync, rename, fsync of the folder (the order of Pillai et al., "All
+File Systems Are Not Created Equal", OSDI 2014). Each operation first calls the hook `failpoint`, if it is set: tests
+use it to count the operations, and to stop the process before one of them.
 """
 
 import contextlib
-import ctypes
-import errno
 import functools
 import hashlib
 import os
 import stat
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,8 +24,6 @@ from pipeline_assets.spine.temporary_names import abandoned_entries, temporary_p
 Operation = Literal[
     "create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"
 ]
-_RENAME_EXCHANGE = 2
-_AT_FDCWD = -100
 
 failpoint: Callable[[Operation, Path], None] | None = None
 
@@ -110,7 +105,7 @@ class DurableFile:
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         call_failpoint("write", self._temporary)
-        _write(self.fileno(), self.path, view)
+        write_all(self.fileno(), self.path, view)
         self._hash.update(view)
         self.bytes_written += view.nbytes
         return view.nbytes
@@ -127,7 +122,7 @@ class DurableFile:
             for block in read_blocks(file):
                 source_hash.update(block)
                 taken = block[: end - self.bytes_written]
-                _write(self.fileno(), self.path, taken)
+                write_all(self.fileno(), self.path, taken)
                 self._hash.update(taken)
                 self.bytes_written += len(taken)
         if source_hash.hexdigest() != sha256:
@@ -168,7 +163,7 @@ class DurableFile:
             self._temporary.unlink(missing_ok=True)
 
 
-def _write(descriptor: int, path: Path, data: bytes | memoryview) -> None:
+def write_all(descriptor: int, path: Path, data: bytes | memoryview) -> None:
     with name_file_in_errors(path):
         while data:
             data = data[os.write(descriptor, data) :]
@@ -190,24 +185,6 @@ def fsync(descriptor: int, path: Path) -> None:
     call_failpoint("fsync", path)
     with name_file_in_errors(path):
         os.fsync(descriptor)
-
-
-def reserve(path: Path, size: int) -> None:
-    """Create a durable file of `size` zero bytes, unless it exists.
-
-    Workers then write their own ranges of the file, so that no bytes are copied afterwards.
-    """
-    if not path.exists():
-        with DurableFile(path) as file, name_file_in_errors(path):
-            os.truncate(file.fileno(), size)
-
-
-def write_range(path: Path, offset: int, data: memoryview) -> None:
-    call_failpoint("append", path)
-    with open(path, "r+b", buffering=0) as file:
-        file.seek(offset)
-        _write(file.fileno(), path, data.cast("B"))
-        fsync(file.fileno(), path)
 
 
 def rename(source: Path, target: Path) -> None:
@@ -282,21 +259,3 @@ def remove(path: Path) -> None:
     elif path.exists() or path.is_symlink():
         call_failpoint("unlink", path)
         path.unlink()
-
-
-def exchange(first: Path, second: Path) -> bool:
-    """Swap folders atomically (renameat2); False if unsupported, OSError if it fails."""
-    if not sys.platform.startswith("linux"):
-        return False
-    call_failpoint("exchange", second)
-    library = ctypes.CDLL(None, use_errno=True)
-    renameat2 = getattr(library, "renameat2", None)
-    if renameat2 is None:
-        return False
-    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) != 0:
-        number = ctypes.get_errno()
-        if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            return False
-        raise OSError(number, os.strerror(number), str(second))
-    fsync_folder(second.parent)
-    return True

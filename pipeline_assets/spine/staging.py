@@ -24,11 +24,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.spine import artifact, durable
+from pipeline_assets.spine import artifact, durable, folder_exchange
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import Lock
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
 from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.staged_input import StagedInput
 from pipeline_assets.spine.typed_values import convert
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
@@ -74,26 +75,6 @@ class OutputFile:
         """Link the file to a second name, without a receipt: a resumed build links again."""
         durable.link(folder.path(self.path), folder.path(path))
         return replace(self, path=path)
-
-
-NOT_DIGESTED: Mapping[str, bool] = {"digested": False}
-"""Metadata of a dataclass field that `task_digest` ignores, because other fields determine the content."""
-
-
-@dataclass(frozen=True)
-class StagedInput:
-    """File that an earlier stage of the same build wrote, as the input of a task."""
-
-    path: Path = field(metadata=NOT_DIGESTED)
-    sha256: str
-
-    def read(self) -> bytes:
-        """Read the whole file; raise RetryableError if its sha256 differs."""
-        data = self.path.read_bytes()
-        if (sha256 := hashlib.sha256(data).hexdigest()) != self.sha256:
-            what = f"sha256 of the bytes that were read is {sha256}, written with {self.sha256}"
-            raise RetryableError(what, self.path, "run the same command again")
-        return data
 
 
 @dataclass(frozen=True)
@@ -319,7 +300,7 @@ def finish_seal(folder: Path, target: Path, fence: int) -> None:
     durable.fsync_folder(folder)
     if not target.exists():
         durable.rename(folder, target)
-    elif durable.exchange(folder, target):
+    elif folder_exchange.exchange(folder, target):
         durable.remove(folder)
     else:
         old = leftover_path(target, "old", fence)

@@ -16,7 +16,7 @@ from pushed_set import HOUR_S, fetch, files_of, name_of, other_set, send
 from pipeline_assets.corpus.publishing.hub_repo import UploadFile
 from pipeline_assets.corpus.stores import download
 from pipeline_assets.corpus.stores.object_store import ObjectStore
-from pipeline_assets.spine import durable
+from pipeline_assets.spine import file_ranges
 from pipeline_assets.spine.artifact import (
     CheckResult,
     check_record_path,
@@ -124,10 +124,10 @@ def test_a_manifest_that_is_read_otherwise_than_sealed_is_not_pushed(
 def test_a_part_that_the_disk_did_not_store_is_named_and_pulled_again(
     made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_range, name = durable.write_range, name_of(split, made.root)
+    write_range, name = file_ranges.write_range, name_of(split, made.root)
     send(split, made, store)
     monkeypatch.setattr(
-        durable, "write_range", lambda path, at, data: write_range(path, at, memoryview(bytes(data.nbytes)))
+        file_ranges, "write_range", lambda path, at, data: write_range(path, at, memoryview(bytes(data.nbytes)))
     )
 
     with pytest.raises(RetryableError, match=r"/\.train\.building\.1/.*: sha256 is .*, sealed with .*; pull it again"):

@@ -35,7 +35,8 @@ from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import NOT_DIGESTED, WORK, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staged_input import NOT_DIGESTED
+from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
 CONTAMINATED = f"{WORK}/contaminated"
 _EXCERPT_CHARACTERS = 160

@@ -13,7 +13,8 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.partial_documents import RAW_DECODER
 from pipeline_assets.corpus.sealed_shards import link_if_equal, link_shard
 from pipeline_assets.spine.stage import Task, Window
-from pipeline_assets.spine.staging import Receipt, StagedInput, StagingView
+from pipeline_assets.spine.staged_input import StagedInput
+from pipeline_assets.spine.staging import Receipt, StagingView
 
 SAMPLES = "samples"
 _SAMPLE_CHARACTERS = 400

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from pipeline_assets.corpus.readers.hub_files import map_in_order
 from pipeline_assets.corpus.stores.hub_store import HubStore
 from pipeline_assets.corpus.stores.object_store import ObjectStore, StoredObject
-from pipeline_assets.spine import durable
+from pipeline_assets.spine import durable, file_ranges
 from pipeline_assets.spine.artifact import size_error
 from pipeline_assets.spine.files import read_blocks
 from pipeline_assets.spine.progress import Progress
@@ -85,7 +85,7 @@ def _download(
         folder.remove_receipt(STAGE, receipt_name(name))
         durable.remove(path)
         durable.remove_abandoned(path.parent)
-        durable.reserve(path, stored.bytes)
+        file_ranges.reserve(path, stored.bytes)
         digest = hashlib.sha256()
         copy = record(0)
     count(copy.bytes)
@@ -93,7 +93,7 @@ def _download(
         part = store.read(stored.name, copy.bytes, min(_PART_BYTES, stored.bytes - copy.bytes), stored.version)
         if not part:
             break
-        durable.write_range(path, copy.bytes, memoryview(part))
+        file_ranges.write_range(path, copy.bytes, memoryview(part))
         digest.update(part)
         copy = record(copy.bytes + len(part))
         count(len(part))

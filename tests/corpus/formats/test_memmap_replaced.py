@@ -13,7 +13,7 @@ from packed_sets import letter_of, seal_set
 
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.spine import durable, pinned_folder
+from pipeline_assets.spine import durable, folder_exchange, pinned_folder
 from pipeline_assets.spine.errors import InputError
 
 TESTS = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ def test_sets_that_change_places_and_back_are_never_mixed(share: int, tmp_path: 
 def test_a_folder_that_is_moved_away_before_the_new_one_comes_is_said_to_be_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "exchange", lambda first, second: False)  # as on systems without such a call
+    monkeypatch.setattr(folder_exchange, "exchange", lambda first, second: False)  # as on systems without such a call
     folder = seal_set(tmp_path, "a")
     answers = set()
 

@@ -13,7 +13,7 @@ from interrupted import interrupted
 
 from pipeline_assets.corpus.parallel_text import token_cache
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, open_cache
-from pipeline_assets.spine import durable
+from pipeline_assets.spine import folder_exchange
 from pipeline_assets.spine.errors import InputError
 
 LATER_ID = "later"
@@ -52,9 +52,11 @@ def test_a_cache_that_is_replaced_before_any_line_of_its_opening_is_never_mixed(
 
     for line in range(1, lines + 1):
         answers.append(
-            interrupted(lambda: parts_of(cache), [token_cache], {line: lambda: durable.exchange(later, cache)})[0]
+            interrupted(lambda: parts_of(cache), [token_cache], {line: lambda: folder_exchange.exchange(later, cache)})[
+                0
+            ]
         )
-        durable.exchange(later, cache)
+        folder_exchange.exchange(later, cache)
 
     replaced = f"{cache}: the folder was replaced while it was read; run the same command again"
     assert set(answers) == {"earlier", "later", replaced}

@@ -1,0 +1,24 @@
+"""Durable files of which each worker writes its own byte range."""
+
+import os
+from pathlib import Path
+
+from pipeline_assets.spine import durable
+
+
+def reserve(path: Path, size: int) -> None:
+    """Create a durable file of `size` zero bytes, unless it exists.
+
+    Workers then write their own ranges of the file, so that no bytes are copied afterwards.
+    """
+    if not path.exists():
+        with durable.DurableFile(path) as file, durable.name_file_in_errors(path):
+            os.truncate(file.fileno(), size)
+
+
+def write_range(path: Path, offset: int, data: memoryview) -> None:
+    durable.call_failpoint("append", path)
+    with open(path, "r+b", buffering=0) as file:
+        file.seek(offset)
+        durable.write_all(file.fileno(), path, data.cast("B"))
+        durable.fsync(file.fileno(), path)

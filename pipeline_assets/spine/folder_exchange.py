@@ -1,0 +1,30 @@
+"""Exchange of two folders in one step."""
+
+import ctypes
+import errno
+import os
+import sys
+from pathlib import Path
+
+from pipeline_assets.spine import durable
+
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swap folders atomically (renameat2); False if unsupported, OSError if it fails."""
+    if not sys.platform.startswith("linux"):
+        return False
+    durable.call_failpoint("exchange", second)
+    library = ctypes.CDLL(None, use_errno=True)
+    renameat2 = getattr(library, "renameat2", None)
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            return False
+        raise OSError(number, os.strerror(number), str(second))
+    durable.fsync_folder(second.parent)
+    return True

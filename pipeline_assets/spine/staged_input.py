@@ -1,0 +1,27 @@
+"""Files that a stage of a build wrote, as inputs of the next stages' tasks."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline_assets.spine.errors import RetryableError
+
+NOT_DIGESTED: Mapping[str, bool] = {"digested": False}
+"""Metadata of a dataclass field that `task_digest` ignores, because other fields determine the content."""
+
+
+@dataclass(frozen=True)
+class StagedInput:
+    """File that an earlier stage of the same build wrote, as the input of a task."""
+
+    path: Path = field(metadata=NOT_DIGESTED)
+    sha256: str
+
+    def read(self) -> bytes:
+        """Read the whole file; raise RetryableError if its sha256 differs."""
+        data = self.path.read_bytes()
+        if (sha256 := hashlib.sha256(data).hexdigest()) != self.sha256:
+            what = f"sha256 of the bytes that were read is {sha256}, written with {self.sha256}"
+            raise RetryableError(what, self.path, "run the same command again")
+        return data
