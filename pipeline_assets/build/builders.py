@@ -1,6 +1,5 @@
 """Builders of kinds, for artifacts with files or with only a manifest of inputs."""
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,17 +8,16 @@ from typing import Any
 
 from pipeline_assets.build.build_target import build_target, seal_manifest
 from pipeline_assets.build.checks import FILES
-from pipeline_assets.build.run import FolderByRole, Run
+from pipeline_assets.build.earlier_versions import link_earlier, open_kept_work
+from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Build, Kind, Target
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, Removals
-from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
+from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.kept_work import KeptWork
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.provenance import ProvenanceRecorder
-from pipeline_assets.spine.reuse import link_content
 from pipeline_assets.spine.staging import StagingDir
 from pipeline_assets.spine.verified_reads import verify_reads
 
@@ -67,10 +65,10 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
         def write(staging: StagingDir) -> BuildResult:
             find = run.previous_folder
-            reused = None if find is None else _reuse_earlier(staging, target, run.root, find)
+            reused = None if find is None else link_earlier(staging, target, run.root, find)
             if reused is not None:
                 return reused
-            kept = _open_kept_work(target, run) if run.keep_work else None
+            kept = open_kept_work(target, run) if run.keep_work else None
             removals = run.removal_list() if target.kind.applies_removals else NO_REMOVALS
             settings = replace(labelled.settings, kept_work=kept)
             result = make(Job(staging, target, replace(labelled, settings=settings), removals))
@@ -83,32 +81,6 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
         return build_target(target, run.root, write, run.replace, labelled.provenance())
 
     return functools.update_wrapper(build, make)
-
-
-def _open_kept_work(target: Target, run: Run) -> KeptWork:
-    """Return the kept work of the artifact's earlier version, or new, empty kept work.
-
-    The earlier version is the artifact with this role in the run's previous recipe, or the one in the target's folder.
-    """
-    folder = target.folder
-    if run.previous_folder is not None:
-        with contextlib.suppress(LookupError):
-            folder = run.previous_folder(target.role)
-    sealed = try_read_manifest(run.root / folder)
-    is_same_stage = sealed is not None and sealed.identity.stage == target.stage
-    return KeptWork(run.root / folder if is_same_stage else None)
-
-
-def _reuse_earlier(staging: StagingDir, target: Target, root: Path, find_folder: FolderByRole) -> BuildResult | None:
-    """Link the files of an earlier recipe's artifact; None if none matches `target`."""
-    try:
-        artifact = open_artifact(root / find_folder(target.role))
-    except (LookupError, InputError):
-        return None
-    if target.staleness_reason(root, artifact.manifest) is not None:
-        return None
-    linked = link_content(staging, artifact)
-    return replace(linked, provenance={**artifact.manifest.provenance, **linked.provenance})
 
 
 def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:

@@ -70,23 +70,3 @@ def read_removals(root: Path, applied: Mapping[str, str] = MappingProxyType({}))
 
 def write_comparisons(root: Path, comparisons: dict[str, RemovalComparison]) -> None:
     durable.write_durably(list_path(root).with_name("compared.json"), msgspec.json.encode(comparisons))
-
-
-def has_listed_rows(root: Path, manifest: Manifest) -> bool:
-    """Check whether `forget` found listed rows in an artifact or its direct inputs."""
-    digests = {manifest.digest, *(entry["digest"] for entry in manifest.identity.upstream)}
-    return any(compared.contains_rows for digest, compared in read_comparisons(root).items() if digest in digests)
-
-
-def count_compared_entries(listed: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
-    """Count the entries, from the list's start, that the artifact was compared with."""
-    return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))
-
-
-def removal_staleness(root: Path, listed: Removals, manifest: Manifest) -> str | None:
-    """Return why the removal list makes an artifact stale; None if it does not."""
-    comparison = read_comparisons(root).get(manifest.digest, RemovalComparison())
-    if rows := sum(comparison.rows.values()):
-        return f"{rows:,} row{'s are' if rows > 1 else ' is'} on the removal list"
-    new = len(listed.entries) - count_compared_entries(listed, manifest, comparison)
-    return f"not compared with {new:,} new entries of the removal list; run `corpusmill forget`" if new else None

@@ -11,15 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline_assets.build.removal_state import has_listed_rows
+from pipeline_assets.build.removal_staleness import has_listed_rows
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.commands.options import Content
 from pipeline_assets.commands.terminal import as_command, echo
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
-from pipeline_assets.spine.areas import find_data_root
 from pipeline_assets.spine.artifact import Artifact, open_artifact, try_read_manifest
+from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import FILE_NAME

@@ -1,0 +1,40 @@
+"""Files and finished tasks of an artifact's earlier version, reused in a build."""
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+from pipeline_assets.build.run import FolderByRole, Run
+from pipeline_assets.build.target import Target
+from pipeline_assets.spine.artifact import open_artifact, try_read_manifest
+from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.kept_work import KeptWork
+from pipeline_assets.spine.reuse import link_content
+from pipeline_assets.spine.staging import StagingDir
+
+
+def link_earlier(staging: StagingDir, target: Target, root: Path, find_folder: FolderByRole) -> BuildResult | None:
+    """Link the files of an earlier recipe's artifact; None if none matches `target`."""
+    try:
+        artifact = open_artifact(root / find_folder(target.role))
+    except (LookupError, InputError):
+        return None
+    if target.staleness_reason(root, artifact.manifest) is not None:
+        return None
+    linked = link_content(staging, artifact)
+    return replace(linked, provenance={**artifact.manifest.provenance, **linked.provenance})
+
+
+def open_kept_work(target: Target, run: Run) -> KeptWork:
+    """Return the kept work of the artifact's earlier version, or new, empty kept work.
+
+    The earlier version is the artifact with this role in the run's previous recipe, or the one in the target's folder.
+    """
+    folder = target.folder
+    if run.previous_folder is not None:
+        with contextlib.suppress(LookupError):
+            folder = run.previous_folder(target.role)
+    sealed = try_read_manifest(run.root / folder)
+    is_same_stage = sealed is not None and sealed.identity.stage == target.stage
+    return KeptWork(run.root / folder if is_same_stage else None)

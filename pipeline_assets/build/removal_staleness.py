@@ -1,0 +1,27 @@
+"""Staleness of artifacts with rows on the removal list, or not compared with all of it."""
+
+from pathlib import Path
+
+from pipeline_assets.build.removal_state import RemovalComparison, read_comparisons
+from pipeline_assets.corpus.removals import REMOVALS, Removals
+from pipeline_assets.spine.manifest import Manifest
+
+
+def has_listed_rows(root: Path, manifest: Manifest) -> bool:
+    """Check whether `forget` found listed rows in an artifact or its direct inputs."""
+    digests = {manifest.digest, *(entry["digest"] for entry in manifest.identity.upstream)}
+    return any(compared.contains_rows for digest, compared in read_comparisons(root).items() if digest in digests)
+
+
+def count_compared_entries(listed: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
+    """Count the entries, from the list's start, that the artifact was compared with."""
+    return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))
+
+
+def removal_staleness(root: Path, listed: Removals, manifest: Manifest) -> str | None:
+    """Return why the removal list makes an artifact stale; None if it does not."""
+    comparison = read_comparisons(root).get(manifest.digest, RemovalComparison())
+    if rows := sum(comparison.rows.values()):
+        return f"{rows:,} row{'s are' if rows > 1 else ' is'} on the removal list"
+    new = len(listed.entries) - count_compared_entries(listed, manifest, comparison)
+    return f"not compared with {new:,} new entries of the removal list; run `corpusmill forget`" if new else None
