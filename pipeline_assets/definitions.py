@@ -2,7 +2,7 @@
 
 import gc
 
-from pipeline_assets.spine.usage import pause_gc
+from pipeline_assets.spine.gc_pause import pause_gc
 
 with pause_gc():  # Garbage collections during the imports take a quarter of their time and free nothing.
     from pipeline_assets.code_location import build_definitions

@@ -22,10 +22,11 @@ from root_changes import flip, reseal, unsealed_sha256
 from sealed_roots import artifact_folders, unpack_latest
 
 from pipeline_assets.build.trainer_exports import KINDS
-from pipeline_assets.corpus.formats.parquet import ContentHash, content_sha256
+from pipeline_assets.corpus.formats.parquet import ContentHash
 from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.manifest import FILE_NAME, canonical_json, canonical_sha256
 from pipeline_assets.systems.registry import SYSTEMS
+from pipeline_assets.trust.verify import content_sha256
 
 SPLIT, PACKED = "megatron/pages_v1/train", "stage_a/mixed/packed/mixed"
 SUBSETS, SAMPLE = "nemotron/nemotron_v1/training_subsets", "parallel_text/pairs/sample"

@@ -27,8 +27,8 @@ from pipeline_assets.corpus.readers.hub_configs import CARD
 from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.corpus.trainers import chat_rows, nanochat, packed_chats
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.areas import find_data_root
 from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.engine import run_stage
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.ledger import Ledger

@@ -82,7 +82,7 @@ def _locate_rows(
     from pipeline_assets.build.run import open_hub
     from pipeline_assets.corpus.document import Document
     from pipeline_assets.corpus.document_shards import SHARDS
-    from pipeline_assets.corpus.formats.jsonl_zst import read_chosen_lines
+    from pipeline_assets.corpus.formats.jsonl_rows import read_chosen_lines
     from pipeline_assets.corpus.sealed_shards import shard_rows
 
     shards = {}

@@ -20,8 +20,8 @@ from pipeline_assets.commands.terminal import (
     pluralize,
     print_lines,
 )
-from pipeline_assets.spine.areas import find_data_root
 from pipeline_assets.spine.artifact import open_artifact, require_manifest
+from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.pinned_folder import forbid_replacement

@@ -25,8 +25,8 @@ from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS, ScoringRecipe, detect_device
 from pipeline_assets.corpus.scoring.scores import scored_summary
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
-from pipeline_assets.spine.areas import find_data_root
 from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.staging import StagingView

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pipeline_assets.corpus.dedup.decision import Passage, compare_words, find_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.dropped_rows import DroppedRow, dropped_rows
-from pipeline_assets.corpus.formats.jsonl_zst import read_chosen_lines
+from pipeline_assets.corpus.formats.jsonl_rows import read_chosen_lines
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.spine.artifact import Artifact
 

@@ -59,22 +59,3 @@ def _folders_in(folder: str) -> list[str]:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def find_data_root(folder: Path) -> Path | None:
-    """Return the data root that contains an artifact's folder; None if not in a root.
-
-    The root is the parent of the nearest folder named in `AREAS`: on the path as typed, else with symlinks resolved. A
-    recipe may have such a name, too: its folder is in an area's folder, and the root above that has recipes.
-    """
-    parents = (*folder.parents, *folder.resolve().parents)
-    root = next((parent.parent for parent in parents if parent.name in AREAS), None)
-    if root is None:
-        return None
-    area = root.absolute()
-    is_area = area.name in AREAS and not _has_recipes(area) and _has_recipes(area.parent)
-    return area.parent if is_area else root
-
-
-def _has_recipes(folder: Path) -> bool:
-    return any((folder / name).is_dir() for name in ("recipes", MANIFEST_COPIES))

@@ -1,12 +1,11 @@
 """Resource usage of a process: memory, CPU time and disk."""
 
 import contextlib
-import gc
 import os
 import resource
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 _OWN_USAGES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -76,20 +75,3 @@ def _files_below(folder: Path) -> dict[str, os.stat_result]:
             with contextlib.suppress(FileNotFoundError):  # a live builder may rename files
                 files[os.path.join(path, name)] = os.lstat(os.path.join(path, name))
     return files
-
-
-@contextlib.contextmanager
-def pause_gc() -> Iterator[None]:
-    """Disable the cyclic garbage collector in the block.
-
-    Rows have no reference cycles, so the collector would scan them repeatedly and find nothing, which takes a twelfth
-    of the run time. A block that also creates many other objects should call `gc.collect(0)` now and then, after it has
-    freed its rows.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -6,6 +6,7 @@ sha256 in `storage` were both edited, only its content hash shows the edit.
 
 import contextlib
 import datetime
+import hashlib
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline_assets.build.pins.files_check import check_hub_cache, check_source_folders
-from pipeline_assets.corpus.formats.parquet import content_sha256
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
+from pipeline_assets.corpus.formats.parquet import HASH_BLOCK_ROWS, ContentHash, StoredParquet
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.spine.artifact import Artifact, Damage, read_manifest, scan_folder
 from pipeline_assets.spine.errors import InputError, one_line
@@ -155,3 +157,17 @@ def _content_error(task: HashTask, expected: str) -> str | None:
     except (pa.ArrowException, OSError) as error:
         return f"content cannot be read ({one_line(error)})"
     return None if actual == expected else f"content hash is {actual}, sealed with {expected}"
+
+
+def content_sha256(path: Path) -> str:
+    """Compute the content hash of a Parquet or `.jsonl.zst` file, block by block."""
+    if path.suffix == ".parquet":
+        with StoredParquet(path) as file:
+            content = ContentHash(file.schema_arrow)
+            for batch in file.iter_batches(batch_size=HASH_BLOCK_ROWS):
+                content.update(pa.Table.from_batches([batch], file.schema_arrow))
+        return content.hexdigest()
+    digest = hashlib.sha256()
+    for block in read_line_blocks(path):
+        digest.update(block)
+    return digest.hexdigest()

@@ -16,8 +16,8 @@ from forgery import overwrite
 from refusals import refusal
 from word_artifact import build_words
 
-from pipeline_assets.spine.areas import find_data_root
 from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.lineage import Chain, Finding, Lineage, collect_chain
 from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.opening import seal_in_place

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.spine.bars import end_bars, label_bars
+from pipeline_assets.spine.gc_pause import pause_gc
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.provenance import ProvenanceRecorder, git_sha, library_versions
-from pipeline_assets.spine.usage import folder_bytes, pause_gc
+from pipeline_assets.spine.usage import folder_bytes
 
 MB = 1 << 20
 PEAK = "from pipeline_assets.spine.usage import peak_memory_bytes; print(peak_memory_bytes(), flush=True)\n"

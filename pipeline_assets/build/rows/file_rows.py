@@ -12,7 +12,8 @@ import msgspec
 
 from pipeline_assets.build.rows.store import Content, Fate, Part, Row, RowStore, Source, UpstreamRow, listed_source
 from pipeline_assets.build.rows.table_shard import TableShard
-from pipeline_assets.corpus.formats.jsonl_zst import read_line, read_structs
+from pipeline_assets.corpus.formats.jsonl_rows import read_line
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.spine.artifact import Artifact

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pipeline_assets.build.rows.store import Row, RowStore
 from pipeline_assets.build.target import Kinds
-from pipeline_assets.spine.areas import find_data_root
 from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.metadata_file import REBUILD

@@ -171,7 +171,7 @@ def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | No
 
 def read_document(lineage: Lineage, member: GroupMember) -> Document:
     """Read a document from its source; raise InputError if the source is missing."""
-    from pipeline_assets.corpus.formats.jsonl_zst import read_line
+    from pipeline_assets.corpus.formats.jsonl_rows import read_line
 
     sources, _ = input_digests(member.corpus)
     source = lineage.locate(sources[member.decision.source])

@@ -18,7 +18,8 @@ from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
 from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, FilterRecipe, keeps_all
 from pipeline_assets.corpus.filters.step_process import StepProcess
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line, read_structs, write_rows
+from pipeline_assets.corpus.formats.jsonl_rows import read_line
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs, write_rows
 from pipeline_assets.corpus.partial_documents import RAW_DECODER, add_columns, decode_columns, encode_with_text
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult

@@ -1,7 +1,7 @@
 """JSON lines in zstd, written with hashes and read in blocks of whole lines."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,7 +11,6 @@ import zstandard
 from pipeline_assets.corpus.formats.compression import ZSTD, decompress, whole_lines
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.staging import OutputFile
 from pipeline_assets.spine.typed_values import json_decoder
 from pipeline_assets.spine.verified_reads import hash_while_reading
@@ -76,38 +75,3 @@ def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
         with errors_as_damage(path, "file of rows"):
             rows = decoder.decode_lines(block)
         yield from rows
-
-
-def read_line(path: Path, row: int, struct: type[T]) -> T:
-    """Decode line `row`, from 0; raise InputError if it is missing or invalid."""
-    return read_chosen_lines([(path, row)], struct)[path, row]
-
-
-def read_chosen_lines(chosen: Iterable[tuple[Path, int]], struct: type[T]) -> dict[tuple[Path, int], T]:
-    """Decode `chosen` lines, pairs of file and row from 0; return lines by pair.
-
-    Each file is read once. Raise InputError if a line is missing or invalid.
-    """
-    rows_by_path: dict[Path, set[int]] = {}
-    for path, row in chosen:
-        rows_by_path.setdefault(path, set()).add(row)
-    return {(path, row): line for path, rows in rows_by_path.items() for row, line in _chosen_lines(path, rows, struct)}
-
-
-def _chosen_lines(path: Path, chosen: set[int], struct: type[T]) -> Iterator[tuple[int, T]]:
-    decoder, first_row, last_row = json_decoder(struct), 0, max(chosen)
-    for block in read_line_blocks(path):
-        next_first_row = first_row + block.count(b"\n")
-        rows = sorted(row for row in chosen if first_row <= row < next_first_row)
-        lines = block.split(b"\n") if rows else []
-        for row in rows:
-            try:
-                yield row, decoder.decode(lines[row - first_row])
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                what = f"row {row} is not a {struct.__name__} ({error})"
-                raise InputError(what, path, "run `corpusmill verify` on its folder") from None
-        first_row = next_first_row
-        if first_row > last_row:
-            return
-    what = f"row {last_row:,} not found, because the file has {first_row:,} rows"
-    raise InputError(what, path, "run `corpusmill verify` on its folder")

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_bools, to_numpy, widen_offsets
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import OutputFile
@@ -279,17 +278,3 @@ def _fixed_width_values(array: pa.Array) -> np.ndarray[Any, Any]:
         values = values.copy()
         values[np.isnan(values)] = np.nan  # the same bits for all NaNs
     return values
-
-
-def content_sha256(path: Path) -> str:
-    """Compute the content hash of a Parquet or `.jsonl.zst` file, block by block."""
-    if path.suffix == ".parquet":
-        with StoredParquet(path) as file:
-            content = ContentHash(file.schema_arrow)
-            for batch in file.iter_batches(batch_size=HASH_BLOCK_ROWS):
-                content.update(pa.Table.from_batches([batch], file.schema_arrow))
-        return content.hexdigest()
-    digest = hashlib.sha256()
-    for block in read_line_blocks(path):
-        digest.update(block)
-    return digest.hexdigest()

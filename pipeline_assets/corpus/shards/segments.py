@@ -15,9 +15,9 @@ from pipeline_assets.corpus.shards.reader import MixtureReader, check_compatible
 from pipeline_assets.corpus.shards.recipe import SegmentSection, SegmentsRecipe
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.weights import largest_remainders
-from pipeline_assets.spine.areas import find_data_root
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import canonical_sha256

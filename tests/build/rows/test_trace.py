@@ -19,7 +19,7 @@ from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.splits import SplitRows
 from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.formats.jsonl_zst import read_line
+from pipeline_assets.corpus.formats.jsonl_rows import read_line
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage

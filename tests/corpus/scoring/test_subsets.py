@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from score_files import naive_percentile
 from subset_pools import Row, bare, ids_in, rows_in, scored, subsets_of
 
-from pipeline_assets.corpus.formats.parquet import content_sha256
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
 from pipeline_assets.corpus.scoring.row_choice import choose_rows, is_near_boundary, select_candidates, selection_ranks
@@ -25,6 +24,7 @@ from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsReci
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.trust.verify import content_sha256
 
 RULES: dict[str, Any] = {
     "anchor": {"percentile": [0, 25], "where": ["meta_correctness = 1"]},
