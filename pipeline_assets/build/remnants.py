@@ -1,5 +1,6 @@
 """Remnants of forgotten rows in artifacts, leftovers and caches of a data root."""
 
+import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ class Remnant:
     """Folder that may contain forgotten rows.
 
     Attributes:
-        artifact: The folder itself, or, for a leftover or kept work, its artifact's folder; otherwise None.
+        artifact: The folder itself, or, for a leftover or kept work, its artifact's folder; for downloads, the record
+            of their search; otherwise None.
         is_cached: Whether it has the cached bytes of a hub file, which a build may be fetching.
         is_manual: Whether only the user can remove the rows.
     """
@@ -71,7 +73,7 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
         if digest in cached and any(folder.iterdir()):
             yield Remnant(folder, "a cached hub file, which a build fetches again", is_cached=True)
     for folder in sorted((root / REMOVALS).glob("published/*.downloads")):
-        yield Remnant(folder, "downloads of a search of a published set")
+        yield Remnant(folder, "downloads of a search of a published set", folder.with_suffix(".json"))
     if (root / "rebuilds").exists():
         yield Remnant(root / "rebuilds", "copies that `rebuild` made")
     if (root / "dagster").exists():
@@ -116,10 +118,13 @@ def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
                 for path in entry.folder.iterdir():
                     durable.remove(path)
             continue
-        if entry.artifact is None:
-            durable.remove(entry.folder)
-            continue
         try:
+            if entry.artifact is None:
+                with contextlib.ExitStack() as locks:
+                    for path in entry.folder.glob(".*.lock"):  # of rebuilds that run
+                        locks.enter_context(locked(path.with_name(path.name[1 : -len(".lock")])))
+                    durable.remove(entry.folder)
+                continue
             with locked(entry.artifact, highest_fence(entry.artifact)) as lock:
                 hidden = entry.folder
                 if entry.is_artifact:

@@ -73,6 +73,23 @@ def test_clean_names_sources_and_keeps_what_a_running_build_uses(
     assert (root / "stage_a/mixed/normalized/notes").exists()
 
 
+def test_clean_keeps_what_a_running_rebuild_or_search_uses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+    build(recipe, run_in(root))
+    forget_ids(capsys, root, ["note_7"])
+    rebuilt, downloads = root / "rebuilds/notes", root / "removals/published/me--pools.downloads"
+    (root / "rebuilds/notes.unfinished").mkdir(parents=True)
+    downloads.mkdir(parents=True)
+
+    with locked(rebuilt), locked(downloads.with_suffix(".json")):
+        answer = typed(capsys, root, clean=True, keep_history=True, apply=True)
+
+    assert answer["in_use"] == [str(downloads), str(root / "rebuilds")]
+    assert (root / "rebuilds/notes.unfinished").exists() and downloads.exists()
+    assert typed(capsys, root, clean=True, keep_history=True, apply=True)["in_use"] == []
+    assert not (root / "rebuilds").exists() and not downloads.exists()
+
+
 def up_to_normalized(content: dict[str, Any], source: str) -> None:
     only(source)(content)
     content["outputs"] = {"up_to": "normalized"}
