@@ -292,6 +292,15 @@ def test_nothing_is_next_to_an_export_also_if_it_is_refused(
     assert out.is_dir()
 
 
+def test_an_export_writes_nothing_into_the_data_root(corpus: Path, export: Export) -> None:
+    root = corpus.parents[3]
+    before = sorted(root.rglob("*"))
+
+    export(corpus, "megatron")
+
+    assert sorted(root.rglob("*")) == before
+
+
 def test_an_export_is_rebuilt_from_its_manifest(
     corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:

@@ -114,7 +114,8 @@ def _export_target(store: "RowStore", to: str, out: Path, options: dict[str, Any
         more["tokenizer"] = _tokenizer_content(file, options.get("end_of_document"))
         more["external_inputs"] = None if file is None else TokenizerPath(file.absolute())
     upstream = [sealed_target(source, *SYSTEMS.kinds.values())]
-    return KINDS[to].target(out.name, content, upstream, folder=resolve_output_folder(out), **more)
+    # No copy of the manifest: whoever may only read the data root can export from it.
+    return KINDS[to].target(out.name, content, upstream, folder=resolve_output_folder(out), export_as=None, **more)
 
 
 def _raise_if_unused(to: str, options: Collection[str], known: Collection[str]) -> None:
