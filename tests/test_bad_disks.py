@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,8 +89,23 @@ def test_a_full_disk_names_the_file_that_a_command_writes(
     assert result.returncode == 1
     line = only_line(result)
     assert line.startswith(f"{disk}/")
-    assert "no space is left on the disk" in line
+    assert line.endswith(": no space is left on the disk; free some space, then run the same command to continue")
     assert left == ["ballast"]
+
+
+def test_a_full_disk_under_a_rebuild_is_that_of_the_data_root_which_has_the_artifact(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
+) -> None:
+    artifact = snapshot_of(demo_root).relative_to(demo_root)
+    with mounted(tmp_path / "full", "size=8m") as disk:
+        shutil.copytree(demo_root / artifact, disk / artifact)
+        (disk / "ballast").write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize))
+        result = corpusmill("rebuild", disk / artifact)
+
+    assert result.returncode == 1
+    line = only_line(result)
+    assert line.startswith(f"{disk}/rebuilds")
+    assert line.endswith(f"then run the same command to continue; the data root is {disk}")
 
 
 def test_exports_into_one_folder_leave_one_whole_copy(started: Started, demo_root: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typer.core import TyperCommand
 
 from pipeline_assets.commands.settings import Settings, click_parameters, export_settings
 from pipeline_assets.commands.terminal import name_recipe_keys, resume_hint, running_command
+from pipeline_assets.spine.areas import find_data_root
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import OptionFinder
@@ -103,10 +104,14 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
 
 
 def _root(values: Mapping[str, object]) -> Path:
-    """Return the data root or output folder among a command's values, or the default."""
+    """Return the data root or output folder among a command's values, or the default.
+
+    The default is the data root of the command's artifact, else CORPUSMILL_DATA, else `data`.
+    """
     folders = (values.get(name) for name in ("data", "out_dir", "output_dir", "out"))
-    typed = next((folder for folder in folders if isinstance(folder, Path)), None)
-    return typed or Path(os.environ.get("CORPUSMILL_DATA") or "data")
+    typed, artifact = next((folder for folder in folders if isinstance(folder, Path)), None), values.get("folder")
+    found = find_data_root(artifact) if isinstance(artifact, Path) else None
+    return typed or found or Path(os.environ.get("CORPUSMILL_DATA") or "data")
 
 
 def _options_by_key(parameter: inspect.Parameter) -> dict[str, str]:

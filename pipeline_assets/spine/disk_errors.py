@@ -36,15 +36,17 @@ class NoSpaceError(RetryableError):
     """Full disk, exhausted quota, or exceeded file size limit."""
 
     def add_data_root(self, root: Path) -> None:
-        """Add the data root to the fix, and make the path of the full disk absolute."""
-        self.where, self.fix = os.path.abspath(self.where), f"{self.fix}; the data root is {root.absolute()}"
+        """Make the file's path absolute; add the data root to the fix if it has the file."""
+        self.where = os.path.abspath(self.where)
+        if Path(self.where).is_relative_to(root.absolute()):
+            self.fix += f"; the data root is {root.absolute()}"
 
 
 @contextlib.contextmanager
 def os_errors_explained(root: Path) -> Iterator[None]:
     """Convert an OSError of the block to an InputError, except a broken pipe.
 
-    If the disk is full, the fix names the data root `root`.
+    If the disk is full, the fix names the data root `root`, unless the file is outside of it.
     """
     try:
         yield
