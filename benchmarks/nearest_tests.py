@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -40,8 +40,9 @@ def nearest_tests(mutant: Mutant, files: int = 12) -> list[str]:
     for path, (text, direct, by_builders) in read_test_files().items():
         stem = path.stem.removeprefix("test_")
         is_typed = bool(_TYPED.search(text))
-        is_named = stem == mutant.file.stem or (path.parent == folder and stem.startswith(mutant.file.stem))
         is_near = path.parent == folder and folder != Path("tests")
+        is_here = is_near or path.parent == Path("tests")
+        is_named = is_here and stem.startswith(mutant.file.stem)
         ranks = (
             is_named or (is_near and any(phrase in text for phrase in phrases)),
             any(phrase in text for phrase in phrases),
@@ -72,7 +73,7 @@ def _phrases(mutant: Mutant) -> set[str]:
 
 @cache
 def _messages() -> dict[tuple[Path, str], set[str]]:
-    """Return long pieces of text in each function, by file and name."""
+    """Return long pieces of text in each function that no other function has, by file and name."""
     found: dict[tuple[Path, str], set[str]] = defaultdict(set)
     for path in (path for package in PACKAGES for path in (PROJECT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -83,7 +84,8 @@ def _messages() -> dict[tuple[Path, str], set[str]]:
                 found[path.relative_to(PROJECT), node.name] |= {
                     text for text in texts if len(text) >= _PHRASE_CHARACTERS and " " in text
                 }
-    return found
+    counts = Counter(text for texts in found.values() for text in texts)
+    return defaultdict(set, {key: {text for text in texts if counts[text] == 1} for key, texts in found.items()})
 
 
 @cache
