@@ -1,6 +1,7 @@
 """The commands of `corpusmill stage2`, typed as a user types them, against a hub on loopback."""
 
 import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -188,6 +189,12 @@ def test_process_takes_a_given_tokenizer_but_no_other_than_the_recipe_expects(
     (tmp_path / "cut.yaml").write_text(yaml.safe_dump(recipe))
     words = ("stage2", "process", tmp_path / "cut.yaml", "--tokenizer-path", model, "--out-dir", tmp_path)
     assert "the recipe has no token shards; use a recipe with `shards`" in typed(*words, status=2).stderr
+
+    section = {"kind": "file", "family": "sentencepiece", "path": str(model), "end_of_document": "<eod>"}
+    section["sha256"] = hashlib.sha256(Path(model).read_bytes()).hexdigest()
+    recipe_with(tmp_path, hub.commits(), lambda recipe: recipe.update(tokenizer=section))
+    refused = typed("stage2", "process", "small", "--out-dir", tmp_path, status=2)
+    assert "small.yaml: tokenizer.end_of_document: '<eod>' is not a piece of given.model" in refused.stderr
 
 
 def test_verify_writes_the_inventory_of_the_day_and_names_each_difference(

@@ -205,7 +205,8 @@ def process(
             "sha256": sha256,
             "end_of_document": END_OF_DOCUMENT,
         }
-        load_tokenizer(TokenizerFile(ExternalTokenizer.from_mapping(section, tokenizer_path).file(), tokenizer_path))
+        recipe_section = ExternalTokenizer.from_mapping(section, tokenizer_path).file()
+        load_tokenizer(TokenizerFile(recipe_section, tokenizer_path, section="tokenizer"))
         run = replace(run, previous_folder=recipe.folder)
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{sha256[:8]}", section, build)
     build_recipe(recipe, path, run, strict=build.strict)

@@ -157,7 +157,8 @@ class Stage2Recipe(Recipe):
         if TOKENIZER.name in to_build:
             check_trainer()
         if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, ExternalTokenizer):
-            load_tokenizer(TokenizerFile(self.tokenizer.file(), root / self.tokenizer.path))
+            path = root / self.tokenizer.path
+            load_tokenizer(TokenizerFile(self.tokenizer.file(), path, section="tokenizer"))
 
     def revisions(self) -> list[tuple[str, str]]:
         hub_sources = [source for source in self.sources if isinstance(source, source_kinds.HubSource)]

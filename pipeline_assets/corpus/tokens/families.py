@@ -19,11 +19,16 @@ AnyTokenizerRecipe = Annotated[HarmonyRecipe | FileTokenizerRecipe, pydantic.Dis
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """Tokenizer recipe with its file; None is the o200k file that the program ships."""
+    """Tokenizer recipe with its file; None is the o200k file that the program ships.
+
+    Attributes:
+        section: Recipe section of the tokenizer, which errors name.
+    """
 
     recipe: HarmonyRecipe | FileTokenizerRecipe
     file: Path | None = None
     driver: Driver = "gigatoken"
+    section: str = "pack.tokenizer"
 
     @property
     def path(self) -> Path:
@@ -41,4 +46,4 @@ def load_tokenizer(tokenizer: TokenizerFile) -> Tokenizer:
     if isinstance(recipe, HarmonyRecipe):
         return load_encoder(recipe.sha256, tokenizer.path, tokenizer.driver)
     load = load_hf_tokenizer if recipe.family == "hf_tokenizer" else load_sentencepiece
-    return load(recipe, tokenizer.path)
+    return load(recipe, tokenizer.path, tokenizer.section)

@@ -103,8 +103,10 @@ class HfTokenizer(Tokenizer):
         return bool(self._is_special[ids].any())
 
 
-def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
+def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path, section: str = "pack.tokenizer") -> HfTokenizer:
     """Load a `tokenizer.json`; UsageError if it lacks the end-of-document token.
+
+    Errors name a key of `section`, the recipe section of the tokenizer.
 
     Raise InputError if the file is invalid or not the pinned one, ids exceed int32 or have gaps, or encoding is random.
     """
@@ -127,7 +129,7 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path) -> HfTokenizer:
         what = f"{recipe.end_of_document!r} is not a special token of {path.name}"
         known = ", ".join(list(special)[:5]) or "none"
         fix = f"name the token that ends a document; it has {known}"
-        raise UsageError(what, RecipeKey("pack.tokenizer.end_of_document"), fix)
+        raise UsageError(what, RecipeKey(f"{section}.end_of_document"), fix)
     end = special[recipe.end_of_document]
     model = content["model"]
     unknown = model.get("unk_id")  # id of text that the vocabulary lacks; -1 if missing

@@ -52,13 +52,16 @@ class SentencePieceModel(Tokenizer):
         return bool(((ids == self.end_of_document) | (ids == self.padding)).any())
 
 
-def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path) -> SentencePieceModel:
-    """Load a SentencePiece model; UsageError if it lacks the end-of-document piece."""
+def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path, section: str = "pack.tokenizer") -> SentencePieceModel:
+    """Load a SentencePiece model; UsageError if it lacks the end-of-document piece.
+
+    Errors name a key of `section`, the recipe section of the tokenizer.
+    """
     library = parse_sentencepiece(read_pinned(path, recipe.sha256, _FIX), path)
     piece = library.piece_to_id(recipe.end_of_document)
     if library.is_unknown(piece) or library.id_to_piece(piece) != recipe.end_of_document:
         what = f"{recipe.end_of_document!r} is not a piece of {path.name}"
-        raise UsageError(what, RecipeKey("pack.tokenizer.end_of_document"), "name the piece that ends a document")
+        raise UsageError(what, RecipeKey(f"{section}.end_of_document"), "name the piece that ends a document")
     return SentencePieceModel(library, piece)
 
 
