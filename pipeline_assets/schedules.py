@@ -19,7 +19,7 @@ import urllib.request
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import dagster as dg
 import pydantic
@@ -74,7 +74,7 @@ class _Schedules(RecipeSection):
     schedules: Annotated[tuple[ScheduleSection, ...], pydantic.Field(strict=False)] = ()
 
     @pydantic.model_validator(mode="after")
-    def _has_unique_names(self) -> "_Schedules":
+    def _check_unique_names(self) -> Self:
         names = [schedule.name for schedule in self.schedules]
         reject_duplicates(names, "two schedules are called", "give each its own name")
         return self

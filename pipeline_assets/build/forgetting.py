@@ -105,7 +105,7 @@ def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def compare_artifacts(stores: RowStores) -> dict[Path, RemovalComparison]:
+def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison]:
     """Compare artifacts with new entries of the removal list, and store the results.
 
     Return the artifacts that contain rows on the list, and all artifacts downstream of them, by folder. The latter are

@@ -91,7 +91,7 @@ def forget(
             return
         content["added"] = add_entries(root, values, str(reason), f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
         lines.append(f"entries added to the removal list: {content['added']:,}")
-    affected = forgetting.compare_artifacts(stores)
+    affected = forgetting.compare_with_removal_list(stores)
     if clean:
         content, lines = _clean(stores, affected, apply, keep_history)
         terminal.print_answer(as_json, content, lines)

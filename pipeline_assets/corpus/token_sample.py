@@ -46,10 +46,11 @@ class Sampling(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Sums over sampled documents of weight w, which can be added to other samples.
+    """Sums over sampled documents; adding samples field by field gives the sample of all.
 
-    `documents` and `utf8_bytes` are not weighted. The squares, and the products of bytes and tokens, are weighted by
-    w * (w - f), with the rate f; the other sums by w.
+    A document of weight w counts once in `documents` and `utf8_bytes`, w times in `weights` and the weighted fields,
+    and w * (w - f) times in the last three fields, which estimate the variance; f is the sampling rate.
+    `products_squares` sums bytes * tokens.
     """
 
     documents: int = 0

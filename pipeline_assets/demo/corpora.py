@@ -83,13 +83,13 @@ def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made"
 
 def _record(page: Page, number: int, dump: str) -> Json:
     """Return all fields of page `number`, from which each dataset takes its columns."""
-    bucket, step, half = page.digest[0] % 20, int.from_bytes(page.digest[1:3]), number % 2
+    bucket, step, half = page.url_hash[0] % 20, int.from_bytes(page.url_hash[1:3]), number % 2
     # Scores have steps of 1/64. In 3 of 20 buckets, the score is in [1.5, 2.5], which rounds to 2 (2.5 rounds to even).
     # In the others, it is in (2.5, 5), which rounds to 3 or more. So `int_score >= 3` drops about 15 %.
     score = 1.5 + step % 65 / 64 if bucket < 3 else 2.5 + (step % 159 + 1) / 64
     date = (datetime.datetime(2014, 5, 1) + datetime.timedelta(hours=step)).isoformat()
     meta = {"timestamp": date, "language": "en", "url": page.url}
-    segment, crawl_file = int.from_bytes(page.digest[3:8]) % 10**13, int.from_bytes(page.digest[8:10])
+    segment, crawl_file = int.from_bytes(page.url_hash[3:8]) % 10**13, int.from_bytes(page.url_hash[8:10])
     return {
         "number": str(number),
         "half": half,
@@ -98,7 +98,7 @@ def _record(page: Page, number: int, dump: str) -> Json:
         "url": page.url,
         "title": page.title,
         "license": page.licence,
-        "id": f"<urn:uuid:{uuid.UUID(bytes=page.digest[:16])}>",
+        "id": f"<urn:uuid:{uuid.UUID(bytes=page.url_hash[:16])}>",
         "date": f"{date}Z",
         "dump": dump,
         "file_path": f"s3://commoncrawl/crawl-data/{dump}/segments/{segment:013d}/warc/made-{crawl_file:05d}.warc.gz",

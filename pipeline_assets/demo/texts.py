@@ -63,7 +63,7 @@ class Page:
     licence: str | None = None
 
     @property
-    def digest(self) -> bytes:
+    def url_hash(self) -> bytes:
         return hashlib.sha256(self.url.encode()).digest()
 
     def variant(self, mark: str, text: str) -> Self:

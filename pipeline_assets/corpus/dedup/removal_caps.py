@@ -18,13 +18,13 @@ from pipeline_assets.spine.typed_values import convert
 _ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed`, or change the rules of `dedup`"
 
 
-class _Removals(msgspec.Struct, rename={"rows_in": "in"}):
+class _SourceCounts(msgspec.Struct, rename={"rows_in": "in"}):
     rows_in: int
     exact_duplicate: int
     near_duplicate: int
 
 
-_BySource = dict[str, _Removals]
+_BySource = dict[str, _SourceCounts]
 
 
 class RemovalCaps(SourceCaps):

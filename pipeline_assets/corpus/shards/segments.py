@@ -28,7 +28,7 @@ logger = logging.getLogger("corpusmill")
 _WHERE = RecipeKey("segments")
 
 
-class FileRows(msgspec.Struct, frozen=True):
+class ShardRows(msgspec.Struct, frozen=True):
     """Rows [first, stop) of a shard file, counted in the file, and the file's sha256."""
 
     file: str
@@ -40,7 +40,7 @@ class CorpusRows(msgspec.Struct, frozen=True):
     """Rows [first, stop) of a corpus, and the files that contain these rows."""
 
     rows: tuple[int, int]
-    files: tuple[FileRows, ...]
+    files: tuple[ShardRows, ...]
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
             logger.info("segment %s: %d tokens, %d in whole rows", section.name, section.tokens, rows * seq_len)
         by_corpus = {}
         for name, (first, last) in _next_rows(section, rows, opened, used).items():
-            files = [FileRows(file, own, sha256[name][file]) for file, own in _file_ranges(opened[name], first, last)]
+            files = [ShardRows(file, own, sha256[name][file]) for file, own in _file_ranges(opened[name], first, last)]
             by_corpus[name] = CorpusRows((first, last), tuple(files))
         stop += rows * seq_len
         digest = canonical_sha256(msgspec.to_builtins(by_corpus))
