@@ -27,8 +27,7 @@ pytestmark = pytest.mark.usefixtures("_only_graphs")
 
 def test_artifacts_of_a_deleted_recipe_are_garbage_downstream_first(tmp_path: Path) -> None:
     for name in ("kept", "old"):
-        write_graph(tmp_path, name, CHAIN)
-        build_graph(tmp_path, name)
+        build_graph(tmp_path, name, CHAIN)
     (tmp_path / "recipes" / "old.yaml").unlink()
 
     assert collect(tmp_path) == ["graph/old/c", "graph/old/b", "graph/old/a"]
@@ -40,8 +39,7 @@ def test_artifacts_of_a_deleted_recipe_are_garbage_downstream_first(tmp_path: Pa
 
 
 def test_kept_work_goes_with_its_artifact(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", CHAIN)
-    build_graph(tmp_path, "words", keep_work=True)
+    build_graph(tmp_path, "words", CHAIN, keep_work=True)
     shutil.rmtree(tmp_path / "graph" / "words" / "c")  # by hand
 
     assert collect(tmp_path) == ["graph/words/.c.kept"]
@@ -52,8 +50,7 @@ def test_kept_work_goes_with_its_artifact(tmp_path: Path) -> None:
 
 
 def test_inputs_of_a_stale_artifact_are_kept(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", CHAIN)
-    build_graph(tmp_path, "words")
+    build_graph(tmp_path, "words", CHAIN)
     write_graph(tmp_path, "words", {"c": ("three", ())})
 
     assert collect(tmp_path) == []
@@ -63,22 +60,19 @@ def test_inputs_of_a_stale_artifact_are_kept(tmp_path: Path) -> None:
 
 
 def test_an_artifact_that_another_recipe_reads_is_kept_before_and_after_that_build(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", CHAIN)
-    build_graph(tmp_path, "words")
-    (tmp_path / "recipes" / "words.yaml").unlink()
-    write_graph(tmp_path, "reader", {"d": ("four", ("words/b",))})
+    build_graph(tmp_path, "words", CHAIN).unlink()
+    reader = {"d": ("four", ("words/b",))}
+    write_graph(tmp_path, "reader", reader)
 
     assert collect(tmp_path) == ["graph/words/c"]
-    build_graph(tmp_path, "reader")
+    build_graph(tmp_path, "reader", reader)
     assert collect(tmp_path) == []
     assert_whole(tmp_path)
 
 
 def test_an_artifact_with_a_file_that_another_artifact_was_built_from_is_kept(tmp_path: Path) -> None:
     """A trained tokenizer is such a file, which a recipe of another corpus names by its path."""
-    write_graph(tmp_path, "words", {"a": ("one", ()), "b": ("two", ())})
-    build_graph(tmp_path, "words")
-    (tmp_path / "recipes" / "words.yaml").unlink()
+    build_graph(tmp_path, "words", {"a": ("one", ()), "b": ("two", ())}).unlink()
     recipe = {"system": "toy", "name": "loud", "path": "graph/words/a", "mark": "!"}
     (tmp_path / "recipes" / "loud.yaml").write_text(yaml.safe_dump(recipe))
     SYSTEMS.add("toy", "toy_system")
@@ -95,9 +89,7 @@ def test_an_artifact_with_a_file_that_another_artifact_was_built_from_is_kept(tm
 
 
 def test_a_younger_artifact_keeps_its_older_inputs(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", FORK)
-    build_graph(tmp_path, "words")
-    (tmp_path / "recipes" / "words.yaml").unlink()
+    build_graph(tmp_path, "words", FORK).unlink()
     for name in ("a", "b", "c"):
         os.utime(tmp_path / "graph" / "words" / name / "manifest.json", (0, time.time() - 3 * 86_400))
 
@@ -108,9 +100,7 @@ def test_a_younger_artifact_keeps_its_older_inputs(tmp_path: Path) -> None:
 
 
 def test_while_a_recipe_or_a_manifest_cannot_be_read_no_artifact_is_garbage(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", CHAIN)
-    build_graph(tmp_path, "words")
-    recipe = tmp_path / "recipes" / "words.yaml"
+    recipe = build_graph(tmp_path, "words", CHAIN)
     recipe.write_text("system: [")
 
     assert collect(tmp_path) == []
@@ -125,8 +115,7 @@ def test_while_a_recipe_or_a_manifest_cannot_be_read_no_artifact_is_garbage(tmp_
 
 def test_a_manifest_that_becomes_unreadable_after_the_survey_is_named_and_nothing_is_removed(tmp_path: Path) -> None:
     for name in ("kept", "old"):
-        write_graph(tmp_path, name, CHAIN)
-        build_graph(tmp_path, name)
+        build_graph(tmp_path, name, CHAIN)
     (tmp_path / "recipes" / "old.yaml").unlink()
     survey = Survey(tmp_path, SYSTEMS)
     manifest = tmp_path / "graph" / "kept" / "a" / "manifest.json"
@@ -154,8 +143,7 @@ def interrupted(root: Path, name: str, node: str) -> Iterator[Path]:
 
 
 def test_inputs_and_folder_of_a_living_builder_are_kept_although_no_recipe_is_left(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", CHAIN)
-    build_graph(tmp_path, "words")
+    build_graph(tmp_path, "words", CHAIN)
     shutil.rmtree(tmp_path / "graph" / "words" / "c")
 
     cached = tmp_path / "hub_cache" / "some--one" / "bytes" / f"sha256-{'a' * 64}"
@@ -175,8 +163,7 @@ def test_inputs_and_folder_of_a_living_builder_are_kept_although_no_recipe_is_le
 
 
 def test_an_interrupted_build_that_run_continues_is_kept_and_a_needless_leftover_is_not(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", CHAIN)
-    build_graph(tmp_path, "words")
+    build_graph(tmp_path, "words", CHAIN)
     shutil.rmtree(tmp_path / "graph" / "words" / "c")
     with interrupted(tmp_path, "words", "c") as folder:
         pass
@@ -189,33 +176,11 @@ def test_an_interrupted_build_that_run_continues_is_kept_and_a_needless_leftover
     assert states(tmp_path) | {"graph/words/a": ""} == before | {"graph/words/a": ""}
 
 
-def test_the_only_copy_of_an_artifact_whose_replacement_was_cut_off_is_kept(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", {"a": ("one", ())})
-    build_graph(tmp_path, "words")
-    (tmp_path / "recipes" / "words.yaml").unlink()
-    folder = tmp_path / "graph" / "words" / "a"
-    old = folder.rename(folder.with_name(".a.old.2"))
+@pytest.mark.parametrize("folder", ["a", "a/member"])
+def test_an_artifact_of_which_another_process_builds_all_or_a_member_is_kept(tmp_path: Path, folder: str) -> None:
+    build_graph(tmp_path, "words", {"a": ("one", ())}).unlink()
 
-    assert collect(tmp_path) == []
-    assert old.exists()
-
-
-def test_a_folder_in_which_another_process_builds_a_member_is_kept(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", {"a": ("one", ())})
-    build_graph(tmp_path, "words")
-    (tmp_path / "recipes" / "words.yaml").unlink()
-
-    with locked(tmp_path / "graph" / "words" / "a" / "member"):
-        assert collect(tmp_path) == ["graph/words/a"]
-        assert sealed_in(tmp_path) == {"graph/words/a"}
-
-
-def test_an_artifact_that_another_process_builds_is_kept(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", {"a": ("one", ())})
-    build_graph(tmp_path, "words")
-    (tmp_path / "recipes" / "words.yaml").unlink()
-
-    with locked(tmp_path / "graph" / "words" / "a"):
+    with locked(tmp_path / "graph" / "words" / folder):
         assert collect(tmp_path) == ["graph/words/a"]
         assert sealed_in(tmp_path) == {"graph/words/a"}
 
@@ -228,11 +193,9 @@ def test_an_artifact_of_a_recipe_file_that_was_named_by_its_path_is_kept(
 ) -> None:
     """The recipe is in no folder that a removal looks into."""
     for name in ("path", "name"):
-        recipe = write_graph(tmp_path, name, CHAIN)
-        typed = f"corpusmill run {recipe} --data d" if name == "path" else "corpusmill run name"
-        monkeypatch.setattr(ProvenanceRecorder, "command", {"typed": typed, "id": "1"})
-        build_graph(tmp_path, name)
-        recipe.unlink()
+        typed = f"{tmp_path}/recipes/path.yaml --data d" if name == "path" else "name"
+        monkeypatch.setattr(ProvenanceRecorder, "command", {"typed": f"corpusmill run {typed}", "id": "1"})
+        build_graph(tmp_path, name, CHAIN).unlink()
 
     assert collect(tmp_path) == ["graph/name/c", "graph/name/b", "graph/name/a"]
     assert sealed_in(tmp_path) == {"graph/path/a", "graph/path/b", "graph/path/c"}
@@ -246,9 +209,7 @@ def test_a_recipe_file_without_ending_is_known_by_its_slash(
     options: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ProvenanceRecorder, "command", {"typed": f"corpusmill run {options}", "id": "1"})
-    recipe = write_graph(tmp_path, "words", CHAIN)
-    build_graph(tmp_path, "words")
-    recipe.unlink()
+    build_graph(tmp_path, "words", CHAIN).unlink()
 
     collect(tmp_path)
 
@@ -291,22 +252,19 @@ def test_while_needs_may_be_out_of_sight_no_artifact_is_garbage(
 ) -> None:
     root, away = tmp_path / "root", tmp_path / "away"
     away.mkdir()
-    write_graph(root, "words", CHAIN)
-    build_graph(root, "words")
-    (root / "recipes" / "words.yaml").unlink()
+    build_graph(root, "words", CHAIN).unlink()
     hidden = hide(root, away)
 
     assert collect(root) == []
     assert [error.where for error in Survey(root, SYSTEMS).errors] == [str(hidden)]
 
 
-def test_inputs_of_an_artifact_whose_replacement_was_cut_off_are_kept(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", CHAIN)
-    build_graph(tmp_path, "words")
-    (tmp_path / "recipes" / "words.yaml").unlink()
+def test_the_only_copy_of_an_artifact_whose_replacement_was_cut_off_and_its_inputs_are_kept(tmp_path: Path) -> None:
+    build_graph(tmp_path, "words", CHAIN).unlink()
     folder = tmp_path / "graph" / "words" / "b"
-    folder.rename(folder.with_name(".b.old.2"))
+    old = folder.rename(folder.with_name(".b.old.2"))
 
     assert collect(tmp_path) == ["graph/words/c"]
 
+    assert old.exists()
     assert sealed_in(tmp_path) == {"graph/words/a"}

@@ -54,9 +54,7 @@ def before_hiding(name: str, action: Callable[[], object]) -> Iterator[None]:
 def test_a_clock_that_jumps_during_the_removal_keeps_no_garbage(
     tmp_path: Path, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_graph(tmp_path, "words", FORK)
-    build_graph(tmp_path, "words")
-    (tmp_path / "recipes" / "words.yaml").unlink()
+    build_graph(tmp_path, "words", FORK).unlink()
     clock = time.time
 
     with before_hiding("a", lambda: monkeypatch.setattr(time, "time", lambda: clock() + days * 86_400)):
@@ -66,13 +64,10 @@ def test_a_clock_that_jumps_during_the_removal_keeps_no_garbage(
 
 
 def test_a_build_that_begins_during_the_removal_gets_its_inputs_back(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", FORK)
-    build_graph(tmp_path, "words")
-    (tmp_path / "recipes" / "words.yaml").unlink()
+    build_graph(tmp_path, "words", FORK).unlink()
 
     def begin() -> None:
-        write_graph(tmp_path, "words", {"a": ("one", ()), "new": ("five", ("a",))})
-        build_graph(tmp_path, "words")
+        build_graph(tmp_path, "words", {"a": ("one", ()), "new": ("five", ("a",))})
 
     with before_hiding("a", begin):
         assert collect(tmp_path)[-1] == "graph/words/a"
@@ -83,9 +78,7 @@ def test_a_build_that_begins_during_the_removal_gets_its_inputs_back(tmp_path: P
 
 
 def test_an_artifact_that_cannot_be_removed_keeps_its_inputs(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", CHAIN)
-    build_graph(tmp_path, "words")
-    (tmp_path / "recipes" / "words.yaml").unlink()
+    build_graph(tmp_path, "words", CHAIN).unlink()
 
     with locked(tmp_path / "graph" / "words" / "b" / "member"):
         collect(tmp_path)
@@ -96,16 +89,13 @@ def test_an_artifact_that_cannot_be_removed_keeps_its_inputs(tmp_path: Path) -> 
 
 
 def test_a_recipe_that_becomes_unreadable_during_the_removal_keeps_everything(tmp_path: Path) -> None:
-    write_graph(tmp_path, "words", CHAIN)
-    build_graph(tmp_path, "words")
-    recipe = tmp_path / "recipes" / "words.yaml"
+    recipe = build_graph(tmp_path, "words", CHAIN)
     recipe.unlink()
 
     with before_hiding("a", lambda: recipe.write_text("system: [")), pytest.raises(InputError) as refused:
         collect(tmp_path)
 
     assert refused.value.where == str(recipe)
-
     assert sealed_in(tmp_path) == {"graph/words/a", "graph/words/b", "graph/words/c"}
     assert_whole(tmp_path)
 
@@ -126,9 +116,7 @@ def test_a_build_that_seals_during_the_second_survey_gets_its_inputs_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "root"
-    write_graph(root, "words", CHAIN)
-    build_graph(root, "words")
-    (root / "recipes" / "words.yaml").unlink()
+    build_graph(root, "words", CHAIN).unlink()
     walk, builds, seals = os.walk, contextlib.ExitStack(), list[Callable[[], None]]()
 
     def seal_and_walk(top: Path) -> object:
@@ -146,9 +134,7 @@ def test_a_build_that_seals_during_the_second_survey_gets_its_inputs_back(
 
 def test_after_a_kill_the_next_removal_gives_a_build_that_ended_meanwhile_its_inputs_back(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    write_graph(root, "words", {"a": ("one", ())})
-    build_graph(root, "words")
-    (root / "recipes" / "words.yaml").unlink()
+    build_graph(root, "words", {"a": ("one", ())}).unlink()
     with unsealed(root, tmp_path / "outside") as seal:
         folder = root / "graph" / "words" / "a"
         folder.rename(leftover_path(folder, "building", 2))  # by a removal that is killed
@@ -170,8 +156,7 @@ def test_killed_at_any_step_nothing_that_remains_lacks_an_input_and_the_next_rem
 ) -> None:
     whole = tmp_path / "whole"
     for name in ("kept", "old"):
-        write_graph(whole, name, FORK)
-        build_graph(whole, name)
+        build_graph(whole, name, FORK)
     (whole / "recipes" / "old.yaml").unlink()
     shutil.copytree(whole / "graph" / "old" / "a", whole / "graph" / "old" / ".b.building.7")
     steps = count_steps(lambda: collect(shutil.copytree(whole, tmp_path / "counted")))
@@ -205,9 +190,7 @@ def test_what_remains_is_intact_with_all_inputs_and_no_state_changes(
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
     for number, drawn in enumerate(built):
-        path = write_graph(root, f"r{number}", graph(drawn))
-        build_graph(root, f"r{number}")
-        path.unlink()
+        build_graph(root, f"r{number}", graph(drawn)).unlink()
         if (changed := later[number]) is not None:
             write_graph(root, f"r{number}", graph(changed))
     before = states(root)
@@ -270,8 +253,6 @@ def test_builds_and_killed_removals_at_the_same_time_leave_no_artifact_without_i
     assert exit_codes == {0, -signal.SIGKILL}
     assert_whole(tmp_path)
     for name in ("x", "y"):
-        write_graph(tmp_path, name, CHAIN)
-        for target in SYSTEMS.read_recipe(tmp_path / "recipes" / f"{name}.yaml").targets():
-            drive.build(target, Run(tmp_path, RunSettings(workers=0), replace=True))
+        build_graph(tmp_path, name, CHAIN, replace=True)
     collect(tmp_path)
     assert sealed_in(tmp_path) == {f"graph/{name}/{node}" for name in "xy" for node in "abc"}

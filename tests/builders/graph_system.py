@@ -62,7 +62,9 @@ def write_graph(root: Path, name: str, nodes: Mapping[str, Node]) -> Path:
     return unfinished.replace(path)  # whole for removals at the same time
 
 
-def build_graph(root: Path, name: str, **settings: Any) -> None:
-    """Build and check every node of a recipe; `settings` are those of a `Run`."""
-    for target in SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets():
+def build_graph(root: Path, name: str, nodes: Mapping[str, Node], **settings: Any) -> Path:
+    """Write a recipe, build and check its nodes; return its path. `settings` are those of a `Run`."""
+    path = write_graph(root, name, nodes)
+    for target in SYSTEMS.read_recipe(path).targets():
         drive.build(target, Run(root, RunSettings(workers=0), **settings))
+    return path
