@@ -77,9 +77,7 @@ def _same_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_digest, "_program", lambda: "this program")
 
 
-def proof(
-    make: Callable[[str], Recipe], run: Callable[..., Run], root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def proof(make: Callable[[str], Recipe], run: Callable[..., Run], root: Path) -> None:
     """Forget 20 random rows, and find none of them, also in the next version."""
     first = make("first")
     before = build(first, run(keep_work=True))
@@ -89,12 +87,12 @@ def proof(
     is_decoded = {Path(name).suffix for name in find_words(root, words, decoder(root))} & {".npy", ".bin", ".mmap"}
     assert is_decoded or first.system == "nemotron"
 
-    answer = forget_ids(capsys, root, lost)
+    answer = forget_ids(root, lost)
     assert (answer["added"], len(answer["rows"])) == (20, 20)
     after = build(first, run(keep_work=True, replace=True))
-    assert typed(capsys, root)["artifacts"] == []
+    assert typed(root)["artifacts"] == []
 
-    typed(capsys, root, clean=True, apply=True)
+    typed(root, clean=True, apply=True)
 
     assert find_words(root, words, decoder(root)) == {}
     assert len(words_and_ids(first, root)) == len(known) - (0 if first.system == "parallel_text" else 20)
@@ -115,17 +113,13 @@ def proof(
     [parallel_text, *(pytest.param(make, marks=pytest.mark.slow) for make in (stage_a, stage2, nemotron))],
     ids=lambda make: make.__name__,
 )
-def test_twenty_forgotten_rows_leave_no_trace(
-    make: Callable[[Path, str], Recipe], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_twenty_forgotten_rows_leave_no_trace(make: Callable[[Path, str], Recipe], tmp_path: Path) -> None:
     root = tmp_path / "data"
-    proof(lambda name: make(tmp_path / "in", name), lambda **more: Run(root, RunSettings(), **more), root, capsys)
+    proof(lambda name: make(tmp_path / "in", name), lambda **more: Run(root, RunSettings(), **more), root)
 
 
 @pytest.mark.slow
-def test_twenty_forgotten_documents_leave_no_trace_of_a_healing_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_twenty_forgotten_documents_leave_no_trace_of_a_healing_set(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_pages(tmp_path / "hub")
     with LoopbackHub(tmp_path / "hub") as hub:
@@ -136,12 +130,12 @@ def test_twenty_forgotten_documents_leave_no_trace_of_a_healing_set(
             recipe = healing_recipe(snapshot["revision"], snapshot | {"name": name}, {"token_budget": 200_000})
             return recipe.model_copy(update={"name": name})
 
-        proof(make, lambda **more: Run(root, RunSettings(), files, **more), root, capsys)
+        proof(make, lambda **more: Run(root, RunSettings(), files, **more), root)
 
 
 @pytest.mark.slow
 def test_twenty_forgotten_conversations_are_in_no_reachable_commit_of_a_hub(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], corpusmill: Corpusmill
+    tmp_path: Path, corpusmill: Corpusmill
 ) -> None:
     root, name = tmp_path / "data", "loopback/talks"
     (tmp_path / "hub").mkdir()
@@ -171,7 +165,7 @@ def test_twenty_forgotten_conversations_are_in_no_reachable_commit_of_a_hub(
         hub.set_ref(name, "refs/tags/v1", hub.commits()[name])
         earlier = sorted(hub.history(name).reachable())
 
-        forget_ids(capsys, root, lost)
+        forget_ids(root, lost)
         build(first, Run(root, RunSettings(), keep_work=True, replace=True))
         hub.requests.clear()
         new = publish(first)

@@ -122,7 +122,7 @@ def test_older_versions_lose_their_artifacts_and_keep_their_recipes(
 
 @pytest.mark.slow
 def test_the_next_weekly_version_does_not_bring_forgotten_documents_back(
-    tmp_path: Path, instance: dg.DagsterInstance, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     weeks = Weeks(tmp_path, instance)
     assert weeks.run(MONDAYS[0]).success
@@ -132,7 +132,7 @@ def test_the_next_weekly_version_does_not_bring_forgotten_documents_back(
     texts = [found[name] for found in known.values() for name in lost if name in found]
     assert sum(sentence(text) in decoded(old) for text in texts) == len(texts) == 20
 
-    forget_ids(capsys, tmp_path, lost)
+    forget_ids(tmp_path, lost)
     weeks.add_row(WEB, "en/part-0.jsonl")
     assert weeks.run(MONDAYS[1]).success
 

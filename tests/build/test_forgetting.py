@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from command_results import Corpusmill
-from marked_rows import build, forget_ids, marker, rows, run_in, sources, text_of, typed, words_and_ids
+from marked_rows import build, built_sources, forget_ids, marker, rows, run_in, sources, text_of, typed, words_and_ids
 from stage_a_build import local_source, only, recipe_of, recipe_with
 from stage_a_sources import SITES, write_sources
 
@@ -38,12 +38,12 @@ def shards(root: Path, source: str = "notes") -> dict[str, int]:
 
 
 def test_only_shards_with_a_forgotten_document_are_written_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
     digests, before = build(recipe, run_in(root, keep_work=True)), shards(root)
 
-    answer = forget_ids(capsys, root, ["note_7", "note_8", "note_31"])
+    answer = forget_ids(root, ["note_7", "note_8", "note_31"])
     [source, other] = [target.state(root) for target in recipe.targets() if target.kind.applies_removals]
     with caplog.at_level(logging.INFO, "corpusmill"):
         after = build(recipe, run_in(root, keep_work=True, replace=True))
@@ -57,14 +57,12 @@ def test_only_shards_with_a_forgotten_document_are_written_again(
     assert digests["stage_a/raw/notes"] == after["stage_a/raw/notes"]
 
 
-def test_an_entry_that_matches_no_row_of_a_source_leaves_it_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_entry_that_matches_no_row_of_a_source_leaves_it_as_it_is(tmp_path: Path) -> None:
     root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
     digests = build(recipe, run_in(root))
     (tmp_path / "text").write_text(f"other  {text_of(5)}\n")
 
-    answer = typed(capsys, root, text=[tmp_path / "text"], reason="a request", apply=True)
+    answer = typed(root, text=[tmp_path / "text"], reason="a request", apply=True)
     after = build(recipe, run_in(root, replace=True))
 
     assert answer["artifacts"] == [str(root / "stage_a/mixed/normalized/other")]
@@ -73,24 +71,21 @@ def test_an_entry_that_matches_no_row_of_a_source_leaves_it_as_it_is(
     assert fresh["stage_a/normalized/notes"] == after["stage_a/normalized/notes"]
 
 
-def test_an_empty_list_changes_no_digest_and_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_list_changes_no_digest_and_is_not_written(tmp_path: Path) -> None:
     root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
     digests = build(recipe, run_in(root))
 
-    answer = typed(capsys, root)
+    answer = typed(root)
 
     assert (answer["artifacts"], answer["commands"]) == ([], [])
     assert not (root / "removals").exists()
     assert build(recipe, run_in(root)) == digests
 
 
-def test_the_list_has_dates_reasons_and_hashes_but_nothing_in_clear(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root))
+def test_the_list_has_dates_reasons_and_hashes_but_nothing_in_clear(tmp_path: Path) -> None:
+    root, _ = built_sources(tmp_path, "notes")
 
-    forget_ids(capsys, root, ["note_7", "note_59"])
+    forget_ids(root, ["note_7", "note_59"])
 
     lines = json.loads((root / "removals/list.json").read_text())
     assert [(line["selector"], line["reason"], len(line["hash"])) for line in lines] == [("id", "request 7", 64)] * 2
@@ -114,7 +109,7 @@ def test_the_secret_is_private_before_it_has_its_name(tmp_path: Path, monkeypatc
     assert modes == [0o600]
 
 
-def test_urls_hosts_and_patterns_are_matched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_urls_hosts_and_patterns_are_matched(tmp_path: Path) -> None:
     urls = ["https://a.example.org/1", "http://A.example.org/2?x=1#top", "https://example.org/3", "https://b.net/4", ""]
     lines = [{"text": text_of(n), "key": f"k{n}", "url": url} for n, url in enumerate(urls)]
     recipe = recipe_of(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
@@ -122,7 +117,7 @@ def test_urls_hosts_and_patterns_are_matched(tmp_path: Path, capsys: pytest.Capt
     build(recipe, run_in(root))
 
     def found(*url: str) -> list[str]:
-        return [row["id"] for row in typed(capsys, root, url=[*url])["rows"]]
+        return [row["id"] for row in typed(root, url=[*url])["rows"]]
 
     assert found("example.org") == ["k0", "k1", "k2"]
     assert found("a.example.org/2?x=1") == ["k1"]
@@ -131,32 +126,29 @@ def test_urls_hosts_and_patterns_are_matched(tmp_path: Path, capsys: pytest.Capt
     assert found("https://*.example.org/*") == ["k0"]
     assert found("net") == ["k3"]
     assert found("*") == ["k0", "k1", "k2", "k3"]  # k4 has no URL
-    typed(capsys, root, url=["http*://*.org/*"], reason="pattern", apply=True)
+    typed(root, url=["http*://*.org/*"], reason="pattern", apply=True)
     build(recipe, run_in(root, replace=True))
     assert found("example.org", "b.net") == ["k3"]
     assert len(read_list(root).entries) == 3  # a URL each
 
 
-def test_a_source_row_is_forgotten_by_its_id_and_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root))
+def test_a_source_row_is_forgotten_by_its_id_and_text(tmp_path: Path) -> None:
+    root, _ = built_sources(tmp_path, "notes")
     file = tmp_path / "in/sources/notes/rows.jsonl"
 
-    answer = typed(capsys, root, source=[f"{file}:8"], reason="r", apply=True)
+    answer = typed(root, source=[f"{file}:8"], reason="r", apply=True)
 
     assert ([row["id"] for row in answer["rows"]], answer["added"]) == (["note_7"], 2)
 
 
-def test_a_document_with_a_numbered_id_is_forgotten_by_its_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_document_with_a_numbered_id_is_forgotten_by_its_text(tmp_path: Path) -> None:
     lines = [{"text": text_of(n % 3)} for n in range(5)]
     recipe = recipe_of(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
     root = tmp_path / "data"
     build(recipe, run_in(root))
     known = [row_id for row_id in words_and_ids(recipe, root) if row_id.endswith("#2")]
 
-    forget_ids(capsys, root, known[:1])
+    forget_ids(root, known[:1])
     build(recipe, run_in(root, replace=True))
 
     folder = root / "stage_a/mixed/normalized/notes"
@@ -164,13 +156,13 @@ def test_a_document_with_a_numbered_id_is_forgotten_by_its_text(
 
 
 @pytest.mark.slow
-def test_near_copies_are_shown_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_near_copies_are_shown_and_kept(tmp_path: Path) -> None:
     lines = [*rows(6), {"text": text_of(2) + " end", "key": "copy"}, {"text": text_of(3), "key": "same"}]
     recipe = recipe_of(local_source(tmp_path, "notes", lines), dedup={})
     root = tmp_path / "data"
     build(recipe, run_in(root))
 
-    answer = forget_ids(capsys, root, ["note_2", "note_3"])
+    answer = forget_ids(root, ["note_2", "note_3"])
     build(recipe, run_in(root, replace=True))
 
     assert [copy[:2] for copy in answer["near_copies"]] == [["copy", "note_2"], ["same", "note_3"]]
@@ -178,13 +170,10 @@ def test_near_copies_are_shown_and_kept(tmp_path: Path, capsys: pytest.CaptureFi
     assert {"copy", "same"} < words_and_ids(recipe, root).keys()
 
 
-def test_any_number_of_workers_and_a_build_from_nothing_give_equal_bytes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root, keep_work=True))
-    forget_ids(capsys, root, ["note_7", "note_40"])
-    forget_ids(capsys, root, ["note_12", "note_7"])
+def test_any_number_of_workers_and_a_build_from_nothing_give_equal_bytes(tmp_path: Path) -> None:
+    root, recipe = built_sources(tmp_path, "notes", keep_work=True)
+    forget_ids(root, ["note_7", "note_40"])
+    forget_ids(root, ["note_12", "note_7"])
     again = build(recipe, run_in(root, keep_work=True, replace=True))
 
     for name, workers in (("nothing", 0), ("workers", 2)):
@@ -193,23 +182,19 @@ def test_any_number_of_workers_and_a_build_from_nothing_give_equal_bytes(
         assert build(recipe, run_in(tmp_path / name, engine=RunSettings(workers))) == again
 
 
-def test_an_artifact_is_rebuilt_with_the_list_that_it_was_built_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
-    build(recipe, run_in(root))
-    forget_ids(capsys, root, ["note_7"])
+def test_an_artifact_is_rebuilt_with_the_list_that_it_was_built_with(tmp_path: Path) -> None:
+    root, recipe = built_sources(tmp_path, "notes", "other")
+    forget_ids(root, ["note_7"])
     build(recipe, run_in(root, replace=True))
     (tmp_path / "text").write_text(f"other {text_of(5)}")
-    typed(capsys, root, text=[tmp_path / "text"], reason="later", apply=True)
+    typed(root, text=[tmp_path / "text"], reason="later", apply=True)
 
     for source in ("notes", "other"):
         assert rebuild(root / "stage_a/mixed/normalized" / source, run_in(root), SYSTEMS.kinds).is_identical
 
 
-def test_an_artifact_that_was_not_compared_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root))
+def test_an_artifact_that_was_not_compared_is_stale(tmp_path: Path) -> None:
+    root, recipe = built_sources(tmp_path, "notes")
     add_entries(root, [("id", "note_7"), ("id", "absent")], "r", "2026-11-26")  # as if `forget` had been killed
 
     [*_, notes] = recipe.targets()
@@ -217,7 +202,7 @@ def test_an_artifact_that_was_not_compared_is_stale(tmp_path: Path, capsys: pyte
         "stale",
         "not compared with 2 new entries of the removal list; run `corpusmill forget`",
     )
-    assert typed(capsys, root)["artifacts"] == [str(root / notes.folder)]
+    assert typed(root)["artifacts"] == [str(root / notes.folder)]
     assert notes.state(root) == ("stale", "1 row is on the removal list")
 
 
@@ -258,9 +243,8 @@ def dies_at(step: int, act: Callable[[], object]) -> bool:
     return False
 
 
-def test_wrong_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root))
+def test_wrong_use_is_refused(tmp_path: Path) -> None:
+    root, _ = built_sources(tmp_path, "notes")
 
     def refusal(**options: Any) -> str:
         with pytest.raises(UsageError) as refused:
@@ -294,20 +278,18 @@ def test_wrong_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         forget(data=root)
 
 
-def test_ids_are_read_without_byte_order_mark_and_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, ids = tmp_path / "data", tmp_path / "ids.txt"
-    build(sources(tmp_path / "in", "notes"), run_in(root))
+def test_ids_are_read_without_byte_order_mark_and_space(tmp_path: Path) -> None:
+    root, _ = built_sources(tmp_path, "notes")
+    ids = tmp_path / "ids.txt"
     ids.write_bytes(b"\xef\xbb\xbfnote_7\r\n\tnote_8 \r\n  \r\n")
-    assert [row["id"] for row in typed(capsys, root, ids=ids)["rows"]] == ["note_7", "note_8"]
+    assert [row["id"] for row in typed(root, ids=ids)["rows"]] == ["note_7", "note_8"]
 
 
 @pytest.mark.slow
-def test_a_build_that_was_killed_continues_to_the_bytes_of_an_undisturbed_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_build_that_was_killed_continues_to_the_bytes_of_an_undisturbed_one(tmp_path: Path) -> None:
     recipe = sources(tmp_path / "in", "notes")
     build(recipe, run_in(tmp_path / "first"))
-    forget_ids(capsys, tmp_path / "first", ["note_7", "note_40"])
+    forget_ids(tmp_path / "first", ["note_7", "note_40"])
     expected = None
     for step in itertools.count(1, 11):
         root = tmp_path / str(step)
@@ -321,14 +303,12 @@ def test_a_build_that_was_killed_continues_to_the_bytes_of_an_undisturbed_one(
     assert step > 100
 
 
-def test_pages_and_threads_are_forgotten_whole_and_their_ledgers_add_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pages_and_threads_are_forgotten_whole_and_their_ledgers_add_up(tmp_path: Path) -> None:
     write_sources(tmp_path)
     recipe = recipe_with(tmp_path, only("wikipedia_en", SITES[0]))
     build(recipe, run_in(tmp_path, keep_work=True))
 
-    answer = forget_ids(capsys, tmp_path, ["wikipedia:en:3", f"stackexchange:{SITES[0]}:7"])
+    answer = forget_ids(tmp_path, ["wikipedia:en:3", f"stackexchange:{SITES[0]}:7"])
     build(recipe, run_in(tmp_path, keep_work=True, replace=True))  # raises if a blocking check fails
 
     ledgers = {}
@@ -343,8 +323,8 @@ def test_pages_and_threads_are_forgotten_whole_and_their_ledgers_add_up(
 
 
 def test_the_typed_command_searches_adds_and_lists_what_to_rebuild(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    root, ids = tmp_path / "data", tmp_path / "ids.txt"
-    build(sources(tmp_path / "in", "notes"), run_in(root))
+    root, _ = built_sources(tmp_path, "notes")
+    ids = tmp_path / "ids.txt"
     ids.write_text("note_7\n")
 
     searched = corpusmill("forget", "--ids", ids, "--data", root).stdout

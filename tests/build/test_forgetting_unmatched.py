@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
-from marked_rows import build, forget_ids, run_in, sources, typed
+from marked_rows import build, built_sources, forget_ids, run_in, sources, typed
 
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.spine.errors import InputError
 
 
 def test_values_without_a_row_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, ids = tmp_path / "data", tmp_path / "ids.txt"
-    build(sources(tmp_path / "in", "notes"), run_in(root))
+    root, _ = built_sources(tmp_path, "notes")
+    ids = tmp_path / "ids.txt"
     ids.write_text("\n".join(["note_7", *(f"nite_{number}" for number in range(12))]))
 
     forget(ids=ids, url=["note*"], data=root)
@@ -23,10 +23,10 @@ def test_values_without_a_row_are_named(tmp_path: Path, capsys: pytest.CaptureFi
         "correct them if misspelt; --apply adds them too, except patterns, for rows of later builds",
     ]
 
-    assert forget_ids(capsys, root, ["note_7", "nite_1"])["unmatched"] == [["id", "nite_1"]]
+    assert forget_ids(root, ["note_7", "nite_1"])["unmatched"] == [["id", "nite_1"]]
     build(sources(tmp_path / "in", "notes"), run_in(root, replace=True))
     ids.write_text("note_7\nnote_99999\n")
-    assert typed(capsys, root, ids=ids)["unmatched"] == [["id", "note_99999"]]  # the other one is on the list
+    assert typed(root, ids=ids)["unmatched"] == [["id", "note_99999"]]  # the other one is on the list
 
 
 def test_a_pattern_without_a_row_cannot_be_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,8 +43,7 @@ def test_a_pattern_without_a_row_cannot_be_added(tmp_path: Path, capsys: pytest.
 
 
 def test_without_remains_clean_names_no_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = tmp_path / "data"
-    build(sources(tmp_path / "in", "notes"), run_in(root))
+    root, _ = built_sources(tmp_path, "notes")
 
     for apply in (False, True):
         forget(clean=True, apply=apply, data=root)
@@ -56,8 +55,7 @@ def test_without_remains_clean_names_no_next_step(tmp_path: Path, capsys: pytest
 
 
 def test_an_unknown_source_is_answered_with_five_known_ones(tmp_path: Path) -> None:
-    root = tmp_path / "data"
-    build(sources(tmp_path / "in", *"abcdefg"), run_in(root))
+    root, _ = built_sources(tmp_path, *"abcdefg")
 
     with pytest.raises(InputError) as refused:
         forget(source=["/nowhere/x.jsonl#3"], data=root)

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-from marked_rows import build, forget_ids, run_in, sources, text_of, typed
+from marked_rows import build, built_sources, forget_ids, run_in, text_of, typed
 from stage_a_build import only, recipe_with
 from stage_a_sources import DATASET, write_hub
 
@@ -16,11 +15,8 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.lock import locked
 
 
-def test_clean_lists_and_only_with_apply_removes_what_has_forgotten_rows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
-    build(recipe, run_in(root, keep_work=True))
+def test_clean_lists_and_only_with_apply_removes_what_has_forgotten_rows(tmp_path: Path) -> None:
+    root, recipe = built_sources(tmp_path, "notes", "other", keep_work=True)
     folder = root / "stage_a/mixed/normalized"
     leftover, unrelated = folder / ".notes.building.7", folder / ".other.building.7"
     for path, kind in ((leftover, "stage_a/normalized"), (unrelated, "stage_a/filtered")):
@@ -30,10 +26,10 @@ def test_clean_lists_and_only_with_apply_removes_what_has_forgotten_rows(
     (root / "removals/published/me--pools.downloads").mkdir(parents=True)
     (root / "hub_cache/maker--pages/bytes/sha256-00").mkdir(parents=True)
     (tmp_path / "text").write_text(f"notes {text_of(5)}")
-    typed(capsys, root, text=[tmp_path / "text"], reason="r", apply=True)
+    typed(root, text=[tmp_path / "text"], reason="r", apply=True)
 
     def remnants(**options: Any) -> list[str]:
-        found = typed(capsys, root, clean=True, **options)["remnants"]
+        found = typed(root, clean=True, **options)["remnants"]
         return [str(Path(one["folder"]).relative_to(root)) for one in found if not one["is_manual"]]
 
     normalized = "stage_a/mixed/normalized"
@@ -54,16 +50,13 @@ def test_clean_lists_and_only_with_apply_removes_what_has_forgotten_rows(
     assert open_artifact(folder / "notes").manifest.identity.counts["ledger"]["dropped"] == {"forgotten": 1}
 
 
-def test_clean_names_sources_and_keeps_what_a_running_build_uses(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root))
+def test_clean_names_sources_and_keeps_what_a_running_build_uses(tmp_path: Path) -> None:
+    root, _ = built_sources(tmp_path, "notes")
     (root / "dagster").mkdir()
-    forget_ids(capsys, root, ["note_7"])
+    forget_ids(root, ["note_7"])
 
     with locked(root / "stage_a/mixed/normalized/notes"):
-        answer = typed(capsys, root, clean=True, apply=True)
+        answer = typed(root, clean=True, apply=True)
 
     assert answer["in_use"] == [str(root / "stage_a/mixed/normalized/notes")]
     assert [one["folder"] for one in answer["remnants"] if one["is_manual"]] == [
@@ -95,9 +88,7 @@ def up_to_normalized(content: dict[str, Any], source: str) -> None:
     content["outputs"] = {"up_to": "normalized"}
 
 
-def test_clean_empties_the_cache_of_hub_files_and_keeps_its_folders_which_builds_lock(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_clean_empties_the_cache_of_hub_files_and_keeps_its_folders_which_builds_lock(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_hub(tmp_path / "hub")
     with LoopbackHub(tmp_path / "hub") as hub:
@@ -105,9 +96,9 @@ def test_clean_empties_the_cache_of_hub_files_and_keeps_its_folders_which_builds
         build(recipe, run_in(root, hub=HubFiles(root / CACHE_FOLDER, hub.endpoint)))
     folders = [folder for _, folder in cached_folders(root / CACHE_FOLDER)]
     assert len(folders) == 2 and all(any(folder.iterdir()) for folder in folders)
-    forget_ids(capsys, root, ["page-3"])
+    forget_ids(root, ["page-3"])
 
-    answer = typed(capsys, root, clean=True, keep_history=True, apply=True)
+    answer = typed(root, clean=True, keep_history=True, apply=True)
 
     reason = "a cached hub file, which a build fetches again"
     cached = [entry["folder"] for entry in answer["remnants"] if entry["reason"] == reason]
@@ -116,18 +107,15 @@ def test_clean_empties_the_cache_of_hub_files_and_keeps_its_folders_which_builds
     assert answer["in_use"] == []
 
 
-def test_clean_keeps_the_kept_work_of_an_artifact_that_is_in_use(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root, keep_work=True))
-    forget_ids(capsys, root, ["note_7"])
+def test_clean_keeps_the_kept_work_of_an_artifact_that_is_in_use(tmp_path: Path) -> None:
+    root, _ = built_sources(tmp_path, "notes", keep_work=True)
+    forget_ids(root, ["note_7"])
     notes = root / "stage_a/mixed/normalized/notes"
     kept = notes.with_name(".notes.kept")
 
     with locked(notes):
-        answer = typed(capsys, root, clean=True, keep_history=True, apply=True)
+        answer = typed(root, clean=True, keep_history=True, apply=True)
 
     assert answer["in_use"] == [str(kept)] and kept.exists()
-    typed(capsys, root, clean=True, keep_history=True, apply=True)
+    typed(root, clean=True, keep_history=True, apply=True)
     assert notes.exists() and not kept.exists()

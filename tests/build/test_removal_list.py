@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_results import Corpusmill
-from marked_rows import build, forget_ids, run_in, sources
+from marked_rows import build, built_sources, forget_ids, run_in, sources
 
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.spine.errors import InputError
@@ -24,13 +24,12 @@ from pipeline_assets.spine.errors import InputError
     ],
 )
 def test_no_build_runs_with_a_list_that_lost_entries_or_with_another_key(
-    name: str, content: str | None, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, content: str | None, rule: str, tmp_path: Path
 ) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
-    build(recipe, run_in(root))
-    forget_ids(capsys, root, ["note_7"])
+    root, recipe = built_sources(tmp_path, "notes", "other")
+    forget_ids(root, ["note_7"])
     older = (root / "removals/list.json").read_text()
-    forget_ids(capsys, root, ["note_8"])
+    forget_ids(root, ["note_8"])
 
     path, other = root / "removals" / name, root / "stage_a/mixed/normalized/other"
     shutil.rmtree(other)
@@ -45,13 +44,12 @@ def test_no_build_runs_with_a_list_that_lost_entries_or_with_another_key(
 
 @pytest.mark.parametrize("is_older", [False, True])
 def test_no_artifact_is_built_or_rebuilt_without_the_list_that_sealed_artifacts_were_built_with(
-    is_older: bool, corpusmill: Corpusmill, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    is_older: bool, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root))
-    forget_ids(capsys, root, ["note_7"])
+    root, recipe = built_sources(tmp_path, "notes")
+    forget_ids(root, ["note_7"])
     shutil.copytree(root / "removals", tmp_path / "older")
-    forget_ids(capsys, root, ["note_8"])
+    forget_ids(root, ["note_8"])
     build(recipe, run_in(root, replace=True))
     lost = "the removal list is missing or lacks entries that stage_a/normalized mixed/notes was built with"
 
@@ -62,35 +60,32 @@ def test_no_artifact_is_built_or_rebuilt_without_the_list_that_sealed_artifacts_
     with pytest.raises(InputError, match=lost):
         build(sources(tmp_path / "in", "notes", name="next"), run_in(root))
     with pytest.raises(InputError, match=lost):
-        forget_ids(capsys, root, ["note_9"])
+        forget_ids(root, ["note_9"])
     rebuilt = corpusmill("rebuild", root / "stage_a/mixed/normalized/notes")
     assert rebuilt.returncode == 1 and lost in rebuilt.stderr
 
 
-def test_an_entry_that_a_merged_list_repeats_hides_no_later_entry(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_entry_that_a_merged_list_repeats_hides_no_later_entry(tmp_path: Path) -> None:
     root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
     path, manifest = root / "removals/list.json", root / "stage_a/mixed/normalized/notes/manifest.json"
     build(recipe, run_in(root))
-    forget_ids(capsys, root, ["note_7"])
+    forget_ids(root, ["note_7"])
     path.write_text(json.dumps([*json.loads(path.read_text()), *json.loads(path.read_text())]))
     build(recipe, run_in(root, replace=True))
 
-    answer = forget_ids(capsys, root, ["note_8"])
+    answer = forget_ids(root, ["note_8"])
     build(recipe, run_in(root, replace=True))
 
     assert answer["artifacts"] == [str(manifest.parent)]
     assert json.loads(manifest.read_text())["identity"]["counts"]["ledger"]["dropped"] == {"forgotten": 2}
-    assert forget_ids(capsys, root, ["note_8"])["artifacts"] == []
+    assert forget_ids(root, ["note_8"])["artifacts"] == []
 
 
 def test_a_forgotten_line_is_traced_as_dropped_and_its_id_is_on_the_list(
-    corpusmill: Corpusmill, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root))
-    forget_ids(capsys, root, ["note_7"])
+    root, recipe = built_sources(tmp_path, "notes")
+    forget_ids(root, ["note_7"])
     build(recipe, run_in(root, replace=True))
     [path] = (tmp_path / "in/sources/notes").glob("*.jsonl")
 
@@ -101,12 +96,10 @@ def test_a_forgotten_line_is_traced_as_dropped_and_its_id_is_on_the_list(
     assert why.endswith("; it is on the removal list\n") and "removal list" not in other
 
 
-def test_copies_with_rows_of_the_list_are_made_with_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], corpusmill: Corpusmill
-) -> None:
+def test_copies_with_rows_of_the_list_are_made_with_a_warning(tmp_path: Path, corpusmill: Corpusmill) -> None:
     root, folder = tmp_path / "data", tmp_path / "data/stage_a/mixed/normalized/notes"
     build(sources(tmp_path / "in", "notes"), run_in(root))
-    forget_ids(capsys, root, ["note_99"])
+    forget_ids(root, ["note_99"])
     push, copies = ("push", folder, tmp_path.as_uri()), itertools.count()
 
     def warnings() -> list[str]:
@@ -115,7 +108,7 @@ def test_copies_with_rows_of_the_list_are_made_with_a_warning(
 
     assert warnings() == ["", ""]
 
-    forget_ids(capsys, root, ["note_7"])
+    forget_ids(root, ["note_7"])
 
     command = f"corpusmill forget --data {root} prints how to rebuild it"
     assert warnings() == [f"warning: {folder} has rows of the removal list; {command}"] * 2

@@ -1,5 +1,7 @@
 """Rows with a word of their own, which tests forget."""
 
+import contextlib
+import io
 import json
 import re
 from collections.abc import Callable
@@ -8,7 +10,6 @@ from random import Random
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 import zstandard
 from plain_search import o200k, sentencepiece_decoder
 from stage_a_build import local_source, recipe_of
@@ -66,18 +67,18 @@ def build(recipe: Recipe, run: Run) -> dict[str, str]:
     return {target.role: open_artifact(run.root / target.folder).manifest.digest for target in recipe.targets()}
 
 
-def typed(capsys: pytest.CaptureFixture[str], root: Path, **options: Any) -> dict[str, Any]:
+def typed(root: Path, **options: Any) -> dict[str, Any]:
     """Return the answer of `corpusmill forget --json`."""
-    capsys.readouterr()
-    forget(data=root, as_json=True, **options)
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        forget(data=root, as_json=True, **options)
+    answer: dict[str, Any] = json.loads(printed.getvalue())
     return answer
 
 
-def forget_ids(capsys: pytest.CaptureFixture[str], root: Path, ids: list[str]) -> dict[str, Any]:
+def forget_ids(root: Path, ids: list[str]) -> dict[str, Any]:
     path = root.parent / "ids.txt"
     path.write_text("\n".join(ids))
-    return typed(capsys, root, ids=path, reason="request 7", apply=True)
+    return typed(root, ids=path, reason="request 7", apply=True)
 
 
 def decoder(root: Path) -> Callable[[list[int]], str]:
@@ -91,6 +92,13 @@ def sources(folder: Path, *names: str, **changes: Any) -> Recipe:
         local_source(folder, name, [{**row, "text": f"{name} {row['text']}"} for row in rows(60)]) for name in names
     ]
     return recipe_of(*sections, shard_text_bytes=3000, outputs={"up_to": "normalized"}, **changes)
+
+
+def built_sources(folder: Path, *names: str, **settings: Any) -> tuple[Path, Recipe]:
+    """Build normalised sources; return the data root and their recipe."""
+    root, recipe = folder / "data", sources(folder / "in", *names)
+    build(recipe, run_in(root, **settings))
+    return root, recipe
 
 
 def run_in(root: Path, **settings: Any) -> Run:
