@@ -96,9 +96,7 @@ def test_a_folder_has_a_manifest_and_origins(demo_root: Path) -> None:
 
 
 @pytest.mark.parametrize(("system", "kind"), [("stage_a", "stage_a/filtered"), ("nemotron", "nemotron/deduplicated")])
-def test_a_table_has_the_sealed_bytes_or_names_the_file(
-    system: str, kind: str, copy_root: Callable[[str], Path]
-) -> None:
+def test_tables_have_the_sealed_bytes_or_name_a_file(system: str, kind: str, copy_root: Callable[[str], Path]) -> None:
     sealed = Lineage(copy_root(system)).sealed
     folder = next(folder for folder, manifest in sealed.items() if manifest.kind == kind)
     artifact = open_folder(folder)

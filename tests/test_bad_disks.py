@@ -78,9 +78,7 @@ def test_a_limit_of_file_sizes_names_the_file_and_the_data_root(
     assert line.endswith(f"; the data root is {root}")
 
 
-def test_a_full_disk_names_the_file_that_a_command_writes(
-    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_names_the_file_being_written(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
     with mounted(tmp_path / "full", "size=64k") as disk:
         (disk / "ballast").write_bytes(b"\0" * (60 << 10))
         result = corpusmill("export", snapshot_of(demo_root), "--out", disk / "copy", "--to", "jsonl")
@@ -119,9 +117,7 @@ def test_exports_into_one_folder_leave_one_whole_copy(started: Started, demo_roo
     assert os.listdir(tmp_path) == ["copy"]
 
 
-def test_a_disk_that_cannot_be_read_is_named_by_its_file(
-    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
-) -> None:
+def test_an_unreadable_disk_is_named_by_its_file(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
     """Cut the image under a mounted file system: the kernel then reports a read error for the blocks beyond the cut."""
     with failing_disk(tmp_path / "disk", demo_root) as root:
         artifact = snapshot_of(root)

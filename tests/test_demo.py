@@ -91,9 +91,7 @@ def test_each_kind_of_artifact_has_a_valid_description_in_every_form(system_demo
             assert all(line.count(" | ") == 2 for line in lines if line.startswith("| "))
 
 
-def test_the_next_steps_of_each_system_work_when_pasted(
-    corpusmill: Corpusmill, system_demo: tuple[str, Path, Typed]
-) -> None:
+def test_next_steps_of_a_system_work_when_pasted(corpusmill: Corpusmill, system_demo: tuple[str, Path, Typed]) -> None:
     system, _, result = system_demo
 
     lines = result.stdout.splitlines()
@@ -116,9 +114,7 @@ def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tupl
             assert instance.get_latest_materialization_event(dg.AssetKey(["stage_a", "stage_a_v1", kind])) is not None
 
 
-def test_a_demo_that_was_killed_while_it_rebuilt_shows_that_once_more(
-    demo: tuple[Path, Typed], corpusmill: Corpusmill
-) -> None:
+def test_a_demo_killed_while_it_rebuilt_shows_that_once_more(demo: tuple[Path, Typed], corpusmill: Corpusmill) -> None:
     again = corpusmill("demo", "--data", demo[0], "--only", "stage_a")
     (demo[0] / ".rebuilt").write_text("")
 

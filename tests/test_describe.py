@@ -249,9 +249,7 @@ def test_a_dataset_with_members_is_valid_in_each_standard(demo_root: Path) -> No
     check_standards(describe_artifact(demo_root / "megatron" / "healing_text_v1", demo_root))
 
 
-def test_answers_are_taken_from_the_printed_file_of_questions(
-    corpusmill: Corpusmill, folder: Path, tmp_path: Path
-) -> None:
+def test_answers_come_from_the_printed_file_of_questions(corpusmill: Corpusmill, folder: Path, tmp_path: Path) -> None:
     printed = corpusmill("describe", folder, "--as", "answers").stdout
     answers = tmp_path / "answers.yaml"
     answers.write_text(printed.replace("\npurchased:", "\npurchased: no").replace("\nmodel:", "\nmodel: M | 1 <b>"))
@@ -395,9 +393,7 @@ def test_a_licence_that_is_no_spdx_expression_is_refused(tmp_path: Path, text: s
         read_answers(tmp_path / "answers.yaml")
 
 
-def test_a_missing_form_and_an_empty_file_of_answers_are_one_line(
-    folder: Path, tmp_path: Path, corpusmill: Corpusmill
-) -> None:
+def test_a_missing_form_and_empty_answers_are_one_line(folder: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
     (tmp_path / "answers.yaml").write_text("# nothing\n")
     missing = "missing option '--as'. Choose from: croissant, spdx, in-toto, eu-summary, ab2013, answers"
     assert (

@@ -43,9 +43,7 @@ def test_an_artifact_and_its_copy_are_identical(corpusmill: Corpusmill, demo_roo
     ]
 
 
-def test_a_stricter_rule_keeps_fewer_documents_of_the_same_rows(
-    corpusmill: Corpusmill, demo_root: Path, stricter: Path
-) -> None:
+def test_a_stricter_rule_keeps_fewer_of_the_same_rows(corpusmill: Corpusmill, demo_root: Path, stricter: Path) -> None:
     result = corpusmill("diff", snapshot_of(demo_root), snapshot_of(stricter))
     of_sets = json.loads(corpusmill("diff", demo_root / V1, stricter / "megatron/healing_text_v4", "--json").stdout)
 

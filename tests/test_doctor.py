@@ -175,9 +175,7 @@ def test_kernels_whose_cache_cannot_be_written_or_is_damaged(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_hub_that_is_away_busy_or_rejects_the_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_root: Path
-) -> None:
+def test_a_hub_away_busy_or_rejecting_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_root: Path) -> None:
     program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, examine;"
     program += "print(*examine(PROBES['hub'], Path()))"
 

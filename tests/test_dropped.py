@@ -94,9 +94,7 @@ def test_every_kind_that_drops_rows_lists_them_with_reason_id_and_text(
         assert Path(row["place"].partition("#")[0]).is_file()
 
 
-def test_a_document_that_an_own_step_rejects_is_listed_by_its_source_row(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_a_document_that_an_own_step_rejects_is_listed_by_source_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
     texts = ["kept", "error here"]
     folder = build_step(write_step(tmp_path, DECIDES, texts, max_reject_fraction="0.5"), tmp_path / "data").folder
     file = tmp_path / "sources" / "notes" / "rows.jsonl"

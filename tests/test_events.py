@@ -207,9 +207,7 @@ def test_a_failed_run_of_a_current_artifact_is_not_shown_as_failed(
 
 
 @pytest.mark.slow
-def test_a_failed_run_of_a_stale_artifact_remains_shown_as_failed(
-    look: Look, instance: dg.DagsterInstance, root: Path
-) -> None:
+def test_a_failed_run_of_a_stale_artifact_stays_failed(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     look()
     with (root / "sources" / "notes" / "rows.jsonl").open("a") as file:
         file.write("{}\n")
@@ -221,9 +219,7 @@ def test_a_failed_run_of_a_stale_artifact_remains_shown_as_failed(
     assert is_failed(instance, root, FILTERED)
 
 
-def test_it_is_shown_with_its_figures_and_what_its_checks_said(
-    look: Look, instance: dg.DagsterInstance, root: Path
-) -> None:
+def test_it_is_shown_with_its_figures_and_its_checks(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     look()
 
     manifest = require_manifest(root / "stage_a/mixed/filtered/notes")
@@ -294,9 +290,7 @@ def test_what_an_edit_makes_stale_is_stale_to_both_until_it_is_built(
     assert both(root, instance) == (set(), set())
 
 
-def test_what_is_stale_when_it_is_first_seen_is_stale_to_both(
-    look: Look, instance: dg.DagsterInstance, root: Path
-) -> None:
+def test_what_is_stale_when_first_seen_is_stale_to_both(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     edit_source_filter(root)
 
     look()
@@ -424,9 +418,7 @@ def test_what_does_not_fit_into_a_look_comes_with_the_next(
     assert materializations(instance, RAW) == 1
 
 
-def test_what_a_dagster_run_built_is_not_reported_once_more(
-    look: Look, instance: dg.DagsterInstance, root: Path
-) -> None:
+def test_what_a_dagster_run_built_is_not_told_once_more(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     run = Materialized(root, NOWHERE)
     run.instance = instance
     run("mixed", "raw", partition="notes")

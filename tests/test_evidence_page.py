@@ -65,9 +65,7 @@ def test_a_result_has_its_row_its_table_and_its_machine_and_others_were_not_run(
     ],
     ids=["none", "cut", "list", "other name"],
 )
-def test_what_is_no_result_is_one_line_and_the_page_is_not_touched(
-    tmp_path: Path, content: str | None, complaint: str
-) -> None:
+def test_no_result_is_one_line_and_the_page_is_untouched(tmp_path: Path, content: str | None, complaint: str) -> None:
     if content is not None:
         (tmp_path / "flips.json").write_text(content)
 

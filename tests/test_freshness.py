@@ -70,9 +70,7 @@ def test_an_edit_is_overdue_when_the_clock_struck_twice_and_fresh_when_a_run_has
     assert ran and after.passed
 
 
-def test_a_version_of_the_very_time_of_the_last_but_one_tick_is_in_time(
-    root: Path, instance: dg.DagsterInstance
-) -> None:
+def test_a_version_of_the_time_of_the_last_but_one_tick_is_in_time(root: Path, instance: dg.DagsterInstance) -> None:
     edit(root)
     later = NOW + timedelta(days=3)
     tick = later.replace(hour=2, minute=30, second=0, microsecond=0)
@@ -88,9 +86,7 @@ def test_a_version_of_the_very_time_of_the_last_but_one_tick_is_in_time(
     assert passed == [True, False]
 
 
-def test_what_changed_after_a_run_that_found_all_as_asked_waits_for_the_next(
-    root: Path, instance: dg.DagsterInstance
-) -> None:
+def test_what_changed_after_a_run_that_built_nothing_waits_a_tick(root: Path, instance: dg.DagsterInstance) -> None:
     ran = run(root, instance)
     edit(root)
     age(root)

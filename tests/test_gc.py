@@ -74,9 +74,7 @@ def test_files_with_a_hard_link_elsewhere_free_nothing(corpusmill: Corpusmill, w
     assert listing["bytes"] < 20_000
 
 
-def test_cached_files_that_no_manifest_names_are_removed_a_day_after_their_use(
-    corpusmill: Corpusmill, root: Path
-) -> None:
+def test_cached_files_in_no_manifest_are_removed_a_day_after_their_use(corpusmill: Corpusmill, root: Path) -> None:
     snapshot = read_manifest(next((root / "corpora" / "fineweb_edu").glob("[!.]*")))
     assert snapshot is not None
     named = cached(root, snapshot.identity.inputs[0]["digest"], 9)
@@ -114,9 +112,7 @@ def test_a_recipe_that_cannot_be_read_keeps_everything_and_is_named(corpusmill: 
 
 
 @pytest.mark.slow
-def test_artifacts_without_a_recipe_are_kept_if_a_user_named_their_folder(
-    corpusmill: Corpusmill, with_small: Path
-) -> None:
+def test_artifacts_without_recipe_are_kept_if_a_user_named_them(corpusmill: Corpusmill, with_small: Path) -> None:
     notes = with_small / "notes.jsonl"
     notes.write_text("".join(json.dumps({"text": f"note number {number}"}) + "\n" for number in range(9)))
     words = ["stage-a", "normalize", "--input", notes, "--out-dir", with_small, "--domain", "web", "--source", "notes"]

@@ -169,9 +169,7 @@ def put_a_file_there(home: Path) -> None:
         (put_a_file_there, "expected a folder, got a file"),
     ],
 )
-def test_an_instance_that_cannot_be_read_is_told_in_one_line(
-    damage: Callable[[Path], None], reason: str, tmp_path: Path
-) -> None:
+def test_an_unreadable_instance_is_one_line(damage: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
     damage(instance_home(tmp_path))
 
     with pytest.raises(RetryableError) as refused, open_instance(tmp_path) as instance:

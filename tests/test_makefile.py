@@ -119,9 +119,7 @@ KERNELS = " tests/spine tests/corpus tests/build tests/trust tests/test_layout.p
 
 @pytest.mark.parametrize(("target", "folders"), [("test", ""), ("test-quick", KERNELS)])
 @pytest.mark.parametrize("failing", ["", "ruff format", "ruff check", "mypy", "python -m pytest"])
-def test_format_lint_types_and_tests_all_run_and_each_can_fail(
-    clone: Path, target: str, folders: str, failing: str
-) -> None:
+def test_format_lint_types_and_tests_run_and_can_fail(clone: Path, target: str, folders: str, failing: str) -> None:
     (clone / ".venv" / "bin").mkdir(parents=True)
     for name in ("python", "ruff", "mypy"):
         (clone / ".venv" / "bin" / name).symlink_to(clone / "tool")

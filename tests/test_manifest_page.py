@@ -302,9 +302,7 @@ def test_a_deleted_a_cut_and_a_foreign_file_are_each_named(copy_root: Callable[[
 
 
 @pytest.mark.parametrize("name", ["documents.parquet", "rejects.jsonl.zst"])
-def test_a_damaged_file_that_the_manifest_lists_hides_no_other_finding(
-    copy_root: Callable[[str], Path], name: str
-) -> None:
+def test_a_damaged_file_of_the_manifest_hides_no_other_finding(copy_root: Callable[[str], Path], name: str) -> None:
     root = copy_root("healing")
     (root / SPLIT / name).write_bytes(b"not such a file")
     (root / SPLIT / "tokens.idx").unlink()

@@ -197,9 +197,7 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
     assert (other["source"], other["columns"]) == ("odd-doc-body-text", {"text": "doc.body.text"})
 
 
-def test_init_leaves_out_dead_links_pipes_and_loops_and_run_reads_the_rest(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_init_leaves_out_dead_links_pipes_and_loops_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.txt").write_text("A text of some words.")
@@ -220,9 +218,7 @@ def test_init_leaves_out_dead_links_pipes_and_loops_and_run_reads_the_rest(
     assert ran.returncode == 0 and "normalized/in  1 document\n" in ran.stdout
 
 
-def test_init_leaves_out_what_has_only_the_name_of_a_dump_and_run_reads_the_rest(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_init_leaves_out_what_is_no_dump_but_in_name_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     files: dict[str, bytes] = {
@@ -372,9 +368,7 @@ def test_init_refuses_a_name_that_no_recipe_can_have(
 
 
 @pytest.mark.parametrize("hidden", [[], [".env"]])
-def test_init_of_a_folder_without_visible_files_names_no_keys(
-    corpusmill: Corpusmill, tmp_path: Path, hidden: list[str]
-) -> None:
+def test_init_without_visible_files_names_no_keys(corpusmill: Corpusmill, tmp_path: Path, hidden: list[str]) -> None:
     (tmp_path / "none").mkdir()
     for name in hidden:
         (tmp_path / "none" / name).write_text("A=1")
@@ -492,9 +486,7 @@ def test_recipes_lists_those_that_are_there_with_their_state(built: Path, corpus
 
 
 @pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron", "stage2", "parallel_text"])
-def test_the_json_schema_takes_the_recipes_that_ship_and_refuses_unknown_keys(
-    system: str, corpusmill: Corpusmill
-) -> None:
+def test_the_json_schema_takes_shipped_recipes_and_refuses_unknown_keys(system: str, corpusmill: Corpusmill) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     printed = corpusmill("recipes", "--schema", system)
     schema = json.loads(printed.stdout)
@@ -527,9 +519,7 @@ def test_an_export_is_read_by_load_dataset_as_it_lies(built: Path, corpusmill: C
         assert (out / "manifest.json").read_bytes() == (folder / "manifest.json").read_bytes()
 
 
-def test_an_export_is_the_same_bytes_each_time_and_replaces_nothing(
-    built: Path, corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_exports_have_equal_bytes_and_replace_nothing(built: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = built / "stage_a" / "mine" / "filtered" / "my-files"
     for name in ("one", "two"):
         (tmp_path / ".one.building").mkdir(exist_ok=True)  # of one that was killed

@@ -143,9 +143,7 @@ def step_processes() -> list[Path]:
 
 
 @pytest.mark.slow
-def test_a_fresh_environment_with_the_same_versions_builds_the_same_digest(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_a_fresh_environment_with_equal_versions_builds_the_digest(corpusmill: Corpusmill, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     write_recipe(first, *example(), NOTES)
     assert corpusmill("run", "mine", "--data", first).returncode == 0

@@ -141,9 +141,7 @@ def test_a_wrong_manifest_or_option_exits_with_2_and_one_line(
     assert (status, what in line) == (2, True), line
 
 
-def test_texts_that_cannot_be_encoded_are_told_by_the_command_and_the_report(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_texts_that_cannot_be_encoded_are_told_by_command_and_report(corpusmill: Corpusmill, tmp_path: Path) -> None:
     bad = [{"text": f"{number} <end>", "key": f"bad-{number}"} for number in range(2)]
     build(
         recipe_of(local_source(tmp_path, "notes", [*NOTES, *bad]), outputs={"normalized_dir": "stage_a/normalized"}),

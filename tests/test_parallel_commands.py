@@ -30,9 +30,7 @@ def out(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) -> Pat
     return root
 
 
-def test_both_write_the_recipe_that_they_run_and_drawing_again_keeps_the_tokens(
-    out: Path, corpusmill: Corpusmill
-) -> None:
+def test_both_write_the_recipe_they_run_and_drawing_again_keeps_the_tokens(out: Path, corpusmill: Corpusmill) -> None:
     ran = corpusmill("run", "set-fr-en", "--data", out)
     drawn = corpusmill("parallel", "sample", "--dataset", out / "set", *SIDES, *FILES, "--out-dir", out)
 

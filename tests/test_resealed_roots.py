@@ -46,9 +46,7 @@ def test_edits_with_a_renewed_seal_are_found(copy_root: Callable[[str], Path]) -
     assert found[CACHE][1:] == ["rows of splits.npy: 40, expected 41"]  # the first line names the changed upstream
 
 
-def test_false_rows_sizes_and_content_hashes_are_found_in_a_manifest_that_fits(
-    copy_root: Callable[[str], Path],
-) -> None:
+def test_false_rows_sizes_and_content_hashes_are_found_if_a_seal_fits(copy_root: Callable[[str], Path]) -> None:
     root = copy_root("healing")
     with open(root / SPLIT / "tokens.bin", "ab") as tokens:
         tokens.write(bytes(4))
@@ -93,9 +91,7 @@ def test_edited_provenance_with_a_renewed_seal_is_intact(copy_root: Callable[[st
     assert find_damage(root) == {}
 
 
-def test_an_edited_value_whose_storage_and_seal_are_renewed_has_another_content_hash(
-    copy_root: Callable[[str], Path],
-) -> None:
+def test_an_edited_value_with_renewed_storage_and_seal_has_a_new_content_hash(copy_root: Callable[[str], Path]) -> None:
     root = copy_root("healing")
     path = root / SPLIT / "documents.parquet"
     table = pq.ParquetFile(path).read()

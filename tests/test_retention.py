@@ -70,9 +70,7 @@ def files(root: Path, run_id: str) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_runs_whose_results_the_ui_shows_are_kept_and_the_others_leave_no_file(
-    home: dg.DagsterInstance, tmp_path: Path
-) -> None:
+def test_runs_with_results_in_the_ui_stay_and_others_leave_no_file(home: dg.DagsterInstance, tmp_path: Path) -> None:
     first, newest_a, newest_b = run(home, "build", "a"), run(home, "build", "a"), run(home, "build", "b")
     failed, earlier_check, newest_check = run(home, "failing"), check_run(home), check_run(home)
     before = {run_id: files(tmp_path, run_id) for run_id in (first, failed)}

@@ -66,9 +66,7 @@ def test_a_tick_asks_for_one_run_of_the_recipes_job(notes_root: Path, instance: 
     assert request.tags["corpusmill/recipe"] == "mixed"
 
 
-def test_a_wrong_schedule_is_left_out_and_said_and_the_others_stay(
-    notes_root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wrong_schedule_is_left_out_and_said_others_stay(notes_root: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(
         notes_root,
         NOTES,
@@ -111,9 +109,7 @@ def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) ->
     assert (error.what, error.fix) == ("`schedules` must be a list, got None", "list entries, or write []")
 
 
-def test_verify_reads_another_sample_each_day_and_fails_of_a_changed_byte(
-    notes_root: Path, instance: dg.DagsterInstance
-) -> None:
+def test_verify_samples_anew_daily_and_fails_of_a_changed_byte(notes_root: Path, instance: dg.DagsterInstance) -> None:
     recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
     assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
     report_sealed(SYSTEMS.load_recipes(notes_root)[0], notes_root, instance)
@@ -219,9 +215,7 @@ def test_a_version_of_a_recipe_that_is_called_like_a_number_can_be_read(
     assert SYSTEMS.read_recipe(version.path).name == f"{name}_20261102"
 
 
-def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_two_commits(
-    tmp_path: Path,
-) -> None:
+def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_two_commits(tmp_path: Path) -> None:
     news, wiki = "maker/news", "maker/wiki"
     for name in (news, wiki):
         folder = tmp_path / "hub" / "datasets" / name

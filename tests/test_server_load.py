@@ -30,9 +30,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         ([100.0] * 75 + [400.0] + [100.0] * 14, 0.0),  # nor is a peak
     ],
 )
-def test_growth_is_that_of_the_last_third_over_the_second(
-    program: dict[str, Any], samples: list[float], growth: float
-) -> None:
+def test_growth_is_the_last_third_over_the_second(program: dict[str, Any], samples: list[float], growth: float) -> None:
     assert program["growth_mib"](samples) == growth
 
 

@@ -197,9 +197,7 @@ def test_process_takes_a_given_tokenizer_but_no_other_than_the_recipe_expects(
     assert "small.yaml: tokenizer.end_of_document: '<eod>' is not a piece of given.model" in refused.stderr
 
 
-def test_verify_writes_the_inventory_of_the_day_and_names_each_difference(
-    out: Path, tmp_path: Path, typed: Corpusmill
-) -> None:
+def test_verify_writes_a_days_inventory_and_names_differences(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
     root = shutil.copytree(out, tmp_path / "out")
     typed("stage2", "verify", "small", "--data", root)
     [told] = (root / "logs").glob("data_inventory_*.json")
@@ -262,9 +260,7 @@ def test_a_token_of_a_shard_traces_to_a_row_at_a_commit(out: Path, hub: Loopback
 
 
 @pytest.mark.slow
-def test_smoke_makes_the_shipped_mixture_small_and_goes_on_with_what_is_there(
-    tmp_path: Path, typed: Corpusmill
-) -> None:
+def test_smoke_makes_the_shipped_mixture_small_and_goes_on_from_before(tmp_path: Path, typed: Corpusmill) -> None:
     made = typed("stage2", "smoke", "--out-dir", tmp_path / "smoke")
     assert "artifacts built" in made.stdout and "refinedweb" in made.stdout
     assert "all artifacts are up to date" in typed("stage2", "smoke", "--out-dir", tmp_path / "smoke").stdout

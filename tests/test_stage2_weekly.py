@@ -102,9 +102,7 @@ def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
 
 
 @pytest.mark.slow
-def test_older_versions_lose_their_artifacts_and_keep_their_recipes(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_older_versions_lose_artifacts_and_keep_their_recipes(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     weeks = Weeks(tmp_path, instance)
     assert weeks.run(MONDAYS[0]).success
     weeks.add_row(WEB, "en/part-0.jsonl")
@@ -121,9 +119,7 @@ def test_older_versions_lose_their_artifacts_and_keep_their_recipes(
 
 
 @pytest.mark.slow
-def test_the_next_weekly_version_does_not_bring_forgotten_documents_back(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_no_later_weekly_version_brings_forgotten_documents_back(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     weeks = Weeks(tmp_path, instance)
     assert weeks.run(MONDAYS[0]).success
     old, sources = tmp_path / "stage2/small_20261102", ("web", "pages")

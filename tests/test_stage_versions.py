@@ -266,9 +266,7 @@ def test_every_kind_has_a_golden_digest(request: pytest.FixtureRequest) -> None:
     assert not unheld, f"no golden digest of {unheld}: have a made recipe ask for it, then name it in ROLES"
 
 
-def test_the_ui_counts_the_rows_of_an_artifact_and_not_the_documents_that_it_tells_of(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_the_ui_counts_rows_of_an_artifact_and_not_documents_that_it_tells_of(request: pytest.FixtureRequest) -> None:
     made = {role: request.getfixturevalue(recipe)[role] for recipe, roles in ROLES.items() for role in roles}
 
     told = {role: artifact_metadata(artifact, SYSTEMS.kinds, was_current=False) for role, artifact in made.items()}

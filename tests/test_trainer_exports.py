@@ -352,9 +352,7 @@ def test_the_card_of_an_artifact_without_a_partition_has_its_name(subsets: Artif
     assert f"pretty_name: {subsets.manifest.name}\n" in card and f"\n# {subsets.manifest.name}\n" in card
 
 
-def test_wrong_use_is_refused_in_one_line(
-    corpus: Path, subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_wrong_use_is_told_in_one_line(corpus: Path, subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path) -> None:
     def wrong(source: Path, to: str, *options: object) -> str:
         out = tmp_path / "refused"
         data = () if source == corpus else ("--data", tmp_path)
@@ -426,9 +424,7 @@ def test_another_folder_is_never_replaced(corpus: Path, export: Export, corpusmi
 
 
 @pytest.mark.parametrize("to", ["parquet", "jsonl", "hf"])
-def test_rows_that_are_damaged_are_not_copied(
-    to: str, subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_damaged_rows_are_not_copied(to: str, subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path) -> None:
     path = sorted(subsets.folder.rglob("*.parquet"))[0]
     path.chmod(0o644)
     path.write_bytes(b"Q" + path.read_bytes()[1:])  # readers of Parquet do not look at the first bytes

@@ -67,9 +67,7 @@ def test_a_split_elsewhere_has_its_upstream_in_the_data_root_that_is_given(
     assert "intact: 12 of 12 files match their manifests, " in given.stdout
 
 
-def test_what_is_wrong_anywhere_in_the_chain_is_said_with_its_place(
-    corpusmill: Corpusmill, demo_root: Path, root: Path
-) -> None:
+def test_any_damage_in_the_chain_is_said_with_its_place(corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
     shutil.copytree(demo_root / "hub_cache", root / "hub_cache")
     shard = next(root.glob("corpora/fineweb_edu/*/shards/00002.jsonl.zst"))
     cached = sorted(root.glob("hub_cache/*/bytes/*/*"))[0]
@@ -154,9 +152,7 @@ def line_of(result: Typed, beginning: str) -> str:
     return line.removeprefix(beginning)
 
 
-def test_a_chain_of_hub_and_local_sources_is_read_down_to_the_files_of_both(
-    corpusmill: Corpusmill, stage_a_root: Path
-) -> None:
+def test_a_chain_of_hub_and_local_sources_is_read_to_the_files(corpusmill: Corpusmill, stage_a_root: Path) -> None:
     result = corpusmill("verify", stage_a_root / "stage_a" / "mixed" / "report" / "mixed", "--upstream")
 
     assert (result.returncode, result.stderr) == (0, "")
@@ -235,9 +231,7 @@ def test_a_source_file_that_changed_is_named_and_what_was_made_of_it_stays_intac
     ]
 
 
-def test_damage_and_what_is_missing_count_for_more_than_a_changed_source(
-    corpusmill: Corpusmill, notes_root: Path
-) -> None:
+def test_damage_and_missing_files_count_more_than_a_changed_source(corpusmill: Corpusmill, notes_root: Path) -> None:
     flip(notes_root / "sources" / "notes" / "0.jsonl")
     flip(notes_root / FILTERED / "dropped.jsonl.zst")
 
@@ -259,9 +253,7 @@ def test_a_sample_draws_among_source_files_too(corpusmill: Corpusmill, notes_roo
     assert {one["verdict"] for one in found} == {"source changed", "intact of a sample"}
 
 
-def test_a_local_file_that_is_named_like_one_of_a_hub_is_looked_for_in_its_folder(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_a_local_file_named_like_one_of_a_hub_is_sought_in_its_folder(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "sources" / "notes"
     write_notes(folder)
     (folder / f"maker@{'a' * 40}:0.jsonl").write_bytes((folder / "0.jsonl").read_bytes())

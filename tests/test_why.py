@@ -125,9 +125,7 @@ def test_equal_rows_of_two_recipes_are_listed_once(corpusmill: Corpusmill, tmp_p
     assert [line.split()[0] for line in lines[1:]] == [*TEXTS]
 
 
-def test_a_line_in_a_quoted_field_is_its_row_and_the_first_line_is_the_header(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_lines_of_quoted_fields_are_their_row_and_the_first_the_header(corpusmill: Corpusmill, tmp_path: Path) -> None:
     source = local_source(tmp_path, "table", []) | {"files": ["*.csv"]}
     table = Path(source["path"]) / "table.csv"
     table.write_text('key,text,license\na,"One line\nand another, quoted.",mit\nb,Plain text of a row.,mit\n')

@@ -37,9 +37,7 @@ def shards(root: Path, source: str = "notes") -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.iterdir()}
 
 
-def test_only_shards_with_a_forgotten_document_are_written_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_shards_with_forgotten_documents_are_rewritten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
     digests, before = build(recipe, run_in(root, keep_work=True)), shards(root)
 

@@ -188,9 +188,7 @@ def test_an_artifact_of_which_another_process_builds_all_or_a_member_is_kept(tmp
     assert sealed_in(tmp_path) == set()
 
 
-def test_an_artifact_of_a_recipe_file_that_was_named_by_its_path_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_artifacts_of_a_recipe_file_named_by_its_path_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recipe is in no folder that a removal looks into."""
     for name in ("path", "name"):
         typed = f"{tmp_path}/recipes/path.yaml --data d" if name == "path" else "name"
@@ -247,9 +245,7 @@ def lose_the_shipped_recipes(root: Path, away: Path) -> Path:
         lose_the_shipped_recipes,
     ],
 )
-def test_while_needs_may_be_out_of_sight_no_artifact_is_garbage(
-    hide: Callable[[Path, Path], Path], tmp_path: Path
-) -> None:
+def test_while_needs_may_be_hidden_no_artifact_is_garbage(hide: Callable[[Path, Path], Path], tmp_path: Path) -> None:
     root, away = tmp_path / "root", tmp_path / "away"
     away.mkdir()
     build_graph(root, "words", CHAIN).unlink()

@@ -78,9 +78,7 @@ def test_a_last_corpus_and_a_named_one_are_not_intermediate_nor_is_one_that_the_
     assert intermediate(recipe_with(tmp_path, **keys)) == kinds
 
 
-def test_intermediate_corpora_have_level_1_the_last_one_level_3_and_a_set_level_is_that_of_all(
-    tmp_path: Path,
-) -> None:
+def test_intermediate_corpora_have_level_1_the_last_one_level_3_and_a_set_level_is_that_of_all(tmp_path: Path) -> None:
     recipe, built = all_steps(tmp_path), dict[str, dict[str, Artifact]]()
     for variables in ({}, {"CORPUSMILL_ZSTD_LEVEL": "3"}, {"CORPUSMILL_ZSTD_LEVEL": "19"}):
         name = variables.get("CORPUSMILL_ZSTD_LEVEL", "unset")

@@ -40,9 +40,7 @@ def written(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
     ],
 )
 @pytest.mark.parametrize("system", ["healing_text_v1", "stage_a_v1"])
-def test_whatever_stands_there_gives_way_to_the_commit(
-    system: str, line: str, before: str, pinned: str, tmp_path: Path
-) -> None:
+def test_any_revision_gives_way_to_the_commit(system: str, line: str, before: str, pinned: str, tmp_path: Path) -> None:
     path = written(tmp_path, system, (PINNED, line))
     text = path.read_text(encoding="utf-8")
 

@@ -81,9 +81,7 @@ def test_an_entry_that_a_merged_list_repeats_hides_no_later_entry(tmp_path: Path
     assert forget_ids(root, ["note_8"])["artifacts"] == []
 
 
-def test_a_forgotten_line_is_traced_as_dropped_and_its_id_is_on_the_list(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_a_forgotten_line_is_traced_as_dropped_and_its_id_is_listed(corpusmill: Corpusmill, tmp_path: Path) -> None:
     root, recipe = built_sources(tmp_path, "notes")
     forget_ids(root, ["note_7"])
     build(recipe, run_in(root, replace=True))

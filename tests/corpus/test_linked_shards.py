@@ -74,9 +74,7 @@ def test_a_filter_that_keeps_all_links_all_shards(filters: dict[str, Any], tmp_p
 @pytest.mark.parametrize(
     "settings", [INLINE, RunSettings(2), RunSettings(zstd_level=9)], ids=["inline", "workers", "level"]
 )
-def test_without_rules_files_and_counts_are_those_of_documents_that_are_read(
-    settings: RunSettings, tmp_path: Path
-) -> None:
+def test_without_rules_files_and_counts_are_those_of_documents_read(settings: RunSettings, tmp_path: Path) -> None:
     [_, linked], [_, read] = (
         filtered(tmp_path, tmp_path / name, filters, settings)
         for name, filters in (("linked", WITHOUT_RULES), ("read", WITHOUT_LIMITS))
@@ -158,9 +156,7 @@ def refused(source: Path, target: Path) -> None:
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 
-def test_a_flip_between_the_read_of_a_shard_and_its_link_is_not_sealed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flip_between_read_and_link_of_a_shard_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [numbered(100 * number, 40) for number in range(4)]
     plain = [PlainDocument(f"d{number}", text) for number, text in enumerate(texts)]
     sources, link = dedup_build.write_corpus(tmp_path / "corpus", plain, 2), os.link

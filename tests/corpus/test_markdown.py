@@ -63,9 +63,7 @@ texts = st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(max_size=4))).map("
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=3))
 @example([("\\|http://evil.example", "![x](http://evil.example)")])
 @example([("\0", "\x1b[2J")])
-def test_a_reader_of_markdown_finds_text_and_code_in_the_cells_and_no_link_image_or_html(
-    rows: list[tuple[str, str]],
-) -> None:
+def test_markdown_readers_find_text_and_code_in_cells_and_no_link_image_or_html(rows: list[tuple[str, str]]) -> None:
     lines = "\n".join(markdown_table(["a", "b"], [[escape(one), escape(other)] for one, other in rows]))
 
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(lines)

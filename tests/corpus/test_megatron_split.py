@@ -125,9 +125,7 @@ def test_the_budget_cuts_inside_a_shard_and_shards_behind_the_cut_are_named_and_
     assert len(read_indexed_dataset(train.folder / "tokens").lengths) == documents
 
 
-def test_the_first_document_that_does_not_fit_ends_it_though_a_shorter_one_follows(
-    split: Callable[..., Artifact],
-) -> None:
+def test_the_first_document_that_does_not_fit_ends_it_before_shorter_ones(split: Callable[..., Artifact]) -> None:
     table = pa.table({"text": ["a a a", "a a a a a a", "a"], "id": ["page-0", "page-3", "page-4"]})
 
     train = split(table, token_budget=10)

@@ -304,9 +304,7 @@ def test_a_token_does_not_follow_a_redirect_to_another_origin(
     assert elsewhere.shown == {""}
 
 
-def test_a_token_does_not_follow_a_next_page_to_another_origin(
-    proxied: ProxiedHub, elsewhere: AskedHub, tmp_path: Path
-) -> None:
+def test_no_token_follows_next_pages_to_other_origins(proxied: ProxiedHub, elsewhere: AskedHub, tmp_path: Path) -> None:
     files = HubFiles(tmp_path / "cache", proxied.endpoint, token="hf_secret", tries=1)
     link = {"Link": f'<{elsewhere.endpoint}/api/datasets/{DATASET}/tree/{OID}>; rel="next"'}
     proxied.first = [json_response([entry()], headers=link)]
@@ -330,9 +328,7 @@ def test_a_token_does_not_follow_a_next_page_to_another_origin(
         *((one, one) for one in ("localhost:8080", "hub.example", "https://", "ftp://hub.example", "http://hub:port")),
     ],
 )
-def test_an_address_that_is_none_is_refused_and_a_password_in_it_not_shown(
-    tmp_path: Path, endpoint: str, shown: str
-) -> None:
+def test_an_invalid_address_is_refused_and_its_password_not_shown(tmp_path: Path, endpoint: str, shown: str) -> None:
     assert refusal(lambda: HubFiles(tmp_path / "cache", endpoint).resolve(DATASET), UsageError) == (
         f"HF_ENDPOINT: the URL must be http://HOST or https://HOST without a user, got {shown!r}; "
         "correct or unset the variable"

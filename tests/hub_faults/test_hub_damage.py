@@ -29,9 +29,7 @@ def test_a_footer_with_wrong_bytes_is_refused_with_the_whole_file(
     assert healed.result == undisturbed["whole file GET"].result
 
 
-def test_a_footer_that_came_damaged_is_not_kept(
-    hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
-) -> None:
+def test_a_footer_that_came_broken_is_not_kept(hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path) -> None:
     content = (hub.folder / "datasets" / DATASET / FILE).read_bytes()
     tail = content[-65_536:-30_000] + b"\xff" * 29_992 + content[-8:]
     folder = tmp_path / "cache/maker--pages/bytes" / f"sha256-{hashlib.sha256(content).hexdigest()}"
@@ -139,9 +137,7 @@ def test_an_answer_that_stays_unreadable_is_one_line(proxied: ProxiedHub, tmp_pa
 
 
 @pytest.mark.parametrize("header", ["-1", "nan", "Wed, 21 Oct 2099 07:28:00 GMT"])
-def test_a_wait_that_is_no_number_of_seconds_is_the_readers_own(
-    proxied: ProxiedHub, tmp_path: Path, header: str
-) -> None:
+def test_a_wait_that_is_no_number_of_seconds_is_the_readers(proxied: ProxiedHub, tmp_path: Path, header: str) -> None:
     proxied.first = [json_response({"error": "busy"}, 429, {"Retry-After": header})]
 
     commit = HubFiles(tmp_path / "cache", proxied.endpoint, tries=2, wait_s=0.01).resolve(DATASET)

@@ -97,9 +97,7 @@ def test_the_folder_for_a_hub_has_all_splits_without_copying_a_byte(typed: list[
     assert "| `default` | `tool_calling` | 3 |" in card.text and "| " + f"`{AGENTIC}` | " in card.text
 
 
-def test_a_sample_of_rows_names_their_places_in_the_whole_file(
-    typed: list[Typed], nemotron_hub: LoopbackHub, work: Path
-) -> None:
+def test_a_sample_names_places_in_the_whole_file(typed: list[Typed], nemotron_hub: LoopbackHub, work: Path) -> None:
     assert "  2 rows in = 2 documents\n" in typed[6].stdout
 
     folder = Path(typed[6].stdout.splitlines()[0])

@@ -92,9 +92,7 @@ def test_what_counts_is_marked_and_told(
                 assert marked(shown) == [*visible]
 
 
-def test_long_messages_are_cut_one_by_one_and_other_texts_as_a_whole(
-    corpusmill: Corpusmill, made: Callable[[int], Path]
-) -> None:
+def test_long_messages_are_cut_alone_and_others_as_one(corpusmill: Corpusmill, made: Callable[[int], Path]) -> None:
     folder = made(0) / "normalized_shards/chats/low"
 
     long, other = (corpusmill("peek", folder, "--row", number).stdout for number in (6, 7))

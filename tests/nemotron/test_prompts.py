@@ -26,9 +26,7 @@ def made(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.mark.parametrize("step", ["prompts", "near_duplicates"])
-def test_a_prompt_is_traced_to_its_normalised_row_and_to_its_line(
-    corpusmill: Corpusmill, made: Path, step: str
-) -> None:
+def test_a_prompt_is_traced_to_its_normalised_row_and_its_line(corpusmill: Corpusmill, made: Path, step: str) -> None:
     lines = corpusmill("trace", made / step / "maths/low", "--doc-id", "maths/low/other").stdout.splitlines()
     told = json.loads(corpusmill("trace", made / step / "maths/low", "--doc-id", "maths/low/other", "--json").stdout)
 

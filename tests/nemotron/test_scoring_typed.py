@@ -31,9 +31,7 @@ def score(corpusmill: Corpusmill, pool: Path, model: Path, root: Path, *options:
     return corpusmill("nemotron", "score", *arguments, *options)
 
 
-def test_a_strangers_pool_is_scored_told_of_and_chosen_from(
-    corpusmill: Corpusmill, models: Path, tmp_path: Path
-) -> None:
+def test_a_strangers_pool_is_scored_told_and_chosen_from(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     rows = [*rows_of(30), {"id": "x", "text": "no Harmony", "loss_mode": "assistant_all"}]
     pool, root = write_pool(tmp_path / "mine", rows), tmp_path / "out"
 
@@ -114,9 +112,7 @@ def gap_line(result: Typed) -> list[str]:
     return line.split()[1:]
 
 
-def test_models_that_are_the_same_have_no_gap_and_others_have_one(
-    corpusmill: Corpusmill, models: Path, tmp_path: Path
-) -> None:
+def test_equal_models_have_no_gap_and_others_have_one(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     pool, first = write_pool(tmp_path / "mine", rows_of(20)), models / "first"
     namesake = copy_of(models / "second", tmp_path / "elsewhere" / "first")
 

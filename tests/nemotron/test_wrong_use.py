@@ -133,9 +133,7 @@ def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Wrong, chats: P
         ("scoring: {}\n", "`scoring.model` is missing; add it"),
     ],
 )
-def test_a_recipe_that_can_not_be_is_told_with_its_file(
-    corpusmill: Corpusmill, tmp_path: Path, recipe: str, said: str
-) -> None:
+def test_invalid_recipes_are_named_by_file(corpusmill: Corpusmill, tmp_path: Path, recipe: str, said: str) -> None:
     path = tmp_path / "recipes" / "mine.yaml"
     path.parent.mkdir()
     datasets = "datasets:\n- {dataset: mine, path: pool, splits: [train]}\n"
@@ -183,9 +181,7 @@ def test_other_choices_for_the_same_rows_ask_before_they_replace(corpusmill: Cor
     assert replaced.returncode == 0 and "2 rows in = 2 documents" in replaced.stdout
 
 
-def test_efforts_that_a_recipe_does_not_say_are_told_once_before_it_is_built(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_efforts_that_a_recipe_lacks_are_told_once_before_it_is_built(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder, recipe = tmp_path / "my-rows", tmp_path / "recipes" / "mine.yaml"
     folder.mkdir()
     recipe.parent.mkdir()

@@ -16,9 +16,7 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 
 @pytest.mark.parametrize("revision", [NO_SUCH_COMMIT, "no-such-branch", "refs/convert/parquet", COMMIT[:7]])
-def test_any_revision_but_main_and_the_commit_is_not_found(
-    api: HfApi, hub: LoopbackHub, tmp_path: Path, revision: str
-) -> None:
+def test_no_revision_but_main_and_commit_exists(api: HfApi, hub: LoopbackHub, tmp_path: Path, revision: str) -> None:
     with pytest.raises(RevisionNotFoundError):
         api.repo_info(REPO, repo_type="dataset", revision=revision)
     with pytest.raises(RevisionNotFoundError):

@@ -93,9 +93,7 @@ def test_a_name_that_no_repo_can_have_is_refused_and_creates_nothing(
 @pytest.mark.parametrize(
     "path", ["../x", "/x", "a/../x", "a//x", ".x", "a\0", "a" * 201, "a\\x", "", "/".join("a" * 600), 7]
 )
-def test_a_path_that_no_repo_can_have_is_refused_and_writes_nothing(
-    hub: LoopbackHub, tmp_path: Path, path: object
-) -> None:
+def test_an_impossible_path_in_a_repo_is_refused_unwritten(hub: LoopbackHub, tmp_path: Path, path: object) -> None:
     before = paths_below(tmp_path)
 
     status, _ = commit(hub, file("fine.txt"), ("file", {"path": path, "content": "YWJj"}))

@@ -43,9 +43,7 @@ def test_without_config_and_environment_or_with_an_empty_variable_the_defaults_h
     assert use_all(Store(), Hub()) == (tmp_path / "data", ENGINE, 6)
 
 
-def test_what_the_config_leaves_out_comes_from_the_environment_at_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_config_lacks_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, hub = Store(), Hub()
     for name, value in zip(SETTINGS, (str(tmp_path), "0", "forkserver", "22", "60", "1", "local", "2048"), strict=True):
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)

@@ -61,9 +61,7 @@ def build_with(tokenizer: Tokenizer, root: Path, recipe: Recipe, kind: str) -> s
 
 
 @pytest.mark.parametrize("kind", ["stage_a/report", "nemotron/normalized_shards", "healing/megatron_split"])
-def test_a_build_encodes_with_the_file_of_the_resource(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_build_encodes_with_the_resources_file(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if kind.startswith("nemotron"):
         root, recipe = tmp_path / "data", write_nemotron(tmp_path)
     else:

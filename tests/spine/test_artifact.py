@@ -169,9 +169,7 @@ def test_a_member_in_place_of_another_or_of_none_is_found(dataset: Path) -> None
     assert damages(dataset) == [Damage("valid", f"digest is {found}, sealed with {sealed}")]
 
 
-def test_the_members_of_an_artifact_are_its_folders_in_order_and_those_of_others_are_none(
-    dataset: Path, folder: Path
-) -> None:
+def test_members_of_an_artifact_are_its_folders_in_order_and_others_are_none(dataset: Path, folder: Path) -> None:
     assert open_artifact(folder).members() == []
     assert open_artifact(dataset).members() == [open_artifact(dataset / name).manifest for name in ("train", "valid")]
 

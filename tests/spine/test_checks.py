@@ -169,9 +169,7 @@ def test_what_a_recipe_asks_beyond_the_bytes_is_asked_anew_over_what_was_kept(tm
 @pytest.mark.parametrize(
     ("lost", "more"), [(["a"], ""), (["a", "b"], ", and 1 more"), (["a", "b", "c"], ", and 2 more")]
 )
-def test_the_check_of_files_names_the_first_damage_and_counts_the_others(
-    tmp_path: Path, lost: list[str], more: str
-) -> None:
+def test_the_files_check_names_the_first_damage_and_counts_others(tmp_path: Path, lost: list[str], more: str) -> None:
     artifact = build_words(tmp_path, "english")
     paths = [file.path for file in artifact.manifest.storage][: len(lost)]
     for path in paths:

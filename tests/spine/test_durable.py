@@ -110,9 +110,7 @@ def test_before_whatever_step_the_process_dies_the_file_is_old_or_new(path: Path
     assert seen == [b"old", b"old", b"old", b"old", b"old", b"new"]
 
 
-def test_a_file_that_the_disk_did_not_store_as_written_never_gets_its_name(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_the_disk_stored_wrongly_never_gets_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     write_durably(path, b"old")
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(len(data))))
@@ -207,9 +205,7 @@ def test_a_link_is_the_same_file_in_the_place_of_what_lay_there(tmp_path: Path) 
     assert (tmp_path / "source").samefile(tmp_path / "target")
 
 
-def test_where_the_system_has_no_links_a_link_is_a_durable_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_system_has_no_links_a_link_is_a_durable_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "not here")
 
@@ -263,9 +259,7 @@ def test_exchanging_with_what_is_not_there_is_an_error_not_a_lack_of_the_system(
         exchange(tmp_path / "first", tmp_path / "second")
 
 
-def test_a_system_without_exchange_says_so_before_anything_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_system_without_exchange_says_so_before_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
 
     assert exchange(tmp_path / "first", tmp_path / "second") is False
@@ -291,9 +285,7 @@ def test_a_file_that_two_processes_write_at_once_is_there_for_both(
     assert steps.count(("fsync", tmp_path)) == 2  # neither goes on before the name is durable
 
 
-def test_a_folder_that_went_while_a_file_was_written_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_goes_while_a_file_is_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     monkeypatch.setattr(durable, "failpoint", lambda step, path: step == "rename" and shutil.rmtree(folder))

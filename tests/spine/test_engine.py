@@ -46,9 +46,7 @@ from pipeline_assets.spine.worker import Job, serve
 
 
 @every_way
-def test_receipts_come_in_the_order_of_the_shards_and_the_files_are_the_same(
-    building: StagingDir, settings: RunSettings
-) -> None:
+def test_receipts_come_in_the_shards_order_and_files_are_equal(building: StagingDir, settings: RunSettings) -> None:
     receipts = run(write_words, building, settings)
 
     assert [receipt.files[0].path for receipt in receipts] == ["parts/a.txt", "parts/b.txt", "parts/c.txt"]
@@ -59,9 +57,7 @@ def test_receipts_come_in_the_order_of_the_shards_and_the_files_are_the_same(
 
 
 @in_workers
-def test_many_shards_come_in_order_however_the_workers_overtake_each_other(
-    building: StagingDir, settings: RunSettings
-) -> None:
+def test_many_shards_come_in_order_whatever_worker_is_fastest(building: StagingDir, settings: RunSettings) -> None:
     receipts = run(write_words, building, settings, MANY)
 
     assert [receipt.files[0].path for receipt in receipts] == [f"parts/{shard.name}.txt" for shard in MANY]
@@ -73,9 +69,7 @@ def test_no_shards_give_no_receipts(building: StagingDir, settings: RunSettings)
 
 
 @pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED], ids=["one forked", "two forked", "two spawned"])
-def test_the_workers_of_a_run_serve_the_next_one_and_end_with_the_runner(
-    building: StagingDir, settings: RunSettings
-) -> None:
+def test_workers_of_a_run_serve_the_next_and_end_with_the_runner(building: StagingDir, settings: RunSettings) -> None:
     runner = stage_runner(write_words, settings)
     list(runner("write", ENGLISH, building))
     first = children()
@@ -166,9 +160,7 @@ def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: StagingDir,
 
 
 @pytest.mark.parametrize("settings", [ONE, SPAWNED], ids=["forked", "spawned"])
-def test_any_other_error_in_a_worker_carries_its_shard_and_where_it_happened(
-    building: StagingDir, settings: RunSettings
-) -> None:
+def test_other_errors_in_a_worker_carry_shard_and_traceback(building: StagingDir, settings: RunSettings) -> None:
     with pytest.raises(KeyError, match="five") as failed:
         run(stumble_over_five, building, settings)
 

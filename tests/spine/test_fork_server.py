@@ -119,9 +119,7 @@ def test_without_workers_it_is_loaded_here_and_not_at_all_where_every_shard_is_d
     assert [os.getpid()] == word_artifact.LOADED
 
 
-def test_a_worker_that_has_grown_makes_room_for_a_small_one(
-    building: StagingDir, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_worker_that_has_grown_makes_way_for_another(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
     receipts = run(hoard, building, load, FEW[:4], workers=1)
 
     assert len(set(noted(receipts, "process"))) == 4

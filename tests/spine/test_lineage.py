@@ -79,9 +79,7 @@ def test_what_was_made_of_an_artifact_is_found_by_its_digest(words: Artifact, tm
     assert [one.identity.stage.name for one in lineage.sealed.values()] == ["words", "join", "choose"]
 
 
-def test_an_edited_manifest_is_none_that_is_sealed_though_its_seal_was_made_anew(
-    words: Artifact, tmp_path: Path
-) -> None:
+def test_an_edited_manifest_is_not_sealed_though_its_seal_was_made_anew(words: Artifact, tmp_path: Path) -> None:
     path = words.folder / "manifest.json"
     overwrite(path, path.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
     edited = Lineage(tmp_path)
@@ -113,9 +111,7 @@ def test_the_data_root_is_told_as_the_folder_was_typed(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("recipes", ["recipes", "manifests"])
-def test_a_recipe_with_the_name_of_an_area_is_no_data_root(
-    recipes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_named_like_an_area_is_no_root(recipes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, other = tmp_path / "data", tmp_path / "stage2"
     (root / recipes).mkdir(parents=True)
     (other / recipes).mkdir(parents=True)

@@ -26,9 +26,7 @@ def lock(target: Path) -> None:
         pass
 
 
-def test_a_lock_that_another_process_gets_too_is_refused_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_another_process_gets_too_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda descriptor, operation: None)  # as a file system that ignores it
 
     lines = [refusal(lambda: lock(tmp_path / "words"), RetryableError) for _ in range(2)]

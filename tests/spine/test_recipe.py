@@ -329,9 +329,7 @@ def test_a_file_that_is_empty_or_no_mapping_is_refused(path: Path, texts: tuple[
     ],
     ids=["another layout", "defaults written out"],
 )
-def test_the_content_is_what_a_recipe_says_not_its_layout_or_the_defaults_that_it_leaves_out(
-    path: Path, text: str
-) -> None:
+def test_the_content_is_what_a_recipe_says_not_its_layout_or_defaults_left_out(path: Path, text: str) -> None:
     before = TextRecipe.read(path).content()
 
     path.write_text(text)

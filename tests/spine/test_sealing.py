@@ -112,9 +112,7 @@ def test_a_file_that_is_not_what_was_written_is_not_sealed(target: Path, spoil: 
     assert not target.exists()
 
 
-def test_a_builder_that_loses_its_lock_while_it_seals_cannot_go_on(
-    target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_builder_that_loses_its_lock_in_a_seal_ends(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_staging_dir(target, PLAN) as building:
         files = [write_shard(building, position).files[0] for position in range(3)]
         monkeypatch.setattr(durable, "failpoint", lambda step, path: building.lock.path.unlink(missing_ok=True))

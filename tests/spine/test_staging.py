@@ -101,9 +101,7 @@ def test_after_a_changed_work_file_no_shard_of_another_stage_is_adopted(target: 
 
 
 @pytest.mark.parametrize("is_stumbling", [False, True], ids=["unseen", "seen as an error of the program"])
-def test_a_work_file_that_changes_during_a_build_is_named_and_the_next_build_is_right(
-    tmp_path: Path, is_stumbling: bool
-) -> None:
+def test_a_work_file_that_changes_meanwhile_is_named_and_a_rerun_right(tmp_path: Path, is_stumbling: bool) -> None:
     def flip_another(shard: Words, window: Window, folder: StagingView) -> Receipt:
         if shard.name == "c":
             flip(folder.path(".work/a.lengths"))
@@ -140,9 +138,7 @@ def test_a_receipt_whose_file_lies_outside_is_not_adopted(target: Path, tmp_path
 
 
 @pytest.mark.parametrize(("flipped", "is_adopted"), [(0, True), (4, False), (7, False), (8, True)])
-def test_a_range_of_a_shared_file_is_adopted_by_the_hash_of_its_own_bytes(
-    target: Path, flipped: int, is_adopted: bool
-) -> None:
+def test_a_shared_files_range_is_adopted_by_the_hash_of_its_bytes(target: Path, flipped: int, is_adopted: bool) -> None:
     sha256 = hashlib.sha256(b"bbbb").hexdigest()
     with open_staging_dir(target, PLAN) as building:
         building.path("shared").write_bytes(b"aaaabbbbcccc")

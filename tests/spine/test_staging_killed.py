@@ -114,9 +114,7 @@ def sources_in(folder: Path) -> None:
         (folder / name / "notes.txt").write_text(name)
 
 
-def test_artifacts_and_sources_named_like_a_leftover_outlive_every_kill_of_a_replacement(
-    tmp_path: Path, system: str
-) -> None:
+def test_artifacts_and_sources_named_like_leftovers_outlive_kills_of_replacements(tmp_path: Path, system: str) -> None:
     build_lookalikes(tmp_path / "built")
     build_words(tmp_path / "built", "english")
 

@@ -82,9 +82,7 @@ def test_the_libraries_that_could_have_a_part_in_the_bytes_are_recorded() -> Non
 
 
 @pytest.mark.parametrize("variable", ["GIT_DIR", "PATH"], ids=["outside a checkout", "without git"])
-def test_where_git_tells_none_there_is_no_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
+def test_if_git_tells_none_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, str(tmp_path / "nothing"))
 
     assert git_sha.__wrapped__() is None
@@ -133,9 +131,7 @@ def test_the_line_says_done_of_total_counts_rates_and_the_time_left(
     assert progress.line() == f"fetch: {line}"
 
 
-def test_a_log_line_comes_when_its_time_has_come_and_not_before(
-    clock: list[float], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_log_line_comes_at_its_time_and_not_before(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress("convert", 100, "shards", every_s=10)
 
     for _ in range(50):
@@ -190,9 +186,7 @@ def test_a_bar_that_is_not_finished_ends_with_its_step(monkeypatch: pytest.Monke
     assert shown.lines()[-1].startswith("step 2 of 2: hash ")
 
 
-def test_a_bar_keeps_to_one_line_and_reads_no_markup_in_names(
-    monkeypatch: pytest.MonkeyPatch, clock: list[float]
-) -> None:
+def test_a_bar_is_one_line_and_reads_no_markup_in_names(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     with terminal(monkeypatch) as shown:
         Progress("fetch [red]notes[/]\n" + "of a long name " * 9, 2, "files", every_s=0).add(1)
         line = shown.lines()[-1]
@@ -212,9 +206,7 @@ def test_counts_of_what_was_done_before_have_no_rate_and_are_no_part_of_one(cloc
     assert progress.line() == "convert: 3/4 shards; 6,010 documents, 5/s; 9.0 MB; 2 s left"
 
 
-def test_work_that_was_all_done_before_is_said_once_at_its_end(
-    clock: list[float], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_work_that_was_done_before_is_said_once_at_end(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress("fetch", 2, "files", every_s=10)
 
     progress.add_earlier(1)
@@ -223,9 +215,7 @@ def test_work_that_was_all_done_before_is_said_once_at_its_end(
     assert caplog.messages == ["fetch: 2/2 files"]
 
 
-def test_nothing_is_said_of_what_ends_in_the_quiet_at_the_start(
-    clock: list[float], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_is_said_of_what_ends_in_the_quiet_time(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     short, long = (Progress(title, 2, "files", every_s=10, quiet_s=2) for title in ("short", "long"))
     clock[0] += 1
     short.add(2, {})

@@ -80,9 +80,7 @@ def test_a_verifier_written_from_the_page_alone_finds_every_kind_intact(built: t
 
 
 @pytest.mark.parametrize("kind", SYSTEMS.kinds)
-def test_made_again_with_any_run_settings_it_is_identical_and_nothing_is_left(
-    built: tuple[Run, Targets], kind: str
-) -> None:
+def test_rebuilt_with_any_settings_it_is_identical_and_nothing_is_left(built: tuple[Run, Targets], kind: str) -> None:
     run, targets = built
     # Polars runs in workers of pools, and in tests before: a fork of this process would wait for threads that it lacks.
     start_method: StartMethod = "spawn" if kind == "nemotron/candidate_pools" else "forkserver"

@@ -191,9 +191,7 @@ class TestDisk:
         assert steps["deduplicated"] == sum(file.bytes for corpus in corpora for file in corpus.manifest.storage)
         assert steps["normalized/kept"] is None
 
-    def test_kept_work_takes_1_4_bytes_for_each_byte_of_text_to_build(
-        self, recipe: StageARecipe, tmp_path: Path
-    ) -> None:
+    def test_kept_work_takes_1_4_bytes_a_byte_of_text_to_build(self, recipe: StageARecipe, tmp_path: Path) -> None:
         sources = [tmp_path / "sources" / name / "rows.jsonl" for name in ("kept", "ruled")]
 
         def kept_bytes(variables: Mapping[str, str]) -> int:
@@ -257,7 +255,7 @@ class TestHardLimits:
         changed = [replace(entry, **raw) if "raw" in entry.status.target.role else entry for entry in plan.artifacts]
         return list(limit_warnings(replace(plan, artifacts=changed)))
 
-    def test_documents_of_all_sources_count_against_the_limit_of_a_deduplication(
+    def test_all_sources_documents_count_against_a_deduplications_limit(
         self, web: StageARecipe, tmp_path: Path
     ) -> None:
         plan = plan_offline(web, tmp_path / "data")
@@ -280,9 +278,7 @@ class TestHardLimits:
             for name in ("a", "b")
         ]
 
-    def test_entries_of_input_files_count_against_the_size_of_a_manifest(
-        self, web: StageARecipe, tmp_path: Path
-    ) -> None:
+    def test_entries_of_input_files_count_against_a_manifests_size(self, web: StageARecipe, tmp_path: Path) -> None:
         plan = plan_offline(web, tmp_path / "data")
         [raw, *_] = plan.artifacts
 

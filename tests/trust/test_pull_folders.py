@@ -108,9 +108,7 @@ def test_a_member_is_pulled_into_its_own_artifact_only(made: HealingSet, store: 
     assert verify(elsewhere / name_of(dataset, made.root)).verdict == "intact"
 
 
-def test_with_replace_files_are_compared_by_content(
-    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path
-) -> None:
+def test_replace_compares_files_by_content(made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path) -> None:
     name = name_of(split, made.root)
     send(split, made, store, upstream=False)
     fetch(store, name, elsewhere, upstream=False)

@@ -51,9 +51,7 @@ def test_what_is_pulled_with_its_lineage_is_current_in_another_data_root(
     assert fetch(store, name_of(dataset, made.root), elsewhere) == (count, 0)
 
 
-def test_members_are_pulled_with_their_artifact_into_any_folder(
-    made: HealingSet, store: ObjectStore, elsewhere: Path
-) -> None:
+def test_members_are_pulled_with_it_into_any_folder(made: HealingSet, store: ObjectStore, elsewhere: Path) -> None:
     send(made.folder("dataset"), made, store, upstream=False)
 
     pulled = pull_all(store, find_ref(store, None, None), elsewhere / "anywhere", None, False, HOUR_S)

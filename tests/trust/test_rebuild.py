@@ -130,9 +130,7 @@ def test_a_second_rebuild_of_the_same_artifact_is_refused(made: HealingSet) -> N
         rebuild(made.folder("train"), made.run, SYSTEMS.kinds)
 
 
-def test_an_artifact_that_is_replaced_meanwhile_is_not_judged(
-    made: HealingSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_artifact_that_was_replaced_is_not_judged(made: HealingSet, monkeypatch: pytest.MonkeyPatch) -> None:
     valid = made.folder("valid")
     forge_once = iter([lambda: forge(valid, "tokens.bin", b"")])
     monkeypatch.setattr(durable, "failpoint", lambda step, path: next(forge_once, lambda: None)())

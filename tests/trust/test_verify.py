@@ -41,9 +41,7 @@ def files_of_the_chain(root: Path) -> Iterator[Path]:
             yield path
 
 
-def test_the_whole_chain_is_intact_and_so_are_a_sample_of_everything_and_the_artifact_with_its_members(
-    pristine: Path,
-) -> None:
+def test_the_whole_chain_a_sample_of_everything_and_the_artifact_with_its_members_are_intact(pristine: Path) -> None:
     found = verify(pristine / SET, pristine)
     alone = verify(pristine / SET)
 

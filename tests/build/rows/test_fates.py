@@ -227,9 +227,7 @@ def followed(root: Path, snapshot: Artifact, row: int, path: str) -> FollowedRow
     return found
 
 
-def test_rows_rejected_dropped_other_split_and_over_budget_are_told_with_their_reasons(
-    built: Built, tmp_path: Path
-) -> None:
+def test_rejected_dropped_over_budget_and_other_splits_rows_have_their_reasons(built: Built, tmp_path: Path) -> None:
     snapshot = built(token_budget=30)["snapshot"]
 
     fates = [fate_of(tmp_path / "data", snapshot, row) for row in range(11)]

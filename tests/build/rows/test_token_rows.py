@@ -104,9 +104,7 @@ def test_the_segments_of_a_row_follow_one_another_and_a_peek_shows_their_texts(p
 
 
 @pytest.mark.parametrize("strategy", ["sequential", "best_fit"])
-def test_a_document_is_shown_with_each_epoch_that_it_is_in_and_every_row_that_has_some_of_it(
-    pack: Pack, strategy: str
-) -> None:
+def test_a_document_is_shown_with_each_of_its_epochs_and_all_rows_with_some_of_it(pack: Pack, strategy: str) -> None:
     packed = pack(strategy=strategy, num_seqs=40, seq_len=8, boundaries=False)
     store = rows_of(packed.folder)
     shown = []

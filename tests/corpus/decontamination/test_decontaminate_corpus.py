@@ -87,9 +87,7 @@ def test_every_row_is_kept_dropped_or_rejected(decontaminated: Decontaminated) -
     ]
 
 
-def test_words_in_which_many_items_are_asked_contaminate_nothing_and_count_for_no_item(
-    decontaminated: Decontaminated,
-) -> None:
+def test_words_shared_by_many_items_contaminate_nothing_and_count_for_no_item(decontaminated: Decontaminated) -> None:
     prompt = "Read the passage carefully and choose the best answer from the four options given below"
     items = [f"{prompt} {' '.join(f'{name}{number}' for name in 'abcde')}" for number in range(4)]
 

@@ -88,7 +88,7 @@ def test_every_byte_but_the_text_of_a_cut_document_stays(run: Run) -> None:
     assert documents == [kept, odd.replace(b"LEAK \\ud83d\\ude00", " 😀".encode())]
 
 
-def test_blocks_of_lines_have_no_part_in_the_result(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_lines_change_no_result(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["nothing", LEAK, f"{LEAK}\u2028 and more of it", "", f"See {LEAK} and then {LEAK}."]
     lines = [line(number, texts[number % 5]) for number in range(100)]
     whole = run(lines)

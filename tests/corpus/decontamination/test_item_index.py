@@ -40,9 +40,7 @@ def parquet() -> bytes:
         ("quiz.parquet", parquet()),
     ],
 )
-def test_columns_of_a_row_are_one_item_named_by_its_id_or_by_file_and_row(
-    name: str, data: bytes, tmp_path: Path
-) -> None:
+def test_columns_of_a_row_are_one_item_named_by_id_or_by_file_and_row(name: str, data: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
 
     found = list(read_items(evaluation_set(tmp_path, "quiz", "*", text=["question", "answer"])))

@@ -113,9 +113,7 @@ def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_documen
 
 
 @pytest.mark.parametrize("most", [1, 5, 60])
-def test_pairs_that_are_written_in_many_runs_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
+def test_pairs_written_in_many_runs_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     documents = [PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2)) for number in range(120)]
     sources = write_corpus(tmp_path / "corpus", documents, 50)
     whole = deduplicate(tmp_path / "whole", sources, recipe())
@@ -226,9 +224,7 @@ def test_a_document_goes_for_a_kept_one(
     assert [one.duplicate_of and f"{kinds[one.decision]} {one.duplicate_of}" for one in found] == goes_for
 
 
-def test_in_a_bucket_above_the_cap_each_is_compared_to_its_first_documents_and_that_is_counted(
-    tmp_path: Path,
-) -> None:
+def test_in_a_bucket_above_the_cap_each_is_compared_to_its_first_documents_and_that_is_counted(tmp_path: Path) -> None:
     head = numbered(0, 400)
     documents = [PlainDocument(f"d{number}", f"{head} {number} {number + 1}") for number in range(50)]
 

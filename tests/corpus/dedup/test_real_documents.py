@@ -78,9 +78,7 @@ def _four_deviations(chances: list[float]) -> float:
     return 4 * sum(chance * (1 - chance) for chance in chances) ** 0.5 + 1
 
 
-def test_a_family_of_pages_from_one_template_stays_where_their_own_text_is_more_than_the_template(
-    decisions: Decisions,
-) -> None:
+def test_pages_from_one_template_stay_where_their_own_text_is_more_than_the_template(decisions: Decisions) -> None:
     draw = random.Random(1)
     head, foot = " ".join(made_words(draw, 60)), " ".join(made_words(draw, 40))
     pages = [f"{head} {' '.join(made_words(draw, 80))} {foot}" for _ in range(200)]

@@ -147,9 +147,7 @@ def random_text(size: int, seed: int) -> bytes:
     window_bytes=st.integers(1, 12),
     every=st.integers(1, 9),
 )
-def test_any_texts_have_the_windows_that_slow_and_simple_code_selects(
-    texts: list[bytes], window_bytes: int, every: int
-) -> None:
+def test_any_texts_have_the_windows_that_simple_code_selects(texts: list[bytes], window_bytes: int, every: int) -> None:
     assert selected(texts, window_bytes, every) == [plain_windows(text, window_bytes, every) for text in texts]
 
 

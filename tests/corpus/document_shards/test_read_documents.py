@@ -65,9 +65,7 @@ def test_a_shard_without_a_line_has_no_block(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_line_that_is_no_document_is_an_error_that_names_file_and_row(
-    tmp_path: Path, line: bytes, complaint: str
-) -> None:
+def test_a_line_that_is_no_document_is_an_error_with_file_and_row(tmp_path: Path, line: bytes, complaint: str) -> None:
     shard = shard_of(tmp_path, [LINES[0], line])
 
     with pytest.raises(InputError) as error:

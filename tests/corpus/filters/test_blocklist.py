@@ -97,9 +97,7 @@ def test_a_domain_matches_its_host_and_subdomains(url: object, entry: str | None
         ("http://b.org/index", None),
     ],
 )
-def test_a_url_matches_without_scheme_user_fragment_usual_port_and_last_slash(
-    url: str, entry: str | None, reason: Found
-) -> None:
+def test_urls_match_without_scheme_user_fragment_port_and_end_slash(url: str, entry: str | None, reason: Found) -> None:
     listed = "http://a.org/x/\na.org/q?y=1#z\na.org:8080/p\nhttps://u@b.org/\nb.org?"
 
     assert reason(url=url, urls={"pages": listed}) == (entry and f"blocklist_url:pages {entry}")
@@ -142,9 +140,7 @@ def test_the_first_list_by_kind_and_name_is_the_reason(reason: Found) -> None:
     assert reason("word", "http://c.org/x", **lists) == "blocklist_word:w word"
 
 
-def test_a_batch_has_the_verdicts_of_its_documents_and_counts_those_without_a_url(
-    recipe: Callable[..., FilterRecipe],
-) -> None:
+def test_a_batch_has_its_documents_verdicts_and_counts_those_without_a_url(recipe: Callable[..., FilterRecipe]) -> None:
     urls = ["http://x.org", None, "http://bad.org", "", "http://y.bad.org/z", "http://z.org"]
     candidates = [Candidate(b"a rude text" if url == "" else b"text", {"url": url}) for url in urls]
 

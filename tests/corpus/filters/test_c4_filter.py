@@ -91,9 +91,7 @@ def test_a_sentence_ends_at_a_mark_before_a_blank_or_at_a_wide_one(
         ("Badminton is a good word.", None, None),
     ],
 )
-def test_phrases_and_bad_words_drop_a_whole_document(
-    text: str, reason: str | None, value: str | None, verdict: Verdicts
-) -> None:
+def test_phrases_or_bad_words_drop_a_page(text: str, reason: str | None, value: str | None, verdict: Verdicts) -> None:
     seen = verdict(text, c4={**LINES, "drop_documents_with": ["lorem ipsum", "{"], "bad_words": ["bad word", "badly"]})
 
     assert seen.reason == reason

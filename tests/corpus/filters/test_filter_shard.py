@@ -69,9 +69,7 @@ def filtered(tmp_path: Path) -> Callable[..., Filtered]:
     return run
 
 
-def test_kept_documents_keep_order_and_bytes_and_each_dropped_one_leaves_a_line(
-    filtered: Callable[..., Filtered],
-) -> None:
+def test_kept_documents_keep_order_and_bytes_and_dropped_ones_leave_lines(filtered: Callable[..., Filtered]) -> None:
     kept = (
         b'{"doc_id":"page-0","text":"two \\u0077ords","meta":{"score":1e0},  "license_tag":"cc0","source":"pages",'
         b'"domain":"web","created_at":""}'
@@ -175,9 +173,7 @@ def test_no_documents_and_no_kept_documents_leave_empty_files(filtered: Callable
     assert none_kept.counts["dropped/few_words"] == 1
 
 
-def test_blocks_of_lines_have_no_part_in_the_result(
-    filtered: Callable[..., Filtered], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_of_lines_change_no_result(filtered: Callable[..., Filtered], monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["a@b.c", "two words\u2028here", "Zwei Wörter", "8.8.8.8 is\r\nan address"]
     recipe = FilterRecipe(length=SHORT.length, masking=MASKING.masking)
     documents = [document(number, texts[number % 4]) for number in range(200)]

@@ -45,9 +45,7 @@ def test_shares_are_measured_over_lines_with_text(measured: Callable[..., dict[s
         (f"{LONG}\r\nnothing\r\n", None),
     ],
 )
-def test_the_first_rule_that_fails_is_the_reason(
-    text: str, reason: str | None, verdict: Callable[..., FilterVerdict]
-) -> None:
+def test_the_first_failed_rule_is_told(text: str, reason: str | None, verdict: Callable[..., FilterVerdict]) -> None:
     assert verdict(text, fineweb_quality=RULES).reason == reason
 
 

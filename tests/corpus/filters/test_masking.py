@@ -47,9 +47,7 @@ def test_e_mail_and_public_ip_addresses_are_replaced_in_turn(text: str, masked_t
     assert evaluate(text, {}, RECIPE).text == masked_text
 
 
-def test_what_is_masked_is_counted_and_each_document_begins_with_the_first_mask(
-    verdict: Callable[..., FilterVerdict],
-) -> None:
+def test_masks_are_counted_and_each_document_begins_with_the_first_mask(verdict: Callable[..., FilterVerdict]) -> None:
     text = "a@b.c 8.8.8.8 d@e.f"
 
     both = verdict(text, masking={"emails": True, "public_ips": True})

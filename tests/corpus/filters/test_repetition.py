@@ -36,9 +36,7 @@ def repetition(measured: Callable[..., dict[str, object]]) -> Measured:
         ("日本\n日本\nab", 1 / 3, 1 / 3),  # characters, not bytes
     ],
 )
-def test_a_duplicate_line_is_a_copy_of_an_earlier_one(
-    text: str, lines: float, characters: float, repetition: Measured
-) -> None:
+def test_duplicates_copy_an_earlier_line(text: str, lines: float, characters: float, repetition: Measured) -> None:
     seen = repetition(text)
 
     assert (seen["duplicate_lines"], seen["duplicate_line_characters"]) == (lines, characters)

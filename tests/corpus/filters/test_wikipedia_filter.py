@@ -88,9 +88,7 @@ def test_brackets_with_words_and_those_that_are_meant_stay(line: str) -> None:
         ("(<ref>a</ref>) and ({{IPA|a}}; ) b", " and b", {"tags": 1, "templates": 1, "emptied_brackets": 2}),
     ],
 )
-def test_tags_and_templates_are_taken_out_and_counted(
-    text: str, left: str, changes: dict[str, int], verdict: Verdicts
-) -> None:
+def test_tags_and_templates_go_and_count(text: str, left: str, changes: dict[str, int], verdict: Verdicts) -> None:
     seen = verdict(text, wikipedia=ALONE)
 
     assert (seen.reason, seen.text) == (None, left)

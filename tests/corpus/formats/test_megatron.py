@@ -184,9 +184,7 @@ def test_megatron_reads_our_pair(indexed_dataset: Callable[..., Any], tmp_path: 
     assert theirs.sequence_lengths.tolist() == [3, 1, 4]
 
 
-def test_megatron_opens_our_empty_pair_where_it_maps_no_memory(
-    indexed_dataset: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_megatron_opens_our_empty_pair_without_a_mapping(indexed_dataset: Callable[..., Any], tmp_path: Path) -> None:
     prefix = write_pair(tmp_path / "tokens", [])
 
     assert len(indexed_dataset(str(prefix), mmap=False)) == 0

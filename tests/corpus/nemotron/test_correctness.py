@@ -50,9 +50,7 @@ MOST = 2**31 - 1
         "an accuracy alone",
     ],
 )
-def test_the_best_condition_tells_all_but_how_often_it_was_solved(
-    given: dict[str, object], columns: tuple[object, ...]
-) -> None:
+def test_the_best_condition_tells_all_but_solved_times(given: dict[str, object], columns: tuple[object, ...]) -> None:
     assert (*read_correctness(given).values(),) == columns
 
 

@@ -113,9 +113,7 @@ def test_a_system_message_that_is_not_ours_stays_in_what_is_compared() -> None:
     assert remove_system("text", []) == "text"
 
 
-def test_the_same_problem_in_two_splits_is_no_duplicate_unless_the_recipe_looks_over_the_dataset(
-    tmp_path: Path,
-) -> None:
+def test_one_problem_in_two_splits_is_no_duplicate_unless_the_recipe_looks_over_the_dataset(tmp_path: Path) -> None:
     rows = {
         "low": [asked(PROBLEM, "A first answer, which has more words than the least.", uuid="l")],
         "high": [asked(ALIKE, uuid="h")],

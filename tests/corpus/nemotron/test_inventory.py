@@ -150,9 +150,7 @@ def test_parquet_rows_are_counted_and_types_come_from_the_footers(tmp_path: Path
     assert (sampled["rows"], sampled["rows_counted"], sampled["scan"]["kind"]) == (4, 2, "sample")
 
 
-def test_what_parquet_has_and_json_has_not_is_there_as_its_text_would_be(
-    tmp_path: Path, inventories: Inventories
-) -> None:
+def test_what_parquet_has_and_json_lacks_is_there_as_text_would_be(tmp_path: Path, inventories: Inventories) -> None:
     (tmp_path / "in").mkdir()
     ids = pa.array([uuid.UUID(int=1).bytes, None], pa.uuid())
     table = pa.table({"uuid": ids, "license": [b"", b"mit"], "expected_answer": [Decimal("0"), None]})

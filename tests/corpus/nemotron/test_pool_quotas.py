@@ -50,9 +50,7 @@ def splits(tmp_path: Path) -> dict[str, Artifact]:
     return {"low": rows_artifact(tmp_path, low), "high": rows_artifact(tmp_path, high, name="high")}
 
 
-def test_strata_get_equal_shares_and_what_one_lacks_goes_to_the_others(
-    tmp_path: Path, splits: dict[str, Artifact]
-) -> None:
+def test_strata_get_equal_shares_and_what_one_lacks_goes_to_others(tmp_path: Path, splits: dict[str, Artifact]) -> None:
     quota = {"max_rows": 24, "stratify": ["meta_domain", "meta_solved_bin"]}
 
     pools = pools_of(tmp_path, splits, recipe(right=quota))

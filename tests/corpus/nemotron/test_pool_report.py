@@ -115,9 +115,7 @@ def rows_of(pools: Artifact) -> pl.DataFrame:
     )
 
 
-def test_sizes_are_those_of_the_files_and_a_row_counts_once_in_a_dataset(
-    drawn: dict[str, Artifact], report: Artifact
-) -> None:
+def test_sizes_are_of_files_and_a_row_counts_once_in_a_dataset(drawn: dict[str, Artifact], report: Artifact) -> None:
     found = numbers(report)
 
     assert list(found["datasets"]) == ["maths", "chats"]

@@ -98,9 +98,7 @@ def test_columns_that_rows_of_an_earlier_version_lack_are_null(tmp_path: Path) -
     assert "stalled" in pools.manifest.identity.decisions["left_out"]
 
 
-def test_a_pool_that_can_select_nothing_is_left_out_and_one_that_could_says_what_each_condition_holds_of(
-    tmp_path: Path,
-) -> None:
+def test_a_pool_that_can_select_nothing_is_left_out_and_others_tell_each_conditions_rows(tmp_path: Path) -> None:
     rules = {"verified": ("meta_correctness = 1", "stats_tokens > 5"), "on": ("meta_reasoning = 'on'",)}
     rows = rows_artifact(tmp_path, [row(0, meta_correctness=0.5), row(1, meta_correctness=0.25)])
 

@@ -129,9 +129,7 @@ ROWS = st.lists(
 
 
 @hypothesis.given(ROWS, ROWS)
-def test_the_counts_of_two_shards_add_up_to_those_of_both(
-    first: list[dict[str, Any]], second: list[dict[str, Any]]
-) -> None:
+def test_counts_of_two_shards_add_up_to_one_of_both(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> None:
     total: Tally = json.loads(json.dumps(tally_of(*first)))
     add_tally(total, json.loads(json.dumps(tally_of(*second))))
 

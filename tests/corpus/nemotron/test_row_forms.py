@@ -223,9 +223,7 @@ def test_turns_of_a_text_are_those_of_its_messages() -> None:
         ("What does <think> mean?", THOUGHT, 0),
     ],
 )
-def test_reasoning_that_contradicts_the_requested_blocks_is_counted(
-    prompt: str, answer: dict[str, str], count: int
-) -> None:
+def test_reasoning_against_the_requested_blocks_is_counted(prompt: str, answer: dict[str, str], count: int) -> None:
     found = normalised({"messages": [{"role": "user", "content": prompt}, answer]})
 
     assert found.counts["think_tags/contradicted"] == count

@@ -61,9 +61,7 @@ def test_the_rows_are_those_of_the_whole_files(rows: int, longest: int, fetched:
 
 
 @pytest.mark.parametrize(("rows", "rows_there"), [(1, 1), (10, 10), (30, 30), (500, 487)])
-def test_what_a_piece_has_not_is_fetched_of_the_next_ones(
-    rows: int, rows_there: int, fetched: Fetched, tmp_path: Path
-) -> None:
+def test_what_a_piece_lacks_the_next_ones_give(rows: int, rows_there: int, fetched: Fetched, tmp_path: Path) -> None:
     files = {
         "a.jsonl": b"\xef\xbb\xbf" + b" \n" * 9000 + lines(3, 40, 1) + b"\n" * 9000 + lines(400, 40, 2),
         "b.jsonl": b"",

@@ -70,9 +70,7 @@ def test_rows_are_those_of_json_loads_whatever_the_pieces(
         (b"{" * 5000, "nested_too_deep"),
     ],
 )
-def test_a_line_that_is_no_object_is_a_reject_with_file_place_and_reason(
-    tmp_path: Path, line: bytes, reason: str
-) -> None:
+def test_a_line_without_an_object_is_a_reject_with_place_and_reason(tmp_path: Path, line: bytes, reason: str) -> None:
     file = file_of(tmp_path, "a.jsonl", b'{"a": 0}\n' + line + b'\n{"a": 2}\n')
 
     before, bad, after = read([file])

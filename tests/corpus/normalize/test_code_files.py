@@ -76,9 +76,7 @@ def test_a_pattern_of_licence_files_is_of_names_alone(pattern: str) -> None:
         LocalRecipe(source="code", license_files=pattern)
 
 
-def test_a_document_is_under_the_nearest_licence_file_in_its_folder_or_above(
-    normalized: Normalized, documents_of: Read
-) -> None:
+def test_a_document_has_the_nearest_licence_file_of_its_folders(normalized: Normalized, documents_of: Read) -> None:
     """Files of one folder that differ, and a text that is too long for a licence, say nothing."""
     files = {
         "one/LICENSE": MIT,

@@ -35,9 +35,7 @@ def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path)
     return run
 
 
-def test_a_row_without_an_id_has_one_of_its_text_that_no_commit_changes(
-    hub_source: Normalized, documents_of: Read
-) -> None:
+def test_a_row_without_an_id_has_one_of_text_that_no_commit_changes(hub_source: Normalized, documents_of: Read) -> None:
     [found] = documents_of(hub_source({"data/a.parquet": pages(1)}, columns=PLAIN | {"id": None}))
 
     assert found["doc_id"] == "cc00b4c349346a37cb0264196e57a1e846f2500e6fc60da8d906229807d9230c"

@@ -41,9 +41,7 @@ def test_without_a_number_of_rows_nothing_is_missing(keys: dict[str, object], ro
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 10**9), min_size=1), st.integers(1, 10**6), st.data())
-def test_the_possible_rows_lack_nothing_and_one_more_does(
-    tokens: dict[str, int], rows: int, data: st.DataObject
-) -> None:
+def test_possible_rows_lack_nothing_and_one_more_does(tokens: dict[str, int], rows: int, data: st.DataObject) -> None:
     weights = {name: data.draw(st.integers(1, 99)) for name in tokens}
     keys = {"seq_len": 8, "num_seqs": rows, "weights": weights, "max_epochs": {"every_source": 1}}
     estimate = estimate_mixture(PackRecipe.from_mapping(keys, "mix.yaml").content(), tokens)

@@ -140,9 +140,7 @@ def test_a_set_that_one_row_could_not_hold_less_of_is_packed_by_best_fit(folder:
 @pytest.mark.parametrize(
     ("cap", "epochs"), [("0.5", "0.545455"), ("2.5", "2.545455"), ("1", "1.000000"), ("3", "3.000000")]
 )
-def test_a_cap_of_whole_epochs_is_kept_and_another_exceeded_by_less_than_a_document(
-    folder: Path, cap: str, epochs: str
-) -> None:
+def test_a_cap_of_whole_epochs_is_kept_and_others_within_a_document(folder: Path, cap: str, epochs: str) -> None:
     documents = [*documents_of("a", [8] * 11), *documents_of("b", [8] * 40)]
 
     packed = pack_documents(folder, documents, seq_len=2, num_seqs=int(float(cap) * 88), caps={"a": cap, "b": "9"})

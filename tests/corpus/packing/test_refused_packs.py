@@ -161,9 +161,7 @@ def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room
     )
 
 
-def test_rows_of_all_documents_are_counted_before_the_disk_is_filled(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_all_documents_are_counted_before_writing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 64, 64))
 
     line = refusal(

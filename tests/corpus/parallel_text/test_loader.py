@@ -105,9 +105,7 @@ def test_steps_deal_every_place_once(
             assert all(len(part) for part in steps[-1])
 
 
-def test_pairs_that_drop_last_leaves_out_are_logged_by_rank_0(
-    train: PairDataset, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pairs_left_out_by_drop_last_are_logged_by_rank_0(train: PairDataset, caplog: pytest.LogCaptureFixture) -> None:
     order = Order(batch=7, ranks=2, drop_last=True)
 
     dealt = [uid for rank in range(2) for uid in uids(PairLoader(train, order, rank), train)]

@@ -60,9 +60,7 @@ def test_a_folder_that_was_replaced_before_an_export_is_not_copied(root: Path, t
 
 
 @pytest.mark.parametrize(("to", "shard"), [("jsonl", "00000.jsonl.zst"), ("hf", "data/train-00000-of-")])
-def test_a_copy_has_a_card_and_the_manifest_of_its_artifact(
-    root: Path, tmp_path: Path, to: ExportFormat, shard: str
-) -> None:
+def test_a_copy_has_a_card_and_its_artifacts_manifest(root: Path, tmp_path: Path, to: ExportFormat, shard: str) -> None:
     folder, out = corpus_of(root), tmp_path / "copy"
 
     export(open_rows(folder, SYSTEMS.kinds, Lineage(root)), to, out, 3)

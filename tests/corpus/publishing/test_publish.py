@@ -80,9 +80,7 @@ def test_what_is_there_is_not_sent_again_whoever_committed_since(place: Place, f
     assert place.sent() == sent and len(set(sent)) == len(sent) > 0
 
 
-def test_bytes_that_are_sent_are_those_that_changed(
-    place: Place, first: Artifact, second: Artifact, unloaded: None
-) -> None:
+def test_only_bytes_that_changed_are_sent(place: Place, first: Artifact, second: Artifact, unloaded: None) -> None:
     send(first, place)
     before = {file.sha256 for file in row_files(first)}
     place.hub.requests.clear()
@@ -258,9 +256,7 @@ def test_what_readers_of_the_source_agree_to_is_carried_over_before_any_file(tmp
 
 
 @pytest.mark.parametrize("kind", ["nemotron/prompts", "nemotron/score_report", "nemotron/model", "stage_a/packed"])
-def test_a_kind_whose_rows_do_not_state_dataset_and_licence_is_refused(
-    place: Place, first: Artifact, kind: str
-) -> None:
+def test_a_kind_whose_rows_lack_dataset_and_licence_is_refused(place: Place, first: Artifact, kind: str) -> None:
     made = replace(first, manifest=replace(first.manifest, kind=kind))
 
     with pytest.raises(UsageError, match=f"expected an artifact of Nemotron rows, got {kind}; choose a folder of inv"):

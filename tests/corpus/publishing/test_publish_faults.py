@@ -101,9 +101,7 @@ def test_a_compressed_answer_is_not_unpacked(path: str, place: Place, first: Art
 
 
 @pytest.mark.parametrize("path", ["/api/whoami-v2", "*/create", "*/batch", "/upload/*", "*/commit/main"])
-def test_no_hub_decides_on_waits_above_ten_minutes(
-    path: str, place: Place, first: Artifact, waits_s: list[float]
-) -> None:
+def test_no_hub_makes_waits_above_ten_minutes(path: str, place: Place, first: Artifact, waits_s: list[float]) -> None:
     send(first, place, Fault(FaultKind.LONG_WAIT, path))
 
     assert 60 <= max(waits_s) <= 600
@@ -121,7 +119,7 @@ def test_sizes_of_parts_that_no_storage_has_are_refused(size: str, place: Place,
 
 @pytest.mark.parametrize("status", [FaultKind.UNAUTHORIZED, FaultKind.FORBIDDEN, FaultKind.NOT_FOUND])
 @pytest.mark.parametrize("path", ["/upload/*", "*/verify"])
-def test_a_refusal_of_the_storage_is_no_missing_permission(
+def test_storage_refusals_are_no_lack_of_permission(
     path: str, status: FaultKind, place: Place, first: Artifact
 ) -> None:
     with pytest.raises(RetryableError, match=rf"the storage of the hub refused an upload \(HTTP {status}\)"):
@@ -180,9 +178,7 @@ def test_other_splits_than_published_are_an_error(place: Place, first: Artifact)
         read_back(place, commit, {config: [*names, "more"]})
 
 
-def test_reading_back_that_takes_too_long_is_an_error(
-    place: Place, first: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_long_a_reading_back_is_an_error(place: Place, first: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "load_back", load_back)
     monkeypatch.setattr(loading, "_TIMEOUT_S", 0.1)
     with pytest.raises(RetryableError, match=f"{NAME}@[0-9a-f]{{40}}: `datasets` did not load .* within 0 s"):

@@ -15,9 +15,7 @@ from pipeline_assets.spine.errors import UsageError
 RULES = {"anchor": {"percentile": [0, 50]}, "challenge": {"percentile": [50, 100]}}
 
 
-def test_each_subset_is_a_config_with_splits_of_all_datasets_scores_and_token_files(
-    place: Place, tmp_path: Path
-) -> None:
+def test_each_subset_is_a_config_with_all_datasets_splits_scores_and_token_files(place: Place, tmp_path: Path) -> None:
     said = {"dataset": SOURCE, "source_revision": place.revision, "meta_license": "cc-by-4.0"}
     scores = [*map(float, range(6))]
     splits = [

@@ -270,9 +270,7 @@ def test_temporary_faults_are_tried_again(
 
 
 @pytest.mark.parametrize("path", ENDPOINTS[2:6])
-def test_refusals_are_one_line_and_a_later_command_continues(
-    path: str, place: Place, root: Path, versions: list[str]
-) -> None:
+def test_refusals_are_one_line_and_later_runs_go_on(path: str, place: Place, root: Path, versions: list[str]) -> None:
     place.hub.inject(Fault(FaultKind.FORBIDDEN, path, ALWAYS))
 
     with pytest.raises(InputError, match=r"no write access \(HTTP 403\)") as refused:

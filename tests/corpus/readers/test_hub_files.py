@@ -91,9 +91,7 @@ def test_a_range_is_these_bytes_and_no_others_travel(
     assert published.body_bytes() == stop - start
 
 
-def test_the_same_bytes_at_another_commit_are_not_fetched_again(
-    published: Published, publish: Callable[..., str]
-) -> None:
+def test_equal_bytes_at_another_commit_are_not_fetched_again(published: Published, publish: Callable[..., str]) -> None:
     published.fetch(BIG)
     newer = publish({"README.md": b"# Pages, second edition\n"})
     listing = {file.path: file for file in published.files.list_files(DATASET, newer)}
@@ -183,9 +181,7 @@ def test_spans_that_together_are_not_the_listed_file_are_removed(published: Publ
     assert told.endswith("; run again; if the error persists, the hub's copy is damaged")
 
 
-def test_a_file_that_is_not_the_listed_one_under_its_name_is_refused_before_a_byte_of_it_travels(
-    published: Published,
-) -> None:
+def test_a_file_other_than_the_listed_one_is_refused_before_a_byte_of_it_travels(published: Published) -> None:
     listed = HubFile("README.md", 9, "git-sha1:" + "0" * 40)
 
     served = published.listed["README.md"].digest.removeprefix("git-sha1:")

@@ -21,9 +21,7 @@ from pipeline_assets.demo.loopback_http import json_response
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 
 
-def test_a_commit_or_a_file_that_the_hub_does_not_have_says_so(
-    published: Published, publish: Callable[..., str]
-) -> None:
+def test_a_commit_or_a_file_that_the_hub_lacks_says_so(published: Published, publish: Callable[..., str]) -> None:
     gone = HubFile("data/gone.bin", 1, f"sha256:{'0' * 64}")
     no_file = refusal(lambda: published.files.fetch(DATASET, published.commit, gone))
     never_there = refusal(lambda: published.files.list_files(DATASET, NOWHERE), UsageError)

@@ -104,9 +104,7 @@ def test_made_rows_in_the_columns_of_public_sets_are_read_alike(source: Source) 
 
 
 @pytest.mark.parametrize("pattern", ["c4/*.jsonl", "redpajama/*.jsonl", "fineweb/*.jsonl"])
-def test_rows_of_samples_are_the_same_in_any_pieces_and_as_parquet(
-    shared_data: Path, tmp_path: Path, pattern: str
-) -> None:
+def test_sample_rows_are_the_same_in_any_pieces_and_as_parquet(shared_data: Path, tmp_path: Path, pattern: str) -> None:
     for file in list_files(shared_data, [pattern]):
         whole = documents([file], recipe())
         assert len(whole) > 1

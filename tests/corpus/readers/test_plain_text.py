@@ -37,9 +37,7 @@ def test_a_file_of_blank_lines_has_no_paragraphs(source: Source, content: str) -
     content=st.lists(st.sampled_from(["word", "é", " ", "\n", "\n\n", "\r\n", "\ufeff"]), max_size=30).map("".join),
     range_bytes=st.integers(4, 30),
 )
-def test_paragraphs_are_the_same_in_any_ranges(
-    tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int
-) -> None:
+def test_no_ranges_change_paragraphs(tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int) -> None:
     path = tmp_path_factory.getbasetemp() / "paragraphs"
     path.write_bytes(content.encode())
     file = SourceFile(path, "paragraphs", path.stat().st_size)
@@ -66,9 +64,7 @@ def test_each_line_that_is_not_blank_is_a_text(source: Source) -> None:
     content=st.lists(st.sampled_from(["word", "é", " ", "\n", "\r\n", "\ufeff"]), max_size=30).map("".join),
     range_bytes=st.integers(4, 30),
 )
-def test_lines_are_the_same_in_any_ranges(
-    tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int
-) -> None:
+def test_no_ranges_change_the_lines(tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int) -> None:
     path = tmp_path_factory.getbasetemp() / "lines"
     path.write_bytes(content.encode())
     file = SourceFile(path, "lines", path.stat().st_size)

@@ -30,9 +30,7 @@ def written(folder: Path, content: bytes) -> SourceFile:
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_each_line_comes_with_the_bytes_before_it_and_a_byte_order_mark_is_no_part_of_any(
-    source: Source, mark: bytes
-) -> None:
+def test_each_line_comes_with_the_bytes_before_it_and_no_byte_order_mark_in_any(source: Source, mark: bytes) -> None:
     file = source(mark + b"one\n\ntwo\r\nlast")
 
     expected = [(0, b"one\n"), (4, b"\n"), (5, b"two\r\n"), (10, b"last")]
@@ -40,9 +38,7 @@ def test_each_line_comes_with_the_bytes_before_it_and_a_byte_order_mark_is_no_pa
 
 
 @given(content=texts, range_bytes=st.integers(1, 20))
-def test_every_line_is_in_exactly_one_range(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, range_bytes: int
-) -> None:
+def test_every_line_is_in_one_range(tmp_path_factory: pytest.TempPathFactory, content: bytes, range_bytes: int) -> None:
     file = written(tmp_path_factory.getbasetemp(), content)
 
     in_ranges = [line for piece in split_byte_ranges(file, range_bytes) for line in lines(piece)]
@@ -70,9 +66,7 @@ def test_lines_longer_than_a_read_are_found_from_both_sides(source: Source) -> N
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
-def test_compressed_lines_have_the_places_of_the_uncompressed(
-    source: Source, compress: Callable[[bytes], bytes]
-) -> None:
+def test_compressed_lines_have_the_places_of_uncompressed(source: Source, compress: Callable[[bytes], bytes]) -> None:
     content = b"".join(b"line %d\n" % number for number in range(1000))
 
     plain, compressed = source(content, "plain"), source(compress(content), "compressed")

@@ -172,9 +172,7 @@ def test_a_notebook_becomes_its_cells_in_order_without_outputs(source: Source) -
         ({"language_info": {"name": ""}, "kernelspec": {"language": "R"}}, "R"),
     ],
 )
-def test_a_notebook_of_unknown_language_has_plain_fences(
-    source: Source, metadata: dict[str, object], language: str
-) -> None:
+def test_an_unknown_language_has_plain_fences(source: Source, metadata: dict[str, object], language: str) -> None:
     content = json.dumps({"cells": [cell("code", "y")], "metadata": metadata}).encode()
 
     row = read(source, content, "a.ipynb")

@@ -220,9 +220,7 @@ def test_the_id_names_the_wiki_that_the_url_or_the_recipe_says(
         ("https://en.wiktionary.org/wiki?curid=12", "en", "the url https://en.wiktionary.org/wiki?curid=12 is not on"),
     ],
 )
-def test_a_page_of_an_unknown_or_another_wiki_is_an_error(
-    source: Source, url: str, language: str | None, message: str
-) -> None:
+def test_a_page_of_no_or_another_wiki_is_an_error(source: Source, url: str, language: str | None, message: str) -> None:
     line = refusal(lambda: page(source, "Body.", url=url, language=language))
 
     assert line.split(" line 1 (byte 0): ")[1].startswith(message)

@@ -215,9 +215,7 @@ def test_pages_written_in_both_formats_come_back_in_any_ranges(
 
 
 @pytest.mark.parametrize("range_bytes", [4, 20, 1000])
-def test_a_page_is_counted_once_in_whatever_ranges_and_what_looks_like_one_is_not(
-    source: Source, range_bytes: int
-) -> None:
+def test_a_page_is_counted_once_in_any_ranges_and_what_looks_like_one_is_not(source: Source, range_bytes: int) -> None:
     docs = doc(1, '<doc id="5">\nsee <doc id="1" url="u" title="T">') * 5
     lines = '{"id": "1"}\n\n' * 4
 

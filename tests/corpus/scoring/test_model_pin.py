@@ -348,9 +348,7 @@ def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_
 
 
 @pytest.mark.parametrize("name", ["config.json", SHARDS[0], "vocab.json"])
-def test_a_folder_that_changed_makes_its_pin_stale_and_nothing_is_built_of_it(
-    name: str, run: Run, tmp_path: Path
-) -> None:
+def test_a_changed_folder_makes_its_pin_stale_and_nothing_is_built_of_it(name: str, run: Run, tmp_path: Path) -> None:
     pin = pin_of(path=str(written(tmp_path / "tiny")))
     drive.build(pin, run)
 
@@ -397,9 +395,7 @@ def test_what_a_build_that_was_cut_off_left_is_not_seen_by_the_next(
     assert list(seen) == list(PINNED)
 
 
-def test_verification_finds_the_files_of_a_model_in_the_cache_of_models_and_so_does_a_rebuild(
-    hub: FaultyHub, run: Run
-) -> None:
+def test_verification_and_rebuild_find_the_files_of_a_model_in_the_cache_of_models(hub: FaultyHub, run: Run) -> None:
     pin = pin_of(name=NAME, revision=published(hub))
     artifact, _ = built(pin, run)
     names = [entry["name"] for entry in artifact.manifest.identity.inputs]

@@ -150,9 +150,7 @@ def test_batches_have_next_to_no_padding_and_packed_ones_have_none_and_keep_the_
 
 
 @pytest.mark.parametrize("name", ["Llama", "Gemma2"])
-def test_a_batch_that_does_not_fit_into_memory_is_halved(
-    name: str, saved: Saved, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_too_large_for_the_memory_is_halved(name: str, saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load_model(saved(name), CPU)
     asked = [one.nll_sum for one in score_rows(model, ROWS, 1000).rows]
     whole = LanguageModel.hidden_states

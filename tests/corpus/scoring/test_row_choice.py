@@ -22,9 +22,7 @@ BALANCED = SubsetRule(balance=True)
         ([], {}),
     ],
 )
-def test_without_a_limit_each_stratum_gives_as_many_rows_as_the_smallest_has(
-    strata: list[int], selected: dict[int, int]
-) -> None:
+def test_without_a_limit_each_stratum_gives_the_smallests_rows(strata: list[int], selected: dict[int, int]) -> None:
     numbers = np.array(strata, np.int32)
 
     mask = select_candidates(BALANCED, np.arange(len(numbers), dtype=np.uint64), numbers)

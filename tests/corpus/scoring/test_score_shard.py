@@ -79,9 +79,7 @@ def test_a_recipe_without_token_nll_has_the_content_that_it_had() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_row_that_can_not_be_scored_is_kept_with_its_reason(
-    tmp_path: Path, model: Path, given: Row, reason: str
-) -> None:
+def test_a_row_that_has_no_score_is_kept_with_its_reason(tmp_path: Path, model: Path, given: Row, reason: str) -> None:
     receipt, found = scored(tmp_path, [*rows_of(2), given], scorer_of(model, max_length=200))
 
     assert [one["reason"] for one in found] == [None, None, reason]
@@ -209,9 +207,7 @@ def test_a_library_that_is_missing_is_named_with_what_installs_it(
     assert line.endswith("-e '.[scoring]'")
 
 
-def test_each_process_claims_a_gpu_of_its_own_while_there_are_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_process_claims_its_own_gpu_while_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     claims = [claim_gpu.__wrapped__(tmp_path) for _ in range(3)]  # a lock is of an open file, so of each claim
 

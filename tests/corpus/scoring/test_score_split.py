@@ -81,9 +81,7 @@ def undisturbed(sealed: Path) -> str:
     return open_artifact(folder).manifest.digest
 
 
-def test_scores_with_the_nll_of_each_token_equal_those_without(
-    pool: Path, model: Path, sealed: Path, tmp_path: Path
-) -> None:
+def test_scores_with_nll_of_each_token_equal_others(pool: Path, model: Path, sealed: Path, tmp_path: Path) -> None:
     score_here(tmp_path, scoring_recipe(pool, model, **SHARDS, token_nll=True))
 
     rows = scored_rows(tmp_path)

@@ -77,9 +77,7 @@ def truncated(path: Path) -> None:
         (Path.unlink, "the file is missing"),
     ],
 )
-def test_a_shard_that_is_not_as_sealed_is_a_difference(
-    copy: Path, damage: Callable[[Path], object], reason: str
-) -> None:
+def test_a_shard_unlike_the_sealed_is_a_difference(copy: Path, damage: Callable[[Path], object], reason: str) -> None:
     damage(copy / "shard_00001.npy")
 
     [found] = take_inventory({"a": copy}).differences

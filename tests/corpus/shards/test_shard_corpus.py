@@ -54,9 +54,7 @@ def rows_in(shards: Artifact) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rows_per_shard", [1, 5, 10_000])
-def test_rows_are_the_documents_one_after_the_other(
-    folder: Path, texts: list[str], model: Path, rows_per_shard: int
-) -> None:
+def test_rows_are_documents_one_after_another(folder: Path, texts: list[str], model: Path, rows_per_shard: int) -> None:
     documents, tokenizer = manual(texts[:40]), by_model(model)
 
     made = shard_documents(folder, documents, tokenizer, rows_per_shard=rows_per_shard)
@@ -71,9 +69,7 @@ def test_rows_are_the_documents_one_after_the_other(
     assert b"'fortran_order': False" in begin
 
 
-def test_each_line_tells_where_a_document_begins_and_what_became_of_it(
-    folder: Path, texts: list[str], model: Path
-) -> None:
+def test_lines_tell_where_documents_begin_and_what_became_of_them(folder: Path, texts: list[str], model: Path) -> None:
     documents, tokenizer = manual(texts[:30]), by_model(model)
 
     lengths = [len(stream_of([one], tokenizer)) for one in documents]

@@ -81,9 +81,7 @@ def test_a_set_that_was_replaced_is_refused(tmp_path: Path) -> None:
     assert line == f"{folder}: set was replaced since it was opened; open the set again"
 
 
-def test_files_are_mapped_again_where_only_a_few_may_be_open(
-    made: TokenShards, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_mapped_again_where_few_may_be_open(made: TokenShards, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [made[row].tolist() for row in range(len(made))]
     narrow = token_shards.functools.lru_cache(2)(token_shards._map_shard.__wrapped__)
     monkeypatch.setattr(token_shards, "_map_shard", narrow)

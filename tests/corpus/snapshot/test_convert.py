@@ -40,9 +40,7 @@ def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(take
     ]
 
 
-def test_rows_without_usable_text_are_rejected_each_with_its_reason(
-    take: Take, documents_of: Read, rejects_of: Read
-) -> None:
+def test_rows_without_usable_text_are_rejected_with_reasons(take: Take, documents_of: Read, rejects_of: Read) -> None:
     bad = [None, b"", b"caf\xe9", b"ok\xed\xa0\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\0\0", "Übung".encode()]
     good = [f"Text of page {number}.".encode() for number in range(200)]
     table = pa.table(
@@ -103,9 +101,7 @@ def test_bytes_that_are_no_utf8_are_compared_by_a_rule_before_their_row_is_rejec
 
 
 @pytest.mark.parametrize("column", ["text", "id"])
-def test_a_text_or_an_id_that_is_no_text_rejects_the_row(
-    take: Take, documents_of: Read, rejects_of: Read, column: str
-) -> None:
+def test_texts_or_ids_of_other_types_are_rejects(take: Take, documents_of: Read, rejects_of: Read, column: str) -> None:
     numbers = pa.table({"text": ["One", "Two"], "id": ["one", "two"], column: [1, 2]})
 
     snapshot = take({"a.parquet": pages(2), "b.parquet": numbers}, max_reject_fraction="0.5")
@@ -116,9 +112,7 @@ def test_a_text_or_an_id_that_is_no_text_rejects_the_row(
     ]
 
 
-def test_a_rule_drops_rows_whatever_else_is_wrong_and_counts_them_under_its_own_text(
-    take: Take, documents_of: Read
-) -> None:
+def test_a_rule_drops_rows_whatever_else_is_wrong_and_counts_them_by_its_text(take: Take, documents_of: Read) -> None:
     table = pages(4, int_score=pa.array([2, 3, 5, None], pa.int64())).set_column(0, "text", [[None, "b", "c", "d"]])
 
     snapshot = take({"a.parquet": table}, rules=["int_score >= 3"])

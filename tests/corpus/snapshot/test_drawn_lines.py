@@ -273,9 +273,7 @@ def test_a_column_that_is_named_and_never_there_is_told(hub_source: Normalized) 
         ({"rules": ["score >= 3"]}, "column `score` not found in the first rows; they have text, id"),
     ],
 )
-def test_a_column_that_the_first_rows_have_not_is_an_error(
-    changes: dict[str, object], what: str, hub_source: Normalized
-) -> None:
+def test_a_column_not_in_first_rows_is_an_error(changes: dict[str, object], what: str, hub_source: Normalized) -> None:
     line = refusal(lambda: hub_source({"data/a.jsonl": lines(pages(0, 3))}, **changes), UsageError)
 
     assert line.startswith(f"{DATASET}@") and f":data/a.jsonl: {what}; " in line

@@ -102,9 +102,7 @@ def test_what_came_with_the_footer_is_not_asked_for_again(planned: Plan) -> None
     assert [item.spans for item in local] == [sample.plan.tails["0.parquet"].spans] * 4
 
 
-def test_what_came_over_the_wire_has_a_rate_and_what_was_here_has_none(
-    planned: Plan, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_was_fetched_has_a_rate_and_what_was_here_none(planned: Plan, caplog: pytest.LogCaptureFixture) -> None:
     sample = planned(amount={"documents": 130})
 
     with caplog.at_level(logging.INFO, "corpusmill"):

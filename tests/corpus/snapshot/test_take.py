@@ -28,9 +28,7 @@ def pages(rows: int) -> pa.Table:
     )
 
 
-def test_rows_read_are_documents_and_drops_and_rejects_by_reason(
-    take: Take, documents_of: Read, rejects_of: Read
-) -> None:
+def test_rows_are_documents_and_drops_and_rejects_by_reason(take: Take, documents_of: Read, rejects_of: Read) -> None:
     snapshot = take({"a.parquet": pages(500)}, rules=["int_score >= 3"], max_reject_fraction="0.02")
 
     counts = snapshot.manifest.identity.counts

@@ -18,9 +18,7 @@ def derived(text: str) -> str:
     return hashlib.sha256(f"maker/pages\0default\0train\0{text}".encode()).hexdigest()
 
 
-def test_of_a_repeated_source_id_the_first_in_manifest_order_stays(
-    take: Take, documents_of: Read, rejects_of: Read
-) -> None:
+def test_the_first_of_repeated_source_ids_in_a_manifest_stays(take: Take, documents_of: Read, rejects_of: Read) -> None:
     table = pa.table(
         {
             "text": ["first a", "first b", "second a", "first c", "third a", "second b"],

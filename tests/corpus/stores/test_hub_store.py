@@ -46,7 +46,7 @@ def test_a_missing_dataset_is_created_as_private(hub: BucketHub, store: HubStore
     assert store.repo.access_settings() == {"private": True, "gated": False}
 
 
-def test_what_is_put_is_read_whole_and_in_parts_and_is_not_sent_twice(store: HubStore, tmp_path: Path) -> None:
+def test_what_is_put_is_read_whole_and_in_parts_and_sent_once(store: HubStore, tmp_path: Path) -> None:
     """A large file is in the hub's LFS storage, a small one in the repository."""
     large, small = (random.Random(size).randbytes(size) for size in (1_500_000, 200))
     files = [file_of(data, tmp_path) for data in (large, small)]

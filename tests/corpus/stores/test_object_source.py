@@ -98,9 +98,7 @@ def test_the_digests_are_those_of_local_files(server: ObjectServer, root: Path, 
     }
 
 
-def test_each_object_is_fetched_once_and_a_second_build_asks_the_store_nothing(
-    server: ObjectServer, root: Path
-) -> None:
+def test_an_object_is_fetched_once_and_a_second_build_asks_the_store_nothing(server: ObjectServer, root: Path) -> None:
     build(root)
     assert sorted(gets(server)) == sorted(NAMES)
     server.requests.clear()
@@ -110,9 +108,7 @@ def test_each_object_is_fetched_once_and_a_second_build_asks_the_store_nothing(
     assert server.requests == []
 
 
-def test_a_fetch_that_is_cut_off_continues_by_ranges(
-    server: ObjectServer, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_fetch_continues_by_ranges(server: ObjectServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "_PART_BYTES", 1000)
     build(root)
     whole = gets(server)
@@ -162,9 +158,7 @@ def test_a_copy_that_was_removed_is_made_again_of_the_pinned_versions(server: Ob
 
 
 @pytest.mark.parametrize("data", [rows_of("other", 40), rows_of("other", 3), None], ids=["longer", "shorter", "gone"])
-def test_an_object_that_changed_since_it_was_pinned_is_named(
-    server: ObjectServer, root: Path, data: bytes | None
-) -> None:
+def test_an_object_that_changed_since_its_pin_is_named(server: ObjectServer, root: Path, data: bytes | None) -> None:
     build(root)
     shutil.rmtree(root / "object_cache")
     shutil.rmtree(step(root, "normalized", "notes"))
@@ -233,9 +227,7 @@ def test_a_copy_that_changed_before_it_is_pinned_again_is_fetched_again(server: 
     assert (again, path.read_bytes()) == (first, rows_of(NAMES[1]))
 
 
-def test_copies_are_garbage_a_day_later_if_no_artifact_and_no_recipe_names_them(
-    server: ObjectServer, root: Path
-) -> None:
+def test_copies_are_garbage_a_day_later_if_no_artifact_or_recipe_names_them(server: ObjectServer, root: Path) -> None:
     build(root)
     copies, recipe = root / "object_cache/s3/bucket/corpora/notes", root / "recipes/mixed.yaml"
     recipe.parent.mkdir()

@@ -43,9 +43,7 @@ def s3(server: ObjectServer) -> ObjectStore:
     [0, 1, pytest.param(20_000_000, marks=pytest.mark.slow)],
     ids=["empty", "one byte", "several parts"],
 )
-def test_what_is_put_is_read_whole_and_in_parts_and_is_not_sent_twice(
-    store: ObjectStore, tmp_path: Path, size: int
-) -> None:
+def test_what_is_put_is_read_whole_and_in_parts_and_sent_once(store: ObjectStore, tmp_path: Path, size: int) -> None:
     data = random.Random(size).randbytes(size)
     file = file_of(data, tmp_path)
 
@@ -105,9 +103,7 @@ def test_a_pointer_that_was_removed_is_not_replaced(s3: ObjectStore, server: Obj
 
 @pytest.mark.parametrize("kind", ["503", "409", "slow", "lost answer"])
 @pytest.mark.parametrize("is_update", [False, True], ids=["create", "update"])
-def test_a_put_outlasts_a_fault_and_wins_once(
-    s3: ObjectStore, server: ObjectServer, kind: Kind, is_update: bool
-) -> None:
+def test_puts_outlast_a_fault_and_win_once(s3: ObjectStore, server: ObjectServer, kind: Kind, is_update: bool) -> None:
     """Recognize the own object after a lost answer."""
     if is_update:
         s3.replace(KEY, b"before", None)

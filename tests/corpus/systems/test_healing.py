@@ -35,9 +35,7 @@ AMOUNTS = st.one_of(
 )
 
 
-def test_the_snapshot_is_called_by_its_own_name_and_the_rest_by_the_recipes_upstream_first(
-    healing_recipe: RecipeOf,
-) -> None:
+def test_the_snapshot_has_its_own_name_and_the_rest_the_recipes_upstream_first(healing_recipe: RecipeOf) -> None:
     targets = healing_recipe(REVISION, {"name": "pages_small"}).targets()
 
     snapshot = f"pages_small_{REVISION}"
@@ -76,9 +74,7 @@ def test_what_is_kept_for_git_says_how_text_was_normalised_and_split_and_which_t
         }
 
 
-def test_names_are_no_content_a_budget_is_that_of_splits_and_a_fraction_that_of_selections_too(
-    healing_recipe: RecipeOf,
-) -> None:
+def test_names_are_no_content_a_budget_is_of_splits_and_a_fraction_of_selections_too(healing_recipe: RecipeOf) -> None:
     renamed = healing_recipe(REVISION, {"name": "leaves"}).model_copy(update={"name": "leaves_v1"})
     changes = [{}, {"token_budget": 20}, {"valid_fraction": "0.2"}]
 

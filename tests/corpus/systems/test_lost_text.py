@@ -136,9 +136,7 @@ def test_token_shards_of_another_script_fail_and_the_inventory_shows_the_share(t
     assert figures["lost_text"]["zh"]["fraction"] == "1.000000"
 
 
-def test_pairs_that_a_models_pieces_do_not_cover_fail_per_side(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pairs_that_a_models_pieces_miss_fail_per_side(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     [cache] = tokens_of(write_pairs(tmp_path / "english", ENGLISH[::-1]), tmp_path, "parallel_text/token_cache")
     model = cache.path("spm.model")
     section = {"model": str(model), "model_sha256": file_sha256(model)}

@@ -184,9 +184,7 @@ def test_a_recipe_that_cannot_be_is_refused(change: dict[str, Any], said: str, t
     assert said in refusal(lambda: ParallelRecipe.from_mapping(content, "made"), UsageError)
 
 
-def test_a_set_without_a_pinned_revision_is_refused_with_the_command_that_pins_it(
-    hub: LoopbackHub, tmp_path: Path
-) -> None:
+def test_a_set_without_a_pin_is_refused_with_the_command_that_pins_it(hub: LoopbackHub, tmp_path: Path) -> None:
     [raw, *_] = of_hub("0" * 40).targets()
     run = Run(tmp_path, INLINE, HubFiles(tmp_path / "cache", hub.endpoint))
 

@@ -100,9 +100,7 @@ def test_decoded_shards_are_the_filtered_texts_in_the_models_normal_form(made: d
         assert "⁇" not in "".join(texts)
 
 
-def test_beside_the_rows_lie_their_origin_their_card_and_their_licences(
-    made: dict[str, Artifact], hub: LoopbackHub
-) -> None:
+def test_beside_the_rows_lie_their_origin_card_and_licences(made: dict[str, Artifact], hub: LoopbackHub) -> None:
     code = made["stage2/raw_corpus/code"]
     readme, card, licences = (code.path(name).read_text() for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))
 
@@ -145,9 +143,7 @@ def test_a_tokenizer_comes_out_the_same_whatever_the_order_of_its_sources(
     assert again.is_identical
 
 
-def test_code_comes_back_to_the_letter_where_text_is_left_as_it_is(
-    hub: LoopbackHub, files: HubFiles, tmp_path: Path
-) -> None:
+def test_code_comes_back_to_the_letter_if_text_is_left(hub: LoopbackHub, files: HubFiles, tmp_path: Path) -> None:
     def identity(recipe: dict[str, Any]) -> None:
         recipe["tokenizer"] |= {"normalization": "identity", "keeps_blanks": True, "byte_fallback": True}
         recipe["tokenizer"]["vocab_size"] = 400

@@ -100,9 +100,7 @@ def twice(name: str) -> Change:
         ),
     ],
 )
-def test_a_recipe_that_says_something_wrong_is_refused_in_one_line(
-    change: Change, what: str, fix: str, tmp_path: Path
-) -> None:
+def test_a_recipe_that_is_wrong_is_refused_in_one_line(change: Change, what: str, fix: str, tmp_path: Path) -> None:
     [error] = refused(lambda: recipe_with(tmp_path, change))
 
     assert (error.what, error.fix) == (what, fix)
@@ -637,9 +635,7 @@ def test_what_tells_languages_is_missed_before_anything_is_built_for_who_asks_fo
         ({"weights": []}, "`weights` must be a mapping, got []; write {NAME: VALUE}"),
     ],
 )
-def test_a_value_in_place_of_a_mapping_is_named_with_the_mapping_to_write(
-    values: dict[str, object], message: str
-) -> None:
+def test_a_value_in_place_of_a_mapping_is_told_the_mapping_to_write(values: dict[str, object], message: str) -> None:
     [error] = refused(lambda: PackSection.from_mapping(values, "recipe.yaml"))
 
     assert f"{error.what}; {error.fix}" == message

@@ -91,9 +91,7 @@ def texts(normalized: Artifact) -> list[str]:
 
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("shard_bytes", [300, 1 << 26])
-def test_one_unreadable_file_is_one_reject_and_no_row_of_it_is_kept(
-    kind: str, shard_bytes: int, tmp_path: Path
-) -> None:
+def test_one_unreadable_file_is_one_reject_and_none_of_it_is_kept(kind: str, shard_bytes: int, tmp_path: Path) -> None:
     name, make, why = MAKERS[kind]
     (tmp_path / "bad").mkdir()
     bad = make(tmp_path / "bad")

@@ -93,9 +93,7 @@ def test_documents_of_the_other_split_are_counted_and_keep_their_row_numbers(enc
     assert (train.counts["dropped/other_split"], valid.counts["dropped/other_split"]) == (3, 27)
 
 
-def test_a_shard_without_documents_of_the_split_or_without_documents_leaves_empty_files(
-    encoded: Callable[..., Encoded],
-) -> None:
+def test_a_shard_without_documents_at_all_or_of_the_split_leaves_empty_files(encoded: Callable[..., Encoded]) -> None:
     other = encoded(("page-0", "Hello world"), split="valid")
     empty = encoded()
 
@@ -104,9 +102,7 @@ def test_a_shard_without_documents_of_the_split_or_without_documents_leaves_empt
     assert empty.counts == {"rows": 0, "documents": 0, "tokens": 0, "bytes": 0, "spot_checked": 0}
 
 
-def test_blocks_of_lines_have_no_part_in_the_result(
-    encoded: Callable[..., Encoded], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_of_lines_change_no_result(encoded: Callable[..., Encoded], monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [(f"page-{number}", f"Hello {number}\u2028world") for number in range(200)]
     whole = encoded(*documents)
 

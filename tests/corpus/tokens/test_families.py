@@ -107,9 +107,7 @@ def test_neither_truncation_nor_padding_nor_a_template_of_the_file_touches_the_t
 
 
 @pytest.mark.parametrize(("number", "token"), [(1, "[PAD]"), (0, "<unk>")])
-def test_padding_with_an_id_that_text_gives_is_not_taken_and_rejects_no_text(
-    load_hf: Load, number: int, token: str
-) -> None:
+def test_padding_with_an_id_of_text_is_not_taken_and_rejects_no_text(load_hf: Load, number: int, token: str) -> None:
     tokenizer = load_hf(hf_content(padding=padded_with(number, token)))
 
     assert tokenizer.padding == tokenizer.end_of_document == 4

@@ -141,9 +141,7 @@ def test_a_tokenizer_of_single_characters_loses_those_that_it_lacks(
         (Losses(1000, 1, 1000, 1), "0.0001", False, True),
     ],
 )
-def test_the_larger_share_of_a_source_is_compared_with_the_limits(
-    losses: Losses, limit: str, passes: bool, blocks: bool
-) -> None:
+def test_a_sources_larger_share_is_held_against_limits(losses: Losses, limit: str, passes: bool, blocks: bool) -> None:
     verdict = LossLimit(limit).evaluate_losses({"whole": Losses(9, 0, 9, 0), "lossy": losses})
 
     assert (verdict.passed, not verdict.passed and not verdict.is_minor) == (passes, blocks)

@@ -75,9 +75,7 @@ def test_nothing_is_written_if_all_are_too_long(tmp_path: Path) -> None:
 
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=40), seq_len=st.integers(2, 10))
 @settings(max_examples=60, deadline=None)
-def test_every_conversation_that_fits_is_once_in_a_row(
-    tmp_path_factory: object, lengths: list[int], seq_len: int
-) -> None:
+def test_each_conversation_that_fits_is_in_one_row(tmp_path_factory: object, lengths: list[int], seq_len: int) -> None:
     folder = tmp_path_factory.mktemp("packed") / "a"  # type: ignore[attr-defined]
     _, rows = packed(folder, lengths, seq_len)
     firsts = np.cumsum([0, *lengths])

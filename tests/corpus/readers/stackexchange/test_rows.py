@@ -99,9 +99,7 @@ def test_a_row_that_is_no_xml_is_rejected_and_the_rest_flies(read: Read, broken:
     ],
 )
 @pytest.mark.parametrize("run_bytes", [1, 1 << 20])
-def test_what_is_broken_in_the_middle_is_told_by_its_byte(
-    read: Read, middle: bytes, shown: str, run_bytes: int
-) -> None:
+def test_a_break_in_the_middle_is_told_by_its_byte(read: Read, middle: bytes, shown: str, run_bytes: int) -> None:
     before = HEAD + b"".join(question(number) for number in range(1, 100))
 
     line = refusal(lambda: read(before + middle + b"\n" + question(200) + END, run_bytes=run_bytes))

@@ -68,9 +68,7 @@ def documents_of(outcomes: list[Outcome]) -> list[Document]:
 
 
 @pytest.mark.parametrize("name", SITES)
-def test_an_independent_reader_finds_the_same_threads_in_a_site(
-    read: Read, posts_of: Callable[[str], Path], name: str
-) -> None:
+def test_an_independent_reader_finds_the_same_threads(read: Read, posts_of: Callable[[str], Path], name: str) -> None:
     posts = posts_of(name)
     reference = read_site(posts)
 
@@ -97,9 +95,7 @@ def test_a_real_archive_reads_as_the_file_in_it(read: Read, name: str) -> None:
     assert read(sample(f"stackexchange/{name}.7z")) == read(sample(f"stackexchange/{name}/Posts.xml"))
 
 
-def test_parts_runs_and_buckets_of_any_size_give_the_same_documents(
-    read: Read, posts_of: Callable[[str], Path]
-) -> None:
+def test_parts_runs_and_buckets_of_any_size_give_equal_documents(read: Read, posts_of: Callable[[str], Path]) -> None:
     posts = posts_of(SITES[1])
 
     at_once = read(posts)
