@@ -77,7 +77,7 @@ def repin(
     version = version_for(
         recipe, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
     )
-    context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no head moved, no recipe written")
+    context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no recipe written")
     before = None if version.previous is None else SYSTEMS.read_recipe(version.previous).folder
     run = replace(run, previous_folder=before, keep_work=run.keep_work is not False)
     built = yield from _build(context, run, SYSTEMS.read_recipe(version.path))

@@ -152,7 +152,7 @@ def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
 
     try:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Page)
-    except OSError:
+    except (OSError, OverflowError):  # OverflowError: the port after 65535
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

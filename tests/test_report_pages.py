@@ -76,8 +76,9 @@ def test_nothing_else_is_served(path: str, address: str) -> None:
         urllib.request.urlopen(f"{address}/{path}")
 
 
-def test_a_taken_port_gives_way_to_a_free_one(built_notes: Path, address: str) -> None:
+def test_a_port_that_is_taken_or_beyond_the_last_gives_way_to_a_free_one(built_notes: Path, address: str) -> None:
     taken = int(address.rpartition(":")[2])
 
-    with serve_reports(built_notes, taken) as other:
-        assert other[REPORTS] != address
+    for port in (taken, 65536):
+        with serve_reports(built_notes, port) as other:
+            assert other[REPORTS] != address

@@ -251,6 +251,26 @@ def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_
     assert version_on(4, (wiki, old)) == ([(wiki, heads[wiki])], [])  # the last version read news, too
 
 
+def test_a_run_of_an_earlier_period_that_is_executed_again_writes_no_version_with_the_heads_of_today(
+    demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path
+) -> None:
+    text = (demo_root / "recipes" / "healing_text_v1.yaml").read_text()
+    revision = SYSTEMS.read_recipe(demo_root / "recipes" / "healing_text_v1.yaml").revisions()[0][1]
+    (tmp_path / "recipes").mkdir()
+    hub = HubFiles(tmp_path / "cache", endpoint=demo_hub.endpoint)
+    for name in ("weekly", "weekly_20261109"):
+        content = text.replace("name: healing_text_v1", f"name: {name}", 1).replace(revision, "0a" * 20)
+        (tmp_path / "recipes" / f"{name}.yaml").write_text(content)
+
+    def written(day: int) -> list[str]:
+        version = version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC), "week")
+        return [version.path.stem, *version.moved]
+
+    assert written(2) == ["weekly_20261109"]
+    assert written(16) == ["weekly_20261116", f"HuggingFaceFW/fineweb-edu: {'0a' * 20} → {revision}"]
+    assert written(9) == ["weekly_20261109"]
+
+
 @pytest.fixture
 def told() -> Iterator[tuple[str, list[bytes]]]:
     bodies: list[bytes] = []

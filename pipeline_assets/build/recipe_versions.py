@@ -56,7 +56,8 @@ def version_for(
 ) -> Version:
     """Return the version of a recipe for the period that contains `moment`.
 
-    A missing version is written if the head of a dataset moved; otherwise `Version.path` is the newest recipe's.
+    A missing version is written if the head of a dataset moved and no version has a later date; otherwise
+    `Version.path` is the newest recipe's.
 
     Raises:
         TransientError: The hub did not answer.
@@ -68,6 +69,9 @@ def version_for(
     if path in versions:
         return Version(path, earlier_version(name, period_start(moment, period), root))
     newest = versions[-1] if versions else base
+    if versions and path < newest:  # such as a run of last week that is executed again: heads are those of today
+        logger.warning("%s is not written, because %s has a later date", path, newest.name)
+        return Version(newest)
     pinned, heads, head_errors = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
     commits: dict[str, str] = {}  # of the base recipe's datasets, except those that it reads at several commits
     for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):

@@ -27,8 +27,13 @@ def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterVal
     return pydantic.AfterValidator(check)
 
 
+DOTS, DOTS_RULE = "...", "must not contain `...`, which is a range in Dagster's names of partitions"
 _NAME_RULE = "must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit"
-Name = Annotated[str, text_rule(re.compile(r"[a-z0-9][a-z0-9_.-]*").fullmatch, _NAME_RULE)]
+Name = Annotated[
+    str,
+    text_rule(re.compile(r"[a-z0-9][a-z0-9_.-]*").fullmatch, _NAME_RULE),
+    text_rule(lambda name: DOTS not in name, DOTS_RULE),
+]
 
 
 def _decimal_text(value: object) -> object:

@@ -216,6 +216,11 @@ def test_a_list_whose_only_item_is_invalid_is_one_error_and_an_empty_one_another
             "`name` must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit, "
             "got '../fineweb'",
         ),
+        (
+            "name: fineweb_v1",
+            "name: fine...web",
+            "`name` must not contain `...`, which is a range in Dagster's names of partitions, got 'fine...web'",
+        ),
     ],
 )
 def test_a_value_that_does_not_fit_is_shown_with_what_would(path: Path, old: str, new: str, what: str) -> None:

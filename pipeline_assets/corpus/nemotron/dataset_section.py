@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from pipeline_assets.corpus.nemotron.splits import dataset_key
+from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
 from pipeline_assets.spine.areas import AREAS
-from pipeline_assets.spine.key_types import COMMIT_PATTERN, Option
+from pipeline_assets.spine.key_types import COMMIT_PATTERN, DOTS, DOTS_RULE, Option
 from pipeline_assets.spine.section import RecipeSection
 
 Domain = Literal["math", "proof", "science", "agentic", "chat_if", "code", "safety"]
@@ -103,6 +103,8 @@ class SplitSource(RecipeSection):
         for split in self.splits:
             if not re.fullmatch(r"\w[\w.-]*", split):
                 raise ValueError(f"a split name must have only letters, digits, `_`, `.` and `-`, got {split!r}")
+            if DOTS in (partition := partition_key(self.dataset, split)):
+                raise ValueError(f"a dataset or split name {DOTS_RULE}, got {partition!r}")
         for key in ("files", "reasoning_effort"):
             for split in getattr(self, key, ()):
                 if split not in self.splits:

@@ -52,6 +52,11 @@ def test_the_shipped_recipe_names_every_split_of_six_datasets() -> None:
             {"dataset": "maker/nemotron"},
             "'maker/nemotron' cannot be a folder name in the data root; choose another name",
         ),
+        (
+            {"splits": ["low...high"]},
+            "a dataset or split name must not contain `...`, which is a range in Dagster's names of partitions, "
+            "got 'chats/low...high'",
+        ),
         ({"splits": ["../low"]}, "a split name must have only letters, digits, `_`, `.` and `-`, got '../low'"),
         ({"splits": ["low", "low"]}, "chats/low is repeated; name each split once"),
         (
