@@ -66,20 +66,19 @@ def test_clean_names_sources_and_keeps_what_a_running_build_uses(tmp_path: Path)
     assert (root / "stage_a/mixed/normalized/notes").exists()
 
 
-def test_clean_keeps_what_a_running_rebuild_or_search_uses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
-    build(recipe, run_in(root))
-    forget_ids(capsys, root, ["note_7"])
+def test_clean_keeps_what_a_running_rebuild_or_search_uses(tmp_path: Path) -> None:
+    root, _ = built_sources(tmp_path, "notes")
+    forget_ids(root, ["note_7"])
     rebuilt, downloads = root / "rebuilds/notes", root / "removals/published/me--pools.downloads"
     (root / "rebuilds/notes.unfinished").mkdir(parents=True)
     downloads.mkdir(parents=True)
 
     with locked(rebuilt), locked(downloads.with_suffix(".json")):
-        answer = typed(capsys, root, clean=True, keep_history=True, apply=True)
+        answer = typed(root, clean=True, keep_history=True, apply=True)
 
     assert answer["in_use"] == [str(downloads), str(root / "rebuilds")]
     assert (root / "rebuilds/notes.unfinished").exists() and downloads.exists()
-    assert typed(capsys, root, clean=True, keep_history=True, apply=True)["in_use"] == []
+    assert typed(root, clean=True, keep_history=True, apply=True)["in_use"] == []
     assert not (root / "rebuilds").exists() and not downloads.exists()
 
 
