@@ -6,7 +6,7 @@ The loaders deal batches to ranks, read ahead in worker processes, and can resum
 import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
 
@@ -73,11 +73,12 @@ class RankLoader(Generic[B]):
 
     def __iter__(self) -> Iterator[B]:
         remaining = self._remaining_batches()
-        batches: Iterable[Any] = map(self._collate, map(self._dataset.__getitems__, remaining))
+        batches: Iterable[Any] = map(self._collate, map(self._dataset.read, remaining))
         if self._workers:  # without workers, a DataLoader would only add a fifth to the time
             batches = DataLoader(
-                self._dataset,
-                batch_sampler=remaining,  # type: ignore[arg-type]
+                _WholeBatches(self._dataset),
+                batch_size=None,
+                sampler=remaining,
                 collate_fn=self._collate,
                 num_workers=self._workers,
                 generator=torch.Generator(),  # torch's default generator would consume the caller's random numbers
@@ -102,6 +103,16 @@ class RankLoader(Generic[B]):
         self._epoch, self._step = epoch, step
 
 
+@dataclass(frozen=True)
+class _WholeBatches(Dataset[Any]):
+    """Batches by their row numbers; torch's `__getitems__` would have to return items."""
+
+    dataset: "TokenRows | PairDataset"
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> Any:
+        return self.dataset.read(rows)
+
+
 class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
     """Rows of a packed set by row number, or of a mixture by position in its order.
 
@@ -112,10 +123,11 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
 
     def __init__(self, source: Path | str | MixtureReader) -> None:
         self.source = source if isinstance(source, MixtureReader) else open_packed(source)
-        _ = self._read  # opened before the fork, so that workers share the arrays
+        _ = self.read  # opened before the fork, so that workers share the arrays
 
     @functools.cached_property
-    def _read(self) -> Callable[[NDArray[np.int64]], tuple[NDArray[Any], ...]]:
+    def read(self) -> Callable[[NDArray[np.int64]], tuple[NDArray[Any], ...]]:
+        """Function that returns the rows of a batch as arrays, see `RowReader.read`."""
         return open_row_reader(self.source).read if isinstance(self.source, PackedSet) else self.source.read
 
     def __getstate__(self) -> dict[str, Any]:
@@ -125,10 +137,7 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
         return len(self.source)
 
     def __getitem__(self, row: int) -> tuple[torch.Tensor, ...]:
-        return tuple(part[0] for part in _to_tensors(self.__getitems__([row]), torch.tensor([row])))
-
-    def __getitems__(self, rows: Sequence[int] | NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-        return self._read(np.asarray(rows, np.int64))
+        return tuple(part[0] for part in _to_tensors(self.read(np.array([row])), torch.tensor([row])))
 
 
 def _to_tensors(arrays: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -169,17 +178,18 @@ def loader(
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
     rows = TokenRows(folder)
     source, size = rows.source, len(rows)
-    rank_positions(size, batch, rank, ranks, step, drop_last, padding)  # raise its errors before any row is read
+    stop = rank_positions(size, batch, rank, ranks, step, drop_last, padding).stop
+    if step > (steps := -(-stop // (ranks * batch))):
+        raise ValueError(f"step must be at most {steps}, the batches of an epoch, got {step}: pass its epoch, too")
 
     def plan(epoch: int) -> Batches:
         is_packed = isinstance(source, PackedSet)
         order = np.random.default_rng([seed, epoch]).permutation(size) if is_packed else np.arange(size)
-        positions = rank_positions(size, batch, rank, ranks, 0, drop_last, padding)
         if rank == 0:
-            log_remainder(f"epoch {epoch}" if is_packed else "the order", size, positions.stop, ranks)
-            if positions.stop < size:
-                logger.info("epoch %d: skipped rows: %s", epoch, ", ".join(map(str, order[positions.stop :])))
-        rows_of_rank = order[np.arange(positions.start, positions.stop, positions.step) % size]
+            log_remainder(f"epoch {epoch}" if is_packed else "the order", size, stop, ranks)
+            if stop < size:
+                logger.info("epoch %d: skipped rows: %s", epoch, ", ".join(map(str, order[stop:])))
+        rows_of_rank = order[np.arange(rank, stop, ranks) % size]
         return [rows_of_rank[first : first + batch] for first in range(0, len(rows_of_rank), batch)]
 
     plan_inputs = {"digest": source.digest, "seed": seed, "batch": batch, "ranks": ranks}
@@ -249,7 +259,8 @@ class PairDataset(Dataset[EncodedPair]):
         ids = torch.from_numpy(self.cache.pair_ids(int(self.rows[position]), self.side).astype(np.int64))
         return {"ids": ids, "length": len(ids)}
 
-    def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> list[NDArray[Any]]:
+    def read(self, positions: NDArray[np.int64]) -> list[NDArray[Any]]:
+        """Return the ids of the pairs at some positions."""
         return [self.cache.pair_ids(row, self.side) for row in self.rows[positions].tolist()]
 
     def uid(self, position: int) -> str:

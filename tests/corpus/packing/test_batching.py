@@ -78,6 +78,16 @@ def test_a_pickled_dataset_reads_the_same_rows(packed: PackedSet) -> None:
     ]
 
 
+def test_a_data_loader_of_torch_stacks_the_items(packed: PackedSet) -> None:
+    dataset = batching.TokenRows(packed.folder)
+
+    batches = [*torch.utils.data.DataLoader(dataset, batch_size=8)]
+
+    assert [rows.tolist() for _, _, rows in batches] == [[*range(8)], [*range(8, 16)], [*range(16, 21)]]
+    assert batches[0][0].tolist() == [packed[row].tolist() for row in range(8)]
+    assert batches[0][1].tolist() == [packed.document_numbers(row).tolist() for row in range(8)]
+
+
 FITS_NOT = r"segments of row \d+ do not fit into 8 tokens"
 
 
@@ -219,3 +229,10 @@ def test_torch_views_the_file_as_it_lies(packed: PackedSet) -> None:
 def test_a_rank_step_or_batch_that_would_lose_rows_is_refused(wrong: dict[str, int], packed: PackedSet) -> None:
     with pytest.raises(ValueError, match=r"rank must be|batch must be"):
         batching.loader(packed.folder, **{"batch": 4, "seed": 1} | wrong)
+
+
+def test_a_step_after_the_epoch_is_refused(packed: PackedSet) -> None:
+    assert [*batching.loader(packed.folder, 4, 1, step=6)] == []
+
+    with pytest.raises(ValueError, match=r"^step must be at most 6, .* got 7: pass its epoch, too$"):
+        batching.loader(packed.folder, 4, 1, step=7)

@@ -48,6 +48,13 @@ def test_a_dataset_has_the_pairs_of_its_split_and_survives_pickling(manifest: Pa
             assert both["ids"].tolist() == src[place]["ids"].tolist() + tgt[place]["ids"].tolist()
 
 
+def test_a_data_loader_of_torch_collates_the_items(train: PairDataset) -> None:
+    lengths = [*torch.utils.data.DataLoader(train, batch_size=3, collate_fn=lambda items: [i["length"] for i in items])]
+
+    assert lengths[0] == train.lengths[:3].tolist()
+    assert sum(map(len, lengths)) == len(train)
+
+
 def test_a_dataset_makes_no_cache(tmp_path: Path) -> None:
     told = refusal(lambda: PairDataset(tmp_path / "none"))
 
