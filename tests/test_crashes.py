@@ -252,6 +252,29 @@ with resume_hint("corpusmill run x"):
     assert "stopped\nto continue: corpusmill run x\n" in ended.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_stop_while_a_class_is_created_is_not_taken_for_an_error_of_an_import(number: signal.Signals) -> None:
+    program = f"""
+import os, signal
+from pipeline_assets.commands.terminal import resume_hint
+
+class Field:
+    def __set_name__(self, owner, name):
+        os.kill(os.getpid(), {number})
+
+with resume_hint("corpusmill run x"):
+    try:
+        class Imported:
+            field = Field()
+    except Exception:
+        pass  # as for a file that a parser cannot read
+    signal.pause()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert ended.stderr.startswith("stopped\nto continue: corpusmill run x\n")
+
+
 def test_a_forked_process_that_is_told_to_stop_ends_by_the_signal() -> None:
     program = """
 import os, signal

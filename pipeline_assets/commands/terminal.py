@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, TextIO, TypeAlias
@@ -45,7 +45,12 @@ Workers = Annotated[
     ),
 ]
 VERBOSE = "CORPUSMILL_VERBOSE"
-_STOPS = (signal.SIGTERM, signal.SIGHUP)
+# Signals that stop a command, with their default actions.
+_STOPS: dict[signal.Signals, Callable[[int, FrameType | None], object] | signal.Handlers] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 _REPEAT_S = 0.05
 _FIRST_WORD = re.compile(r"(\s*)(\w+)((?s:.*))")
 _COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed", "ok"), "green")
@@ -203,16 +208,24 @@ def _repeat_ignored_stops() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stops_as_ctrl_c() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM and SIGHUP if their action is the default."""
+    """Raise KeyboardInterrupt on the signals `_STOPS` whose action is the default.
+
+    In a `__set_name__`, whose errors Python 3.11 replaces by RuntimeErrors, the signal is sent again after a moment.
+    """
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = [number for number in _STOPS if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    numbers = [number for number, action in _STOPS.items() if is_main and signal.getsignal(number) is action]
     process = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == process:
+        if os.getpid() != process:
+            signal.signal(number, signal.SIG_DFL)  # a worker that was just forked ends by the signal itself
+            os.kill(os.getpid(), number)
+            return
+        while frame is not None and frame.f_code.co_name != "__set_name__":
+            frame = frame.f_back
+        if frame is None:
             raise KeyboardInterrupt
-        signal.signal(number, signal.SIG_DFL)  # a worker that was just forked ends by the signal itself
-        os.kill(os.getpid(), number)
+        threading.Timer(_REPEAT_S, os.kill, (process, number)).start()
 
     for number in numbers:
         signal.signal(number, stop)
@@ -220,7 +233,7 @@ def _stops_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, _STOPS[number])
 
 
 @contextlib.contextmanager
