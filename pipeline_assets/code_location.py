@@ -8,9 +8,9 @@ import dagster as dg
 from pipeline_assets.assets import build_assets
 from pipeline_assets.attributes import add_attributes
 from pipeline_assets.build.recipe_paths import is_used_in, recipe_names_by_folder
-from pipeline_assets.external import build_observer, external_assets, invalid_recipe_asset
+from pipeline_assets.external import build_observer, external_assets, invalid_recipe_asset, invalid_recipe_name
 from pipeline_assets.freshness import Freshness, freshness_sensor
-from pipeline_assets.jobs import recipe_job
+from pipeline_assets.jobs import invalid_recipe_job, recipe_job
 from pipeline_assets.retention import run_retention
 from pipeline_assets.schedules import alert, build_schedules, read_schedules
 from pipeline_assets.sealed_sensor import build_sensor
@@ -29,6 +29,7 @@ def build_definitions(root: Path) -> dg.Definitions:
         logging.getLogger("corpusmill").warning("skipped an invalid recipe: %s", error)
     recipe_by_folder = recipe_names_by_folder(recipes, root)
     jobs = {recipe.name: recipe_job(recipe, root) for recipe in recipes}
+    jobs |= {name: invalid_recipe_job(name, error, root) for error in errors if (name := invalid_recipe_name(error))}
     by_name = {recipe.name: recipe for recipe in recipes}
     versions = {name: find_version(name, by_name) for name in by_name}
     unversioned = {name: recipe for name, recipe in by_name.items() if versions[name] is None}
@@ -41,7 +42,9 @@ def build_definitions(root: Path) -> dg.Definitions:
     schedules = build_schedules(root, jobs)
     runs = [entry.section for entry in schedules if entry.section.action == "run"]
     fresh = [Freshness(entry, unversioned[entry.recipe], root) for entry in runs if entry.recipe in unversioned]
-    repinned = {entry.recipe for entry in read_schedules(root)[0] if entry.action == "repin" and entry.recipe in jobs}
+    repinned = {
+        entry.recipe for entry in read_schedules(root)[0] if entry.action == "repin" and entry.recipe in by_name
+    }
     sensors = [freshness_sensor(fresh), run_retention(), alert]
     return dg.Definitions(
         assets=add_attributes(

@@ -135,10 +135,17 @@ _LICENCES = ExternalAsset(
 
 def invalid_recipe_asset(error: InputError) -> dg.AssetSpec:
     """Return an asset that shows an invalid recipe, with the error as its description."""
-    name = Path(re.sub(":[0-9]+$", "", str(error.where))).stem  # without the line
     return dg.AssetSpec(
-        [INVALID, name], description="\n\n".join(map(str, (error, *error.others))), group_name=INVALID, kinds={"yaml"}
+        [INVALID, invalid_recipe_name(error)],
+        description="\n\n".join(map(str, (error, *error.others))),
+        group_name=INVALID,
+        kinds={"yaml"},
     )
+
+
+def invalid_recipe_name(error: InputError) -> str:
+    """Return the name of the recipe file that an error is about."""
+    return Path(re.sub(":[0-9]+$", "", str(error.where))).stem  # without the line
 
 
 def build_observer(externals: Collection[ExternalAsset], root: Path) -> dg.SensorDefinition:

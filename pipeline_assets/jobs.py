@@ -56,6 +56,18 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
     return build_job(dagster_name(recipe.name), description, recipe.name, root, work)
 
 
+def invalid_recipe_job(name: str, error: InputError, root: Path) -> dg.JobDefinition:
+    """Return the job of an invalid recipe, which fails with the error.
+
+    Without it, schedules of the recipe would be left out, and nobody would be told that nothing is built.
+    """
+
+    def fail(context: dg.OpExecutionContext, store: Store, run: Run) -> Iterator[Event]:
+        raise error
+
+    return build_job(dagster_name(name), f"Fails, because {name} is not a valid recipe", name, root, fail)
+
+
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
     """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 

@@ -90,6 +90,30 @@ def test_a_wrong_schedule_is_left_out_and_said_others_stay(notes_root: Path, cap
     assert "schedule never" in said
 
 
+def test_the_schedule_of_a_recipe_that_became_invalid_fails_with_its_mistake(
+    notes_root: Path, instance: dg.DagsterInstance
+) -> None:
+    write(
+        notes_root,
+        NOTES,
+        NOTES | {"name": "checked", "action": "verify"},
+        NOTES | {"name": "at-head", "action": "repin"},
+    )
+    path = recipe_path("mixed", notes_root)
+    path.write_text(path.read_text() + "dedupe: {}\n")
+
+    definitions = build_definitions(notes_root)
+
+    jobs = [schedule.job for schedule in definitions.schedules or [] if isinstance(schedule, dg.ScheduleDefinition)]
+    chosen = [job for job in jobs if job.tags["corpusmill/recipe"] == "mixed"]
+    assert len(chosen) == 3
+    for job in chosen:
+        [failed] = run_job(definitions.resolve_job_def(job.name), instance).get_step_failure_events()
+        failure = failed.step_failure_data.user_failure_data
+        assert failure is not None and failure.description is not None
+        assert "mixed.yaml:" in failure.description and "unknown key `dedupe`" in failure.description
+
+
 def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) -> None:
     write(notes_root, NOTES | {"sample": "lots", "action": "verify"})
     rule = "must be a share above 0 and up to 100 %, got 'lots'"
