@@ -240,9 +240,7 @@ def test_pin_names_the_file_of_a_recipe_that_is_given_by_its_name(
     assert result.stderr == f"{path}: main → {demo_hub.commits()[EDU_DATASET]}\n"
 
 
-def test_pin_asks_for_the_branch_that_the_recipe_names(
-    corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn
-) -> None:
+def test_pin_asks_for_the_recipes_branch(corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn) -> None:
     path = recipe_in({"snapshot.revision": "next"})
 
     result = corpusmill("pin", EDU_DATASET, "--recipe", path, env={"HF_ENDPOINT": demo_hub.endpoint})

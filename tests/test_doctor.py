@@ -44,9 +44,7 @@ def fail(root: Path) -> str:
     raise KeyError("a bug")
 
 
-def test_a_probe_that_hangs_crashes_or_has_a_bug_is_a_fault_and_not_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_probe_that_hangs_crashes_or_has_a_bug_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert examine(crash, tmp_path)[1].startswith("no answer within 60 s; look for a disk, server or library that")
     assert examine(fail, tmp_path) == ("fault", "KeyError: 'a bug'; install the program again")
 

@@ -230,9 +230,7 @@ def test_a_token_or_row_is_traced_to_its_source(corpusmill: Corpusmill, root: Pa
 
 
 @pytest.mark.parametrize(("system", "folder"), DIFFERENCES)
-def test_an_artifact_is_compared_with_that_of_an_earlier_version(
-    corpusmill: Corpusmill, dates: Path, system: str, folder: str
-) -> None:
+def test_an_artifact_is_compared_with_an_earlier(corpusmill: Corpusmill, dates: Path, system: str, folder: str) -> None:
     earlier, later = (dates / date / system / folder for date in ("2026-11-25", "2026-11-26"))
 
     result = corpusmill("diff", earlier, later)

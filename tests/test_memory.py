@@ -124,9 +124,7 @@ def test_deduplication_keeps_its_limit_and_spills_what_is_beyond(
 
 
 @pytest.mark.slow
-def test_a_mixture_holds_no_more_memory_than_it_may_for_four_times_the_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mixture_of_four_times_the_text_keeps_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_mib, peaks, source = 400, dict[int, float](), tmp_path / "source"
     monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", str(limit_mib))
     source.mkdir()

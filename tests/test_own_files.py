@@ -253,9 +253,7 @@ def test_init_leaves_out_what_is_no_dump_but_in_name_run_reads_the_rest(corpusmi
     assert "normalized/in  2 documents\n" in ran.stdout and "normalized/wikipedia  1 document\n" in ran.stdout
 
 
-def test_init_shows_control_characters_and_line_breaks_in_names_of_columns_and_files(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_init_shows_control_characters_in_names_of_columns_and_files(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "rows.jsonl").write_text('{"my\\ntext\\u001b": "A text.", "a\\u0000": 1}\n')

@@ -98,9 +98,7 @@ def test_a_copy_without_a_name_is_the_only_one_and_several_are_listed(
 
 
 @pytest.mark.slow
-def test_a_hub_dataset_is_a_store_and_a_bucket_of_its_files_is_read(
-    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
-) -> None:
+def test_a_hub_dataset_is_a_store_and_buckets_are_read(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
     (tmp_path / "hub/datasets").mkdir(parents=True)
     with BucketHub(tmp_path / "hub", writable=True, token="hf_any") as hub:
         online = {"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": "hf_any", "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -202,9 +200,7 @@ def test_a_refused_access_is_one_line_that_says_how_to_go_on(
 @pytest.mark.parametrize(
     ("scheme", "variable"), [("s3", "AWS_ACCESS_KEY_ID"), ("gs", "GOOGLE_APPLICATION_CREDENTIALS")]
 )
-def test_without_credentials_their_variables_are_named(
-    corpusmill: Corpusmill, tmp_path: Path, scheme: str, variable: str
-) -> None:
+def test_missing_credentials_are_named(corpusmill: Corpusmill, tmp_path: Path, scheme: str, variable: str) -> None:
     """The metadata server, which a cloud machine has, refuses the request for a token."""
     with ObjectServer() as refusing:
         refusing.faults = [Fault("403", count=1000)]

@@ -87,9 +87,7 @@ def test_a_system_has_the_same_digests_on_three_nodes(
 
 
 @pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron", "stage2"])
-def test_a_system_whose_driver_is_killed_has_the_same_digests_after_another_run(
-    system: str, cluster: Any, tmp_path: Path
-) -> None:
+def test_after_a_killed_driver_another_run_has_the_same_digests(system: str, cluster: Any, tmp_path: Path) -> None:
     expected = build_system(system, tmp_path / "here", RunSettings())
     driver = start_driver(BUILD, system, tmp_path / "ray", address=cluster.address)
     wait_for_receipts(tmp_path / "ray")

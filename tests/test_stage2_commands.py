@@ -138,9 +138,7 @@ def test_filter_writes_a_text_a_line_which_is_read_back_as_the_same_documents(
     assert manifest["identity"]["counts"]["documents"] == len(lines)
 
 
-def test_tokenizer_train_copies_the_model_and_makes_a_recipe_of_another_size(
-    out: Path, tmp_path: Path, typed: Corpusmill
-) -> None:
+def test_tokenizer_train_copies_the_model_and_makes_a_new_recipe(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
     train = ("stage2", "tokenizer", "train", "--manifest", "small", "--out-dir", out)
     typed(*train, "--output-dir", tmp_path / "model")
     model = tmp_path / "model" / "spm_160_unigram.model"

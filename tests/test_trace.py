@@ -108,9 +108,7 @@ def test_a_split_that_was_moved_is_traced_with_its_data_root(
 
 
 @pytest.mark.parametrize("words", [("trace", "--row", "0"), ("trace", "--token", "0"), ("peek", "--row", "0")])
-def test_a_file_that_is_no_longer_parquet_is_named_in_one_line(
-    corpusmill: Corpusmill, root: Path, words: tuple[str, ...]
-) -> None:
+def test_a_file_no_longer_parquet_is_one_line(corpusmill: Corpusmill, root: Path, words: tuple[str, ...]) -> None:
     train = root / "megatron" / "healing_text_v1" / "train"
     file = train / "documents.parquet"
     forged = file.read_bytes()[:-1] + b"?"

@@ -312,9 +312,7 @@ def test_an_export_is_rebuilt_from_its_manifest(
     assert rebuilt.stdout.splitlines()[0] == f"identical   {out}", rebuilt.stderr
 
 
-def test_an_exported_copy_of_an_artifact_is_not_taken_for_the_artifact(
-    corpus: Path, corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_an_exported_copy_is_not_taken_for_the_artifact(corpus: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
     corpusmill("export", corpus, "--out", tmp_path / "copy")
     line = f"{tmp_path / 'copy'}: these files are an exported copy of stage_a/filtered mixed/notes; "
     line += f"pass the folder that they were exported from, {open_artifact(corpus).manifest.digest}"

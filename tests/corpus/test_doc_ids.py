@@ -55,9 +55,7 @@ def test_the_first_of_an_id_in_shard_and_row_order_is_no_repeat(tmp_path: Path) 
     assert repeats == {0: {2: 2}, 2: {0: 2, 1: 3}}
 
 
-def test_rows_that_are_looked_up_one_after_the_other_find_what_all_at_once_would(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_looked_up_one_by_one_find_what_all_at_once_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doc_ids, "_WINDOW_ROWS", 3)
     shards = [list("abacbada"), list("aaaaaaa"), list("xyz"), list("xaz")]
 

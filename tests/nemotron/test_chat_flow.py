@@ -128,9 +128,7 @@ def test_messages_of_a_row_are_shown(built: dict[str, Artifact]) -> None:
         assert sum(counts for _, counts in messages) == rows[number]["loss_rule"].count("*")
 
 
-def test_peek_shows_the_markup_of_every_line_up_to_the_end(
-    built: dict[str, Artifact], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_peek_shows_the_markup_of_every_line(built: dict[str, Artifact], capsys: pytest.CaptureFixture[str]) -> None:
     [text, *_] = [row["text"] for row in table(built["normalized_shards"], "data/*.parquet")]
 
     peek(built["normalized_shards"].folder, 0)

@@ -63,9 +63,7 @@ def test_what_a_command_built_is_there_for_its_recipe(typed: list[Typed]) -> Non
     assert [line.split()[0] for line in typed[4].stdout.splitlines()] == ["current"] * 4
 
 
-def test_rows_and_their_folder_have_the_digests_of_the_assets(
-    typed: list[Typed], work: Path, undisturbed: dict[str, str]
-) -> None:
+def test_rows_and_folder_have_the_assets_digests(typed: list[Typed], work: Path, undisturbed: dict[str, str]) -> None:
     lines = [line.strip() for line in typed[5].stdout.splitlines()]
 
     for split in ("interactive_agent", "tool_calling"):

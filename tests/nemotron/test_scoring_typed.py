@@ -54,9 +54,7 @@ def test_a_strangers_pool_is_scored_told_and_chosen_from(corpusmill: Corpusmill,
     ]
 
 
-def test_pools_without_rows_are_named_and_those_with_rows_are_scored(
-    corpusmill: Corpusmill, models: Path, tmp_path: Path
-) -> None:
+def test_pools_without_rows_are_named_and_others_scored(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     """Answers of one token are below the minimum, so their rows are in no pool."""
     root, rows = tmp_path / "out", [row(f"{number}", f"What are {number} and {number}?") for number in range(3)]
     short = [row("short", "Is it?", "no")]

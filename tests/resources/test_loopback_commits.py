@@ -81,9 +81,7 @@ def test_dot_files_and_links_are_not_part_of_a_repo(repo: Path, hub: LoopbackHub
     assert hub.commits() == {REPO: COMMIT}
 
 
-def test_content_that_was_written_a_moment_ago_is_read_again(
-    repo: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_content_written_a_moment_ago_is_reread(repo: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loopback_repos, "MTIME_TICK_NS", 86_400_000_000_000)  # a clock that advances once a day
     (repo / "README.md").write_bytes(b"# Stories\n")
     written = os.stat(repo / "README.md").st_mtime_ns

@@ -61,9 +61,7 @@ def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pyt
     assert (run.settings.workers, run.require_hub("a test").tries) == (0, 2)
 
 
-def test_the_config_chooses_the_engine_whose_workers_each_have_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_config_chooses_the_engine_and_a_workers_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_ENGINE", "local")
     monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", "1000")
 

@@ -266,9 +266,7 @@ def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build
     )
 
 
-def test_one_more_row_that_kills_than_may_be_bad_luck_stops_the_build(
-    building: StagingDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_fatal_rows_than_bad_luck_stop_the_build(building: StagingDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_MAX_POISON_ROWS", 3)
     words = tuple(f"word{row}" for row in range(5))
 

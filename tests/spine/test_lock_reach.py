@@ -77,9 +77,7 @@ NFS = "rw,vers=3,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,timeo=600
         ("ext4", "rw", None),
     ],
 )
-def test_mount_options_that_keep_locks_on_one_machine_are_named(
-    tmp_path: Path, kind: str, options: str, local: str | None
-) -> None:
+def test_mount_options_of_local_locks_are_named(tmp_path: Path, kind: str, options: str, local: str | None) -> None:
     device = os.stat(tmp_path).st_dev
     disk, mounts = f"{os.major(device)}:{os.minor(device)}", tmp_path / "mountinfo"
     other = MOUNT.format(disk="0:999999", folder="/other", kind="nfs", options="rw,nolock,local_lock=all")

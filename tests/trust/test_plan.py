@@ -255,9 +255,7 @@ class TestHardLimits:
         changed = [replace(entry, **raw) if "raw" in entry.status.target.role else entry for entry in plan.artifacts]
         return list(limit_warnings(replace(plan, artifacts=changed)))
 
-    def test_all_sources_documents_count_against_a_deduplications_limit(
-        self, web: StageARecipe, tmp_path: Path
-    ) -> None:
+    def test_all_sources_documents_count_against_deduplication(self, web: StageARecipe, tmp_path: Path) -> None:
         plan = plan_offline(web, tmp_path / "data")
         half, more = ({"rows": Forecast(2**31 + more, "footers")} for more in (0, 1))
 

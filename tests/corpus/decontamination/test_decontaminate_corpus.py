@@ -154,9 +154,7 @@ def test_sources_lie_in_their_order_each_in_shards_of_its_own(tmp_path: Path) ->
     }
 
 
-def test_evaluation_files_that_are_written_while_they_are_read_stop_the_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluation_files_written_while_they_are_read_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus, sets = many(tmp_path, 60), [items_set(tmp_path, "quiz", {"a": QUESTION})]
     write_index, nowhere = item_index.write_index, {"b": "What is asked nowhere in these pages?"}
 

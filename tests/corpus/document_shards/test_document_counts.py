@@ -19,9 +19,7 @@ def test_dropped_and_rejected_rows_are_told_by_reason() -> None:
 
 
 @pytest.mark.parametrize(("merged", "shown"), [({}, {}), ({"merged": 0}, {}), ({"merged": 3}, {"merged": 3})])
-def test_rows_that_became_a_part_of_another_document_are_merged_if_there_are_any(
-    merged: dict[str, int], shown: dict[str, int]
-) -> None:
+def test_rows_that_became_part_of_another_document_are_merged(merged: dict[str, int], shown: dict[str, int]) -> None:
     ledger = Ledger.from_counts({"rows": 4, "documents": 1, **merged})
 
     assert ledger.to_json() == {"in": 4, "out": 1, **shown, "dropped": {}, "rejected": {}}

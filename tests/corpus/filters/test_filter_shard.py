@@ -128,9 +128,7 @@ def test_what_is_removed_or_masked_is_counted_in_kept_documents_alone(filtered: 
     }
 
 
-def test_rules_look_at_columns_in_the_meta_at_the_place_and_at_what_the_licence_rests_on(
-    filtered: Callable[..., Filtered],
-) -> None:
+def test_rules_read_columns_of_the_meta_the_place_and_the_licences_evidence(filtered: Callable[..., Filtered]) -> None:
     rules = ["score >= 3", 'language == "en"', 'source_file == "a"', 'license_evidence == "recipe"', "source_row < 4"]
     found = filtered(
         document(0, "a", score=3.5, language="en", source_row=7),
@@ -153,9 +151,7 @@ def test_rules_look_at_columns_in_the_meta_at_the_place_and_at_what_the_licence_
 @pytest.mark.parametrize(
     ("rule", "column"), [("score >= 3", "score"), ('language == "en"', "language"), ('title != ""', "title")]
 )
-def test_a_rule_over_a_column_that_is_not_there_is_a_usage_error(
-    rule: str, column: str, filtered: Callable[..., Filtered]
-) -> None:
+def test_a_rule_over_a_missing_column_is_wrong_use(rule: str, column: str, filtered: Callable[..., Filtered]) -> None:
     recipe = FilterRecipe.model_validate({"rules": [rule]})
 
     assert refusal(lambda: filtered(document(0, "a", url="https://a"), recipe=recipe), UsageError) == (

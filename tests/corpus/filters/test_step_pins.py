@@ -115,9 +115,7 @@ def tiny_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     return install
 
 
-def test_an_imported_package_of_another_version_is_reported_and_refused(
-    tiny_package: Callable[[str], None], tmp_path: Path
-) -> None:
+def test_another_version_of_an_import_is_told_and_refused(tiny_package: Callable[[str], None], tmp_path: Path) -> None:
     tiny_package("1.0")
     code = "import tiny_words\n\ndef keep(d):\n    return 'odd' if tiny_words.is_odd(d.text) else d\n"
     path = write_step(tmp_path, code, ["a", "bb", "ccc"])

@@ -87,9 +87,7 @@ def test_a_file_of_no_lines_gives_no_blocks(path: Path) -> None:
 
 @reuse_folder
 @given(lines=lines_lists, cuts=st.lists(st.integers(0, 30), max_size=4), block_bytes=st.integers(1, 200))
-def test_lines_come_back_as_they_went_in_in_whole_lines(
-    path: Path, lines: list[bytes], cuts: list[int], block_bytes: int
-) -> None:
+def test_whole_lines_come_back_as_written(path: Path, lines: list[bytes], cuts: list[int], block_bytes: int) -> None:
     bounds = [0, *sorted(min(cut, len(lines)) for cut in cuts), len(lines)]
     pieces = [b"".join(lines[start:stop]) for start, stop in pairwise(bounds)]
 

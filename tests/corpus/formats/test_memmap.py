@@ -190,9 +190,7 @@ def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
         ),
     ],
 )
-def test_a_file_that_is_not_what_it_should_be_is_refused_when_the_set_is_opened(
-    folder: Path, name: str, content: bytes, what: str
-) -> None:
+def test_an_unfit_file_is_refused_when_the_set_is_opened(folder: Path, name: str, content: bytes, what: str) -> None:
     (folder / name).write_bytes(content)
 
     line = refusal(lambda: open_packed(folder))

@@ -57,9 +57,7 @@ def test_a_row_says_its_own_licence_in_a_column_that_may_be_nested(
     ]
 
 
-def test_text_id_and_date_may_lie_in_nested_columns_and_text_and_id_leave_them(
-    hub_source: Normalized, documents_of: Read
-) -> None:
+def test_text_id_and_date_may_be_nested_and_text_and_id_leave_them(hub_source: Normalized, documents_of: Read) -> None:
     content = [{"body": f"Text {number}.", "key": f"k{number}", "lines": number} for number in range(2)]
     table = pa.table({"content": [*content, None], "meta": [{"at": {"date": "2024-01-02"}}] * 3})
     columns = {"text": "content.body", "id": "content.key", "created_at": "meta.at.date", "license": None}

@@ -120,9 +120,7 @@ def test_a_set_without_boundaries_and_index_is_refused(packed: PackedSet) -> Non
         batching.loader(without(packed.folder, BOUNDARIES, BOUNDARY_OFFSETS, INDEX), 4, 7)
 
 
-def test_the_index_is_decompressed_before_the_first_batch_and_never_again(
-    packed: PackedSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_is_decompressed_once_before_any_batch(packed: PackedSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a shuffled order, each row would otherwise decompress a frame of the index."""
     loader = batching.loader(without(packed.folder, BOUNDARIES, BOUNDARY_OFFSETS), 4, 7)
     monkeypatch.setattr("pipeline_assets.corpus.formats.memmap.decompress", None)

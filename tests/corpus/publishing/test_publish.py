@@ -342,9 +342,7 @@ def test_what_was_published_of_something_else_gives_way_only_if_that_is_said(
     assert check_whole(place.folder) == other.manifest.digest
 
 
-def test_a_card_that_was_edited_gives_way_only_if_that_is_said(
-    place: Place, first: Artifact, second: Artifact, unloaded: None
-) -> None:
+def test_edited_cards_give_way_only_if_asked(place: Place, first: Artifact, second: Artifact, unloaded: None) -> None:
     send(first, place)
     edited = (place.folder / "README.md").read_bytes().replace(b"## Configs", b"Read this first.\n\n## Configs")
     someone_commits(place, "README.md", edited)

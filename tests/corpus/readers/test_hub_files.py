@@ -192,9 +192,7 @@ def test_a_file_other_than_the_listed_one_is_refused_before_a_byte_of_it_travels
     assert published.body_bytes() == 0
 
 
-def test_a_branch_resolves_to_the_commit_that_it_points_to_now(
-    hub_files: HubFiles, commit: str, publish: Callable[..., str]
-) -> None:
+def test_a_branch_resolves_to_its_present_commit(hub_files: HubFiles, commit: str, publish: Callable[..., str]) -> None:
     before = hub_files.resolve(DATASET)
     newer = publish({"README.md": b"# More pages\n"})
 

@@ -37,9 +37,7 @@ def test_a_commit_or_a_file_that_the_hub_lacks_says_so(published: Published, pub
     assert no_more == f"{where}: revision {published.commit} not found; {cure}"
 
 
-def test_a_gated_dataset_says_whose_terms_to_accept_and_a_token_opens_it(
-    hub: FaultyHub, hub_files: HubFiles, commit: str
-) -> None:
+def test_a_gated_dataset_names_its_terms_and_a_token_opens_it(hub: FaultyHub, hub_files: HubFiles, commit: str) -> None:
     (hub.folder / "datasets" / DATASET / ".gated").touch()
 
     assert refusal(lambda: hub_files.list_files(DATASET, commit)) == (

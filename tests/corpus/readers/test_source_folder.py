@@ -121,9 +121,7 @@ def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder
     ]
 
 
-def test_a_manifest_names_its_folder_which_moves_with_the_data_root_that_it_is_below(
-    folder: SourceFolder, tmp_path: Path
-) -> None:
+def test_a_manifest_names_its_folder_which_moves_with_the_data_root_above(folder: SourceFolder, tmp_path: Path) -> None:
     assert input_folder(sealed(folder), Path("/elsewhere")) == folder
     provenance = folder_provenance(folder, folder.files(), tmp_path)
     identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, [], None, {}, {}, [])

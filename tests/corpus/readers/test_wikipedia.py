@@ -200,9 +200,7 @@ def test_only_what_html_escape_would_write_is_unescaped_and_titles_as_in_the_dum
         ("?curid=12", "en", "wikipedia:en:12"),
     ],
 )
-def test_the_id_names_the_wiki_that_the_url_or_the_recipe_says(
-    source: Source, url: str, language: str | None, doc_id: str
-) -> None:
+def test_the_id_names_the_wiki_of_url_or_recipe(source: Source, url: str, language: str | None, doc_id: str) -> None:
     document = article(source, "Body.", url=url, language=language)
 
     assert (document.doc_id, document.meta.url) == (doc_id, url)

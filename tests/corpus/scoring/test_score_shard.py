@@ -189,9 +189,7 @@ def test_a_cpu_takes_float32_and_a_gpu_the_others(device: str, dtype: str) -> No
 
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])
-def test_a_library_that_is_missing_is_named_with_what_installs_it(
-    model: Path, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
+def test_a_missing_library_is_told_what_installs_it(model: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     gone = [
         name
         for name in sys.modules

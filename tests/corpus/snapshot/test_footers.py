@@ -39,9 +39,7 @@ def sent_of(hub: FaultyHub) -> list[str]:
 
 
 @pytest.mark.parametrize("threads", [1, 8])
-def test_a_draw_reads_no_footer_that_it_does_not_need(
-    published: Recipe, hub_files: HubFiles, hub: FaultyHub, threads: int
-) -> None:
+def test_a_draw_reads_no_needless_footer(published: Recipe, hub_files: HubFiles, hub: FaultyHub, threads: int) -> None:
     recipe = published(files=20, rows=20, rows_per_group=10, amount={"documents": 95})
 
     plan = plan_snapshot(hub_files, recipe, threads, log_every_s=60)

@@ -162,9 +162,7 @@ def test_the_other_sections_are_read_back_from_their_content() -> None:
         ({"token_budget": 0}, "`token_budget` must be > 0, got 0"),
     ],
 )
-def test_a_section_that_this_program_does_not_read_asks_for_the_one_that_wrote_it(
-    change: dict[str, object], complaint: str
-) -> None:
+def test_a_section_unknown_to_this_program_asks_for_its_writer(change: dict[str, object], complaint: str) -> None:
     content = HealingRecipe.read(RECIPE).megatron.content() | change
 
     assert refusal(lambda: MegatronRecipe.from_content(content), UsageError) == (

@@ -147,9 +147,7 @@ def test_what_is_no_whole_posts_xml_is_refused(read: Read, posts: bytes, what: s
         ("It's", "It&apos;s"),
     ],
 )
-def test_rows_that_are_written_otherwise_than_the_dumps_do_say_the_same(
-    read_documents: ReadDocuments, usual: str, other: str
-) -> None:
+def test_rows_written_unlike_those_of_dumps_say_the_same(read_documents: ReadDocuments, usual: str, other: str) -> None:
     posts = dump(question(1, Title="It's Title 1")).decode()
 
     assert read_documents(posts.replace(usual, other).encode()) == read_documents(posts.encode())
