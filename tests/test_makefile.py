@@ -137,9 +137,7 @@ def test_format_lint_types_and_tests_run_and_can_fail(clone: Path, target: str, 
 
 
 @pytest.mark.parametrize(("given", "shown"), [((), ""), (("SAMPLES=no/folder",), "no/folder")])
-def test_real_samples_that_are_missing_are_one_line_before_anything_is_installed(
-    clone: Path, given: tuple[str, ...], shown: str
-) -> None:
+def test_missing_real_samples_are_one_line_before_an_install(clone: Path, given: tuple[str, ...], shown: str) -> None:
     result = subprocess.run(["make", "test-real", "PYTHON=./python", *given], cwd=clone, capture_output=True, text=True)
 
     assert (result.returncode, calls(clone)) == (2, [])

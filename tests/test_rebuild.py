@@ -126,9 +126,7 @@ def test_sources_below_the_data_root_move_with_it(corpusmill: Corpusmill, notes_
     assert "source files: 2 of 2 input files unchanged" in verified.stdout
 
 
-def test_a_source_elsewhere_that_moved_is_one_line_and_a_link_is_enough(
-    corpusmill: Corpusmill, notes_root: Path, tmp_path: Path
-) -> None:
+def test_a_moved_source_is_one_line_and_a_link_mends(corpusmill: Corpusmill, notes_root: Path, tmp_path: Path) -> None:
     sources = tmp_path / "elsewhere"
     shutil.rmtree(notes_root / "stage_a")
     (notes_root / "sources" / "notes").rename(sources)

@@ -265,9 +265,7 @@ def test_smoke_makes_the_shipped_mixture_small_and_goes_on_from_before(tmp_path:
     typed("stage2", "verify", "mixture_made", "--data", tmp_path / "smoke")
 
 
-def test_a_recipe_from_elsewhere_is_copied_and_pinned_with_its_comments(
-    hub: LoopbackHub, tmp_path: Path, typed: Corpusmill
-) -> None:
+def test_a_recipe_from_elsewhere_keeps_comments_if_pinned(hub: LoopbackHub, tmp_path: Path, typed: Corpusmill) -> None:
     recipe_with(tmp_path / "elsewhere", dict.fromkeys((WEB, PAGES, CODE), UNPINNED), name="mine")
     given = tmp_path / "elsewhere" / "recipes" / "mine.yaml"
     given.write_text("# Why it is as it is.\n" + given.read_text())

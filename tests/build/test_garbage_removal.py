@@ -51,9 +51,7 @@ def before_hiding(name: str, action: Callable[[], object]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("days", [-400, -2, 400])
-def test_a_clock_that_jumps_during_the_removal_keeps_no_garbage(
-    tmp_path: Path, days: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jump_of_the_clock_keeps_no_garbage(tmp_path: Path, days: int, monkeypatch: pytest.MonkeyPatch) -> None:
     build_graph(tmp_path, "words", FORK).unlink()
     clock = time.time
 
@@ -112,9 +110,7 @@ def unsealed(root: Path, outside: Path) -> Iterator[Callable[[], None]]:
         yield lambda: (staging.seal(target.kind.name, "x", identity, [file.stored], {}), None)[1]
 
 
-def test_a_build_that_seals_during_the_second_survey_gets_its_inputs_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_sealed_in_survey_two_gets_its_inputs_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "root"
     build_graph(root, "words", CHAIN).unlink()
     walk, builds, seals = os.walk, contextlib.ExitStack(), list[Callable[[], None]]()

@@ -61,9 +61,7 @@ def test_any_revision_gives_way_to_the_commit(system: str, line: str, before: st
     ],
     ids=["a line", "a line with a comment"],
 )
-def test_a_revision_that_is_missing_is_added_below_the_dataset(
-    changes: list[tuple[str, str]], pinned: str, tmp_path: Path
-) -> None:
+def test_a_missing_revision_is_added_below_it(changes: list[tuple[str, str]], pinned: str, tmp_path: Path) -> None:
     path = written(tmp_path, "healing_text_v1", *changes)
     text = path.read_text(encoding="utf-8")
 

@@ -28,9 +28,7 @@ def built(tmp_path: Path) -> Built:
     ("large", "other", "holds"),
     [(1_000_001, 9_000, False), (1_000_000, 9_000, True), (1_000_001, 11_000, True), (3_000_000, 29_000, False)],
 )
-def test_a_document_above_1_mb_that_is_100_times_the_median_fails_the_check(
-    built: Built, large: int, other: int, holds: bool
-) -> None:
+def test_a_document_above_1_mb_and_100_medians_fails_a_check(built: Built, large: int, other: int, holds: bool) -> None:
     texts = [f"{number:05d}".ljust(other, "x") for number in range(9)]
 
     made = built([*texts, "y" * large], outputs={"up_to": "normalized"})

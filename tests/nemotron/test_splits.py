@@ -86,9 +86,7 @@ configs:
 
 
 @pytest.mark.parametrize(("said", "subsets"), [(None, ["en", "default"]), ("mine", ["mine", "mine"])])
-def test_the_subset_of_a_row_is_its_config_unless_the_recipe_says_another(
-    said: str | None, subsets: list[str], tmp_path: Path
-) -> None:
+def test_a_rows_subset_is_its_config_or_the_recipes(said: str | None, subsets: list[str], tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
     for path in ("chats/en/a.jsonl", "chats/test.jsonl"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -201,9 +201,7 @@ def held_as_by(owner: int, target: Path) -> Callable[[int], None]:
     return run
 
 
-def test_the_lock_of_a_killed_builder_is_waited_for_while_a_child_of_it_still_dies(
-    target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_builders_lock_is_waited_for_as_its_child_dies(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
 
     def die_at_third_look(wait_s: float) -> None:

@@ -122,9 +122,7 @@ def test_replace_compares_files_by_content(made: HealingSet, split: Path, store:
     assert verify(elsewhere / name).verdict == "intact"
 
 
-def test_pulled_artifacts_and_their_upstream_are_kept_and_named_by_gc(
-    made: HealingSet, store: ObjectStore, elsewhere: Path
-) -> None:
+def test_gc_keeps_and_names_what_is_pulled_with_upstream(made: HealingSet, store: ObjectStore, elsewhere: Path) -> None:
     send(made.folder("dataset"), made, store)
     fetch(store, name_of(made.folder("dataset"), made.root), elsewhere)
 

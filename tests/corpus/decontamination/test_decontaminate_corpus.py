@@ -20,9 +20,7 @@ WORDS = QUESTION.split()
 OTHER = "An entirely different page about the history of bread, of ovens, of bakers and of their guilds in Europe."
 
 
-def test_a_document_that_holds_an_item_goes_and_leaves_a_line_with_the_item_the_place_and_a_quote(
-    decontaminated: Decontaminated,
-) -> None:
+def test_a_document_with_an_item_goes_and_leaves_a_line_with_item_place_quote(decontaminated: Decontaminated) -> None:
     page = f"Trivia night! {QUESTION} Answer below."
 
     result = decontaminated([OTHER, page], [OTHER.upper() * 2, QUESTION])

@@ -47,9 +47,7 @@ def test_rows_become_documents_in_the_order_of_files_and_lines(normalized: Norma
     assert documents_of(found)[3]["doc_id"] == "12c03bfbedbd16926236f4e6a5a211f2e548d0c2a6aa8b6b6194cebd1789412c"
 
 
-def test_a_mixed_folder_is_one_source_and_its_digest_covers_the_extracting_packages(
-    normalized: Normalized, documents_of: Read
-) -> None:
+def test_a_mixed_folder_is_one_source_with_extractors_in_its_digest(normalized: Normalized, documents_of: Read) -> None:
     cells = {"cells": [{"cell_type": "markdown", "source": "A notebook."}]}
     files = {
         "a.csv": 'text,n\n"A row\nof two lines.",1\nA bad row.\n',

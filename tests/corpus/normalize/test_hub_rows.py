@@ -42,9 +42,7 @@ def test_a_row_without_an_id_has_one_of_text_that_no_commit_changes(hub_source: 
 
 
 @pytest.mark.parametrize("column", ["license", "meta.license", "flat.license"])
-def test_a_row_says_its_own_licence_in_a_column_that_may_be_nested(
-    column: str, hub_source: Normalized, documents_of: Read
-) -> None:
+def test_a_row_has_its_licence_in_a_column_or_nested(column: str, hub_source: Normalized, documents_of: Read) -> None:
     said = ["MIT", None, "my own"]
     columns = {"license": said, "meta": [{"license": one} for one in said], "flat.license": said}
 

@@ -24,9 +24,7 @@ def corpus_of(root: Path) -> Path:
     return next(path.parent for path in sorted(root.rglob("manifest.json")) if (path.parent / "shards").is_dir())
 
 
-def test_a_folder_that_is_replaced_during_an_export_leaves_no_copy(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_replaced_meanwhile_has_no_copy(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = corpus_of(root)
     other = shutil.copytree(folder, tmp_path / "other")
     target = tmp_path / "exports" / "copy"

@@ -306,9 +306,7 @@ def test_a_pdf_file_whose_objects_refer_to_one_another_is_a_document_or_a_reject
         ),
     ],
 )  # fmt: skip
-def test_a_file_that_is_not_of_its_format_is_a_reject(
-    source: Source, name: str, content: bytes, reason: str, detail: str
-) -> None:
+def test_files_of_no_format_are_rejects(source: Source, name: str, content: bytes, reason: str, detail: str) -> None:
     row, found, why = fault(source, content, name)
 
     assert (row, found) == (0, reason)

@@ -181,9 +181,7 @@ def test_a_page_of_nothing_but_its_title_is_rejected(source: Source, text: str) 
         ("x&#772; &nbsp;", "x&#772; &nbsp;"),
     ],
 )
-def test_only_what_html_escape_would_write_is_unescaped_and_titles_as_in_the_dump(
-    source: Source, text: str, expected: str
-) -> None:
+def test_only_what_html_escape_writes_is_unescaped_titles_as_dumped(source: Source, text: str, expected: str) -> None:
     title = "&quot;Q&amp;A&quot; &lt;&#039;&amp;lt;&#039;&gt;"
 
     document = article(source, f"{title}\n\n{text}", title)

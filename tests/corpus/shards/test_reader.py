@@ -110,9 +110,7 @@ def test_over_all_ranks_and_resumes_each_row_of_the_order_comes_once(
     assert at_steps == of_order
 
 
-def test_batches_are_of_the_shards_dtype_and_what_is_left_over_is_logged(
-    reader: MixtureReader, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_batches_have_the_shards_dtype_rest_is_logged(reader: MixtureReader, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "corpusmill"):
         batches = [*reader.batches(10, drop_last=True)]
 

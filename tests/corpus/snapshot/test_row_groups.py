@@ -83,9 +83,7 @@ def test_a_known_draw_takes_the_best_row_group_of_each_file_before_the_second_of
     seed=st.text(max_size=3),
     limit=st.integers(1, 40),
 )
-def test_a_draw_is_the_shortest_start_of_the_slow_order_that_reaches_the_limit(
-    groups: dict[str, int], seed: str, limit: int
-) -> None:
+def test_a_draw_is_the_slow_orders_shortest_start_to_the_limit(groups: dict[str, int], seed: str, limit: int) -> None:
     order = slow_order(groups, seed)
 
     assert drawn(Footers(groups), ("text_bytes", limit * 500), seed) == order[: -(-limit * 500 // TEXT_BYTES)]

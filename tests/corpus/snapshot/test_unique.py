@@ -44,9 +44,7 @@ def test_the_first_of_repeated_source_ids_in_a_manifest_stays(take: Take, docume
     assert [file.rows for file in snapshot.manifest.identity.files] == [2, 1, 0, 3]
 
 
-def test_a_shard_without_a_repeat_is_linked_and_only_the_others_are_written_again(
-    take: Take, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_shards_without_repeats_are_linked_and_others_rewritten(take: Take, caplog: pytest.LogCaptureFixture) -> None:
     table = pa.table({"text": ["one", "two", "three", "four"], "id": ["a", "b", "c", "b"]})
 
     with caplog.at_level(logging.INFO, "corpusmill"):

@@ -186,9 +186,7 @@ def test_an_archive_that_cannot_be_trusted_is_refused_and_leaves_nothing(
     assert spilled(file, target) == len(ROWS)
 
 
-def test_a_reader_that_is_left_ends_its_thread_though_nothing_more_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_is_left_ends_its_thread_without_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, read_on = tmp_path / "garden.7z", [False]
     file.write_bytes(site())
 
