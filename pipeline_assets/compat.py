@@ -45,9 +45,9 @@ def latest_completed_tick(cron: str, moment: datetime, timezone: str) -> datetim
 
 
 def run_dagster(start_process: Callable[..., Any]) -> None:
-    """Run the `dagster` command of `sys.argv`; `start_process` starts its processes.
+    """Run the `dagster` command in `sys.argv`; `start_process` starts its processes.
 
-    `start_process` replaces `open_ipc_subprocess`, because `dagster dev` has no option for the webserver.
+    `start_process` replaces `open_ipc_subprocess`, because `dagster dev` has no option to start another webserver.
     """
     import dagster._cli
     from dagster._cli import dev

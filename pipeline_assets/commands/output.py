@@ -18,9 +18,9 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Raise InputError if the block cannot write to stdout, except BrokenPipeError.
+    """Convert an OSError of a write to stdout into an InputError.
 
-    Errors of files, which have a name, are not changed.
+    BrokenPipeError, and errors with a `filename`, which come from other files, are raised unchanged.
     """
     try:
         yield

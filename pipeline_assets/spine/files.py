@@ -1,4 +1,4 @@
-"""Files and folders: contents in blocks, hashes and errors."""
+"""Files: reading in blocks, sha256 hashes, error messages, a seeded order."""
 
 import hashlib
 from collections.abc import Iterator

@@ -19,9 +19,10 @@ class HubRow:
     """A row of a hub file at a commit.
 
     Attributes:
-        row: Number of the row from 0; in JSON lines, if not `is_numbered`, the number of bytes before the row.
-        is_numbered: Whether `row` in JSON lines is a line number, not counting blank lines, as in snapshots. False for
-            an address that a user typed, because the text does not show it.
+        row: Position of the row from 0: a row number, or in JSON lines the number of bytes before the row unless
+            `is_numbered`.
+        is_numbered: Whether `row` in JSON lines counts lines that are not blank, as snapshots do, instead of bytes.
+            A typed address does not show which, so it counts bytes.
     """
 
     dataset: str

@@ -9,7 +9,7 @@ import numpy as np
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.spine.staging import Receipt
 
-GROUPS, MEMBERS = 10, 3  # groups in the report, and dropped documents shown for each group
+_MAX_GROUPS, _MAX_MEMBERS = 10, 3  # groups in the report, and dropped documents shown for each group
 _BLOCK_DOCUMENTS = 1 << 24
 
 
@@ -44,15 +44,15 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
             positions = np.frombuffer(file.read(), np.int64) - start
             np.add.at(counts, positions[(positions >= 0) & (positions < len(counts))], np.uint32(1))
         # Groups below the tenth largest count of their block cannot be among the ten largest of all.
-        lowest = np.partition(counts, -GROUPS)[-GROUPS] if len(counts) > GROUPS else 0
+        lowest = np.partition(counts, -_MAX_GROUPS)[-_MAX_GROUPS] if len(counts) > _MAX_GROUPS else 0
         large = np.flatnonzero(counts >= max(int(lowest), 1))
         candidates = zip((-counts[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)
-        largest = heapq.nsmallest(GROUPS, [*largest, *candidates])
+        largest = heapq.nsmallest(_MAX_GROUPS, [*largest, *candidates])
     members: dict[int, list[int]] = {number: [] for _, number in largest}
     for shard, row_file, kept_file in zip(dedup.shards, row_files, kept_files, strict=True):
         rows, numbers = (np.frombuffer(file.read(), np.int64) for file in (row_file, kept_file))
         is_shown = np.isin(numbers, np.array([*members], np.int64))
         for row, kept in zip(rows[is_shown].tolist(), numbers[is_shown].tolist(), strict=True):
-            if len(members[kept]) < MEMBERS:
+            if len(members[kept]) < _MAX_MEMBERS:
                 members[kept].append(shard.first_number + row)
     return [LargeGroup(number, -negated, members[number]) for negated, number in largest]

@@ -57,8 +57,9 @@ class ContentHash:
 
     def _hash_block(self) -> None:
         for column in pa.concat_tables(self._pending).columns:
-            if _is_text(column.type):  # not combined: together the chunks may exceed 2 GiB of 32-bit offsets
-                _hash_texts(self._hash, [chunk for chunk in column.chunks if len(chunk)])
+            if _is_string_or_binary(column.type):
+                # Not combined: together the chunks may exceed 2 GiB of 32-bit offsets.
+                _hash_strings(self._hash, [chunk for chunk in column.chunks if len(chunk)])
             else:
                 _hash_array(self._hash, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
         self._pending, self._pending_rows = [], 0
@@ -206,7 +207,7 @@ def _nested_name(field: pa.Field) -> str:
     return _type_name(field.type) + ("" if field.nullable else " not null")
 
 
-def _is_text(data_type: pa.DataType) -> bool:
+def _is_string_or_binary(data_type: pa.DataType) -> bool:
     return data_type in _NARROW or pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type)
 
 
@@ -214,8 +215,8 @@ def _validity(array: pa.Array) -> NDArray[np.bool_]:
     return to_bools(array.is_valid()) if array.null_count else np.ones(len(array), bool)
 
 
-def _hash_texts(digest: Any, chunks: Sequence[pa.Array]) -> None:
-    """Hash the chunks of a text column like one array; no chunk may be empty."""
+def _hash_strings(digest: Any, chunks: Sequence[pa.Array]) -> None:
+    """Hash the chunks of a string or binary column like one array; none may be empty."""
     digest.update(np.packbits(np.concatenate([_validity(chunk) for chunk in chunks])).tobytes())
     buffers = [_string_buffers(_fill_nulls(chunk)) for chunk in chunks]
     for bounds, _ in buffers:
@@ -228,8 +229,8 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
     """Hash validity bits, then values with zeros for nulls; recurse into nested types."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if _is_text(array.type):
-        _hash_texts(digest, [array])
+    if _is_string_or_binary(array.type):
+        _hash_strings(digest, [array])
         return
     digest.update(np.packbits(_validity(array)).tobytes())
     kind = array.type

@@ -24,8 +24,8 @@ def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
 
     A schema lacks it if it has `properties` and a missing or null type. Schemas in properties, in items and in the
     variants of `oneOf` are completed too, since only these are rendered. Keys keep their order; an added type comes
-    first. A list of types (`["object", "null"]`) is unchanged, although its properties are not rendered. `depth` is the
-    schema's nesting depth; nesting beyond `MAX_DEPTH` raises `Refusal`.
+    first. A type that is a list, such as `["object", "null"]`, is kept; as in openai-harmony, such a schema is rendered
+    without its properties. `depth` is the schema's nesting depth; nesting beyond `MAX_DEPTH` raises `Refusal`.
     """
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a tool's schema is nested more than {MAX_DEPTH} deep")

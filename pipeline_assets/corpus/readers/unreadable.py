@@ -50,8 +50,8 @@ class LostFiles:
     def check(self, max_fraction: str, where: object) -> None:
         """Raise InputError if the files have more than `max_fraction` of the bytes.
 
-        Unless `max_fraction` is 0, one file may always be lost if it has at most a third of the source's files and
-        bytes.
+        One unreadable file is accepted even above this limit if the source has three files or more, and the file at
+        most a third of the bytes. If `max_fraction` is 0, none is accepted.
         """
         limit, share = Fraction(max_fraction), Fraction(self.bytes, max(self.source_bytes, 1))
         is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR
