@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline_assets.corpus import document_shards, sealed_shards
-from pipeline_assets.corpus.converted_shards import concatenate_lines
+from pipeline_assets.corpus.converted_shards import concatenate_lines, read_rejects
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
@@ -19,7 +19,7 @@ from pipeline_assets.corpus.filters.filter import Candidate, Measurement
 from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, FilterRecipe, keeps_all
 from pipeline_assets.corpus.filters.step_process import StepProcess
 from pipeline_assets.corpus.formats.jsonl_rows import read_line
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs, write_rows
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.partial_documents import RAW_DECODER, add_columns, decode_columns, encode_with_text
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -192,11 +192,11 @@ def filter_corpus(
     step_time, step = {}, recipe.python
     if step is not None:
         step_time = {STEP_SECONDS: round(sum(receipt.notes[STEP_SECONDS] for receipt in receipts), 3)}
-        rejected, rejects = sum(receipt.files[2].rows for receipt in receipts), _read_rejects(staging, receipts)
+        rejected, rejects = sum(receipt.files[2].rows for receipt in receipts), read_rejects(staging, receipts)
         limit, describe = step.max_reject_fraction, functools.partial(_describe_reject, corpus)
         check_rejects(rejected, counts["rows"], limit, rejects, step.file, describe, lambda first: "correct the step")
     if not counts.get("documents"):
-        first = None if is_linked else next(_read_rejects(staging, receipts), None)
+        first = None if is_linked else next(read_rejects(staging, receipts), None)
         raise _no_documents_error(counts, corpus, first)
     if recipe.blocklist is not None and counts.get(WITHOUT_URL) == counts["documents"]:
         what = f"no kept document has a URL in the column `{recipe.blocklist.url_column}`"
@@ -230,10 +230,6 @@ def _bins(counts: Mapping[str, int], column: str) -> list[int]:
 def _link_shard(shard: document_shards.DocumentShard, window: Window, folder: StagingView) -> Receipt:
     linked = sealed_shards.link_shard(shard, folder)
     return Receipt([linked], {"documents": shard.rows}, reads={str(shard.file): linked.sha256})
-
-
-def _read_rejects(staging: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
-    return (row for receipt in receipts for row in read_structs(staging.path(receipt.files[2].path), Reject))
 
 
 def _describe_reject(corpus: Artifact, reject: Reject) -> str:
