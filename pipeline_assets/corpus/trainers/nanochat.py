@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, regroup_rows
-from pipeline_assets.corpus.formats.python_columns import to_column
+from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
@@ -45,10 +45,7 @@ def _tables(shards: Sequence[DocumentShard], is_valid: bool) -> Iterator[pa.Tabl
     for shard in shards:
         for documents, _ in read_documents(shard, WHOLE_SHARD, _decoder):
             chosen = [document for row, document in documents if ((first + row) % _VALIDATION_STEP == 0) == is_valid]
-            columns = [
-                to_column([getattr(document, field.name) for document in chosen], field.type) for field in _SCHEMA
-            ]
-            yield pa.Table.from_arrays(columns, schema=_SCHEMA)
+            yield rows_to_table([msgspec.structs.asdict(document) for document in chosen], _SCHEMA)
         first += shard.rows
 
 
