@@ -86,16 +86,12 @@ MODEL = Kind(
 )
 
 
-CHAT_TEMPLATE = Kind(
-    "nemotron/chat_template",
-    model_pin.TEMPLATE_STAGE,
-    input_builder(model_pin.pin_model),
-    "Chat template and tokenizer of a model, pinned by their hashes: on a hub at a commit, or in a local folder.",
-    formats=frozenset({"huggingface", "file"}),
-    external_inputs=model_pin.read_model_folder,
-    preview=preview_inputs,
-    planner=Planner(model_pin.list_model),
-    checks=(FILES,),
+CHAT_TEMPLATE = replace(
+    MODEL,
+    name="nemotron/chat_template",
+    stage=model_pin.TEMPLATE_STAGE,
+    description="Chat template and tokenizer of a model, pinned by their hashes: "
+    "on a hub at a commit, or in a local folder.",
 )
 
 
