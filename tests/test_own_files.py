@@ -277,6 +277,37 @@ def test_init_takes_no_empty_name_or_path(corpusmill: Corpusmill, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_files_that_each_number_their_rows_from_0_lose_none(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    root, files = tmp_path / "data", tmp_path / "files"
+    files.mkdir()
+    for name in ("a", "b"):
+        rows = "".join(f"{number},Row {number} of {name}\n" for number in range(3))
+        (files / f"{name}.csv").write_text(f"id,text\n{rows}")
+
+    assert corpusmill("init", "mine", "--input", files, "--data", root).returncode == 0
+    recipe = root / "recipes" / "mine.yaml"
+    whole = corpusmill("run", "mine", "--data", root, "--workers", "0")
+    recipe.write_text(recipe.read_text().replace("id: null, ", ""))
+    half = corpusmill("run", "mine", "--data", root, "--workers", "0", "--replace", "--strict")
+
+    assert "different texts have the id 0" in recipe.read_text()
+    assert "normalized/files  6 documents\n" in whole.stdout
+    assert "rejected" not in whole.stderr
+    assert "normalized/files  3 documents; other rows: 3 duplicate_doc_id\n" in half.stdout
+    assert half.returncode == 1
+    assert (
+        "files: 3 of 6 rows were rejected, because their ids repeat; unless they are copies, "
+        "set `columns.id` to another column, or to null for ids that are derived from the texts\n"
+    ) in half.stderr
+
+
+def test_init_keeps_ids_that_repeat_with_their_texts(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text('{"id": 1, "text": "One."}\n{"id": true, "text": "Two."}\n')
+    made = corpusmill("init", "mine", "--input", tmp_path, "--print")
+    assert yaml.safe_load(made.stdout)["sources"][0]["columns"] == {"text": "text"}
+
+
 def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "few").mkdir()
     (tmp_path / "few" / "a.txt").write_text("A few words alone.")

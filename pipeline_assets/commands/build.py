@@ -300,6 +300,21 @@ def _warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
                     if not check.passed and not check.is_blocking_failure:
                         yield _check_line(target, check)
                 yield from _unread_files(target, manifest, root)
+                yield from _repeated_ids(target, manifest)
+
+
+def _repeated_ids(target: Target, manifest: Manifest) -> Iterator[str]:
+    """Yield a line if more than 1 % of the rows of a source with columns repeat an id."""
+    from pipeline_assets.corpus.converted_shards import DUPLICATE_ID
+    from pipeline_assets.corpus.readers.column_recipe import OTHER_IDS
+
+    identity = manifest.identity
+    if not identity.recipe.get("columns") or "ledger" not in identity.counts:
+        return
+    repeats, rows = identity.ledger.rejected.get(DUPLICATE_ID, 0), identity.ledger.rows_in
+    if repeats * 100 > rows:
+        what = f"{target.name}: {repeats:,} of {rows:,} rows were rejected, because their ids repeat"
+        yield f"{what}; unless they are copies, {OTHER_IDS}"
 
 
 def _unread_files(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:

@@ -250,7 +250,8 @@ def test_one_doc_id_in_two_sources_is_an_error_that_names_both_and_where(built: 
 
     assert str(error.value) == (
         f"{tmp_path / 'data/stage_a/mixed/filtered/others'}: doc_id 'l-0' is in letters and in others "
-        "(shards/00000.jsonl.zst row 1); remove one of the sources, or set `columns.id` to another column"
+        "(shards/00000.jsonl.zst row 1); remove one of these sources, "
+        "or set `columns.id` to another column, or to null for ids that are derived from the texts"
     )
     assert not (tmp_path / "data/stage_a/mixed/report/mixed").exists()
 

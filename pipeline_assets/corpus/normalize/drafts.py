@@ -24,6 +24,8 @@ from pipeline_assets.corpus.normalize.left_out import (
     unreadable_entries,
     unreadable_reason,
 )
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
+from pipeline_assets.corpus.readers.columns import find_column
 from pipeline_assets.corpus.readers.json_values import is_json_value_file
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local import SAMPLE_ROWS, read_first_rows
@@ -162,6 +164,7 @@ def _draft_local(
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
     guesses: dict[str, str] = {}
     texts: list[SourceFile] = []
+    ids: dict[str, set[tuple[str, int]]] = {}  # ids of the first rows and hashes of their texts, by text column
     for file in files:
         try:
             if reason := unreadable_reason(file):
@@ -173,12 +176,14 @@ def _draft_local(
                 column = _text_column(rows, file)
                 by_column.setdefault(column, []).append(file)
                 columns.setdefault(column, {}).update(dict.fromkeys(rows[0]))
+                ids.setdefault(column, set()).update(_ids(rows, column))
                 guesses.setdefault(column, _describe_guess(column, rows[0], file))
         except InputError as error:
             is_missing = isinstance(error, UsageError)
             leave_out(file, f"{error.what}; {error.fix}" if is_missing else error.what, left_out)
     if texts:
         by_column.setdefault(next(iter(by_column), "text"), []).extend(texts)
+    texts_by_id = Counter(doc_id for doc_id, _ in set[tuple[str, int]]().union(*ids.values()))
     for number, (column, column_files) in enumerate(by_column.items()):
         slug = re.sub(r"[^a-z0-9_]+", "-", column.lower()).strip("-")
         content: dict[str, Any] = {"kind": "local", "source": name if number == 0 else f"{name}-{slug}"}
@@ -187,11 +192,24 @@ def _draft_local(
         if column in columns:
             content["columns"] = {"text": column}
             notes["columns"] = f"columns of the files: {', '.join(list(columns[column])[:12])}"
+            if repeated := min((doc_id for doc_id, _ in ids[column] if texts_by_id[doc_id] > 1), default=""):
+                content["columns"]["id"] = None
+                notes["columns"] += f"; ids are derived from texts, because different texts have the id {repeated}"
         content |= {"domain": "unknown", "license_tag": "unknown"}
         has_licences = "license" in columns.get(column, {})
         rows_without = "rows without a value in the column license" if has_licences else "all rows"
         notes |= {"domain": "kind of text", "license_tag": f"licence of {rows_without}"}
         yield SectionDraft(content, notes, guesses.get(column, ""))
+
+
+def _ids(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[tuple[str, int]]:
+    """Yield the ids that rows have by default, and the hashes of their texts."""
+    for row in rows:
+        columns = (find_column(row, name) for name in LicensedColumns().id or ())
+        doc_id = next((str(column.value) for column in columns if column and type(column.value) in (str, int)), "")
+        text = find_column(row, text_column)
+        if doc_id and text:
+            yield doc_id, hash(str(text.value))
 
 
 def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> str:

@@ -7,6 +7,9 @@ import pydantic
 from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.section import RecipeSection
 
+OTHER_IDS = "set `columns.id` to another column, or to null for ids that are derived from the texts"
+"""Fix, for a message, of ids that repeat."""
+
 
 def column_fix(field: str) -> str:
     """Return the fix, for an error message, of a missing column of a Document field."""
