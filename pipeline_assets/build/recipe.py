@@ -40,17 +40,15 @@ class Recipe(RecipeSection):
 
     def target(self, kind: str, partition: str | None = None) -> Target:
         """Return the target of a kind and partition; LookupError if none matches."""
+        role = kind if partition is None else f"{kind}/{partition}"
         for target in self.targets():
-            if (target.kind.name, target.partition) == (kind, partition):
+            if target.role == role:
                 return target
-        raise LookupError(f"{self.name} requests no {kind}")
+        raise LookupError(f"{self.name} requests no {role}")
 
     def folder(self, role: str) -> Path:
         """Return the folder of the target with a role; LookupError if none matches."""
-        for target in self.targets():
-            if target.role == role:
-                return target.folder
-        raise LookupError(f"{self.name} requests no {role}")
+        return self.target(role).folder
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:

@@ -11,7 +11,6 @@ import re
 import secrets
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, quote, urlencode
 
@@ -91,9 +90,7 @@ class LoopbackHub:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.stop()
 
     def client_environment(self) -> dict[str, str]:
@@ -141,13 +138,9 @@ class LoopbackHub:
             case ["api", "datasets" | "models", _]:  # repos without an owner do not exist here
                 raise _unknown_repo(request)
             case ["datasets" as kind, owner, name, "resolve", revision, *path]:
-                return self._resolve(
-                    request, kind, self._require_repo(request, kind, owner, name), revision, "/".join(path)
-                )
+                return self._resolve(request, kind, owner, name, revision, "/".join(path))
             case [owner, name, "resolve", revision, *path]:
-                return self._resolve(
-                    request, "models", self._require_repo(request, "models", owner, name), revision, "/".join(path)
-                )
+                return self._resolve(request, "models", owner, name, revision, "/".join(path))
         raise HubError(404, "", "No such address")
 
     def _answer_api(self, request: HubRequest, kind: str, repo: Repo, rest: list[str]) -> Response:
@@ -167,9 +160,8 @@ class LoopbackHub:
                 return json_response({"branches": [main], "converts": [], "tags": [], "pullRequests": []})
             case "GET", ["commits", revision]:
                 dated = {"title": "", "message": "", "date": EPOCH, "authors": []}
-                return json_response(
-                    [{"id": earlier.commit, **dated} for earlier in self._history(kind, repo, revision)]
-                )
+                commits = self._history(kind, repo, revision)
+                return json_response([{"id": earlier.commit, **dated} for earlier in commits])
             case "GET", ["lfs-files"] if writes is not None:
                 return writes.large_files(request, repo)
             case "POST", ["super-squash", "main"] if writes is not None:
@@ -203,9 +195,9 @@ class LoopbackHub:
         query = urlencode({**request.query, "cursor": rest[self.page_size - 1]})
         return json_response(page, headers={"Link": f'<{self.endpoint}{request.raw_path}?{query}>; rel="next"'})
 
-    def _resolve(self, request: HubRequest, kind: str, repo: Repo, revision: str, path: str) -> Response:
+    def _resolve(self, request: HubRequest, kind: str, owner: str, name: str, revision: str, path: str) -> Response:
         """Return a small file, or for LFS a redirect with the metadata of the file."""
-        repo = self._readable_repo(request, kind, repo, revision)
+        repo = self._readable_repo(request, kind, self._require_repo(request, kind, owner, name), revision)
         file = repo.files.get(path)
         if file is None:  # Clients cache the absence under the commit.
             raise HubError(404, "EntryNotFound", "Entry not found", repo.commit)

@@ -309,11 +309,8 @@ def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult
 
 def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
     """Read an artifact's check results; None if unreadable or not for `digest`."""
-    try:
-        record = _FILE.read(check_record_path(folder))
-    except (FileNotFoundError, InputError):
-        return None
-    return record.results if (record.schema, record.digest) == (SCHEMA, digest) else None
+    record = _FILE.read_valid(check_record_path(folder))
+    return record.results if record is not None and (record.schema, record.digest) == (SCHEMA, digest) else None
 
 
 def check_record_path(folder: Path) -> Path:

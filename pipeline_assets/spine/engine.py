@@ -118,7 +118,8 @@ def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm
     if settings.workers > 0 and settings.engine == "ray":
         run_missing = run_on_ray(work, warm_up, settings.workers, settings.worker_bytes)
     elif settings.workers > 0:
-        run_missing = _run_in_workers(work, settings, warm_up)
+        start = worker_starter(settings.start_method, work, warm_up, settings.growth_bytes)
+        run_missing = Pool[S](lambda: Worker(start()), settings.workers).run
     return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing, work=work)
 
 
@@ -131,11 +132,6 @@ def _run_here(work: Work[S], warm_up: WarmUp) -> StageRunner[S]:
             yield run_shard(work, shard, WHOLE_SHARD, folder, stage)
 
     return run
-
-
-def _run_in_workers(work: Work[S], settings: RunSettings, warm_up: WarmUp) -> StageRunner[S]:
-    start = worker_starter(settings.start_method, work, warm_up, settings.growth_bytes)
-    return Pool[S](lambda: Worker(start()), settings.workers).run
 
 
 def adopt_finished_shards(

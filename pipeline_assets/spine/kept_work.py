@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import is_inside
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
@@ -47,7 +46,8 @@ class KeptWork:
 
     def __post_init__(self) -> None:
         if self.earlier is not None:
-            self._earlier_tasks.update({(task.stage, task.name): task for task in _read_tasks(self.earlier)})
+            tasks = _TASKS_FILE.read_valid(kept_folder(self.earlier) / KEPT_TASKS) or ()
+            self._earlier_tasks.update({(task.stage, task.name): task for task in tasks})
 
     def reuse(self, stage: str, name: str, digest: str, staging: StagingView) -> Receipt | None:
         """Link the files of an equal task of the earlier version, and return its receipt.
@@ -88,14 +88,6 @@ class KeptWork:
             work.parent, {path.removeprefix(f"{WORK}/") for paths in self._files.values() for path in paths}, keep=()
         )
         durable.write_durably(work, msgspec.json.encode([*self._tasks.values()]))
-
-
-def _read_tasks(artifact: Path) -> list[KeptTask]:
-    """Read an artifact's kept tasks; none if their file is missing or damaged."""
-    try:
-        return _TASKS_FILE.read(kept_folder(artifact) / KEPT_TASKS)
-    except (FileNotFoundError, NotADirectoryError, InputError):
-        return []
 
 
 def _kept_path(artifact: Path, name: str) -> Path:

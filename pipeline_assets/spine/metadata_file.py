@@ -51,6 +51,13 @@ class MetadataFile(Generic[T]):
         """
         return self.parse(self.read_raw(path), path)
 
+    def read_valid(self, path: Path) -> T | None:
+        """Read a file like `read`; None if it does not exist or is invalid."""
+        try:
+            return self.read(path)
+        except (FileNotFoundError, NotADirectoryError, InputError):
+            return None
+
     def read_raw(self, path: Path | str) -> bytes:
         """Return the bytes of a file; raise the errors of `read`, except about the shape."""
         # The path may be a string, since creating a Path takes longer than reading the file.

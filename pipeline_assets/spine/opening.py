@@ -78,10 +78,7 @@ def seal_in_place(
 
 def read_plan(folder: Path) -> Mapping[str, Any]:
     """Return the plan of a staging directory; empty if it cannot be read."""
-    try:
-        return _PLAN_FILE.read(folder / PLAN)
-    except (FileNotFoundError, NotADirectoryError, InputError):
-        return {}
+    return _PLAN_FILE.read_valid(folder / PLAN) or {}
 
 
 def _adopt(target: Path, plan: Mapping[str, Any], fence: int) -> Path:

@@ -40,12 +40,7 @@ class DocumentRows(FileRows):
         text="text",
         file="meta.source_file",
         row="meta.source_row",
-        other_columns=(
-            "source",
-            "domain",
-            "license_tag",
-            "created_at",
-        ),  # not `meta`, which has this build's source row
+        other_columns=("source", "domain", "license_tag", "created_at"),  # `meta` has this build's source row
     )
 
     def documents(self) -> Iterator[Document]:

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -108,9 +107,7 @@ class ParquetOutput:
         self._content.update(table)
         self._writer.write_table(table, row_group_size=self._row_group_rows)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: Any) -> None:
         try:
             self._writer.close()
             self._buffered.detach()
@@ -118,7 +115,7 @@ class ParquetOutput:
             self._sink.is_discarding = True
             self._file.__exit__(type(failed), failed, failed.__traceback__)
             raise
-        self._file.__exit__(kind, error, traceback)
+        self._file.__exit__(*failure)
 
     def output(self, name: str) -> OutputFile:
         """Describe the finished file; `name` is its path in the staging directory."""

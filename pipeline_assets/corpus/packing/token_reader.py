@@ -4,7 +4,6 @@ import itertools
 import os
 import zlib
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -30,9 +29,7 @@ class TokenReader:
         self._file = open(self._path, "rb", buffering=0)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self._file.close()
 
     def read_document(self, document: int, target: memoryview) -> None:

@@ -161,11 +161,10 @@ class _TimedStream(httpcore2.NetworkStream):
             self._waited_s, self._bytes = 0.0, 0
 
 
-class _TimedBackend(httpcore2.NetworkBackend):
+class _TimedBackend(httpcore2.SyncBackend):
     """Network backend that returns connections with a minimum speed."""
 
     def __init__(self, progress_s: float) -> None:
-        self._backend = httpcore2.SyncBackend()
         self._progress_s = progress_s
 
     def connect_tcp(
@@ -177,8 +176,5 @@ class _TimedBackend(httpcore2.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
         limit_s = min(timeout or TIMEOUT_S, TIMEOUT_S, self._progress_s)
-        stream = self._backend.connect_tcp(host, port, limit_s, local_address, socket_options)
+        stream = super().connect_tcp(host, port, limit_s, local_address, socket_options)
         return _TimedStream(stream, self._progress_s)
-
-    def sleep(self, seconds: float) -> None:
-        self._backend.sleep(seconds)
