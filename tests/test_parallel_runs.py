@@ -15,7 +15,10 @@ import pytest
 from command_results import Corpusmill, RecipeIn, Started
 from held_runs import find, hold_at, wait_for
 
+from pipeline_assets.commands.admin import init
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lock import locked
 
 BUSY = "is building this"
@@ -138,3 +141,21 @@ def write_sources(root: Path, sources: list[str]) -> None:
 def digests(root: Path) -> dict[str, str]:
     paths = (root / "stage_a").rglob("manifest.json")
     return {str(path.relative_to(root)): json.loads(path.read_text())["digest"] for path in paths}
+
+
+def test_init_replaces_no_recipe_that_was_written_while_it_read_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, path = tmp_path / "notes", tmp_path / "data/recipes/mine.yaml"
+    notes.mkdir()
+    (notes / "note.txt").write_text("A note about the garden.\n")
+
+    def write_recipe(operation: durable.Operation, folder: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("# of another process\n")
+
+    monkeypatch.setattr(durable, "failpoint", write_recipe)
+    with pytest.raises(UsageError, match="the recipe exists"):
+        init("mine", [str(notes)], tmp_path / "data")
+
+    assert path.read_text() == "# of another process\n"

@@ -14,6 +14,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.util import load_yaml_guess_indent
 
 from pipeline_assets.build.systems import Systems
+from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import COMMIT_PATTERN, UNPINNED
@@ -51,18 +52,19 @@ def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
     Comments and the order of keys are kept; a list or mapping in brackets becomes one line. A missing previous revision
     is returned as an empty string. UsageError if writing the YAML would change any other value.
     """
-    before = revision_in(path, dataset, systems)
-    if before == commit:
+    with lock_folder(path.parent):  # another process may pin another dataset of the recipe
+        before = revision_in(path, dataset, systems)
+        if before == commit:
+            return before
+        text = RECIPE_FILE.read_raw(path).decode()  # with its line ends
+        expected = parse_yaml(text)
+        for section in _hub_sections(expected, dataset):
+            section["revision"] = commit
+        pinned = _set_revision(text, dataset, commit)
+        if parse_yaml(pinned) != expected:
+            raise UsageError("the YAML writer would change other values too", path, "write the commit by hand")
+        durable.write_durably(path, pinned.encode())
         return before
-    text = RECIPE_FILE.read_raw(path).decode()  # with its line ends
-    expected = parse_yaml(text)
-    for section in _hub_sections(expected, dataset):
-        section["revision"] = commit
-    pinned = _set_revision(text, dataset, commit)
-    if parse_yaml(pinned) != expected:
-        raise UsageError("the YAML writer would change other values too", path, "write the commit by hand")
-    durable.write_durably(path, pinned.encode())
-    return before
 
 
 class _Representer(RoundTripRepresenter):

@@ -25,6 +25,7 @@ from pipeline_assets.commands.terminal import (
     pluralize,
     print_answer,
 )
+from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -185,9 +186,8 @@ def init(
     path = data / "recipes" / f"{name}.yaml"
     if (PROJECT_RECIPES / path.name).exists():
         raise UsageError("a shipped recipe has this name", name, "choose another name")
-    if path.exists() and not only_print:
-        fix = "edit it (--print prints a new draft of the same files), or choose another name"
-        raise UsageError("the recipe exists", path, fix)
+    if not only_print:
+        _raise_if_exists(path)
     drafts: list[SectionDraft] = []
     for pattern in dict.fromkeys(input):
         folder, patterns = folder_and_patterns([pattern], _ALL_FILES)
@@ -203,7 +203,9 @@ def init(
         echo(text.rstrip("\n"))
         return
     durable.make_folder(path.parent)
-    durable.write_durably(path, text.encode())
+    with lock_folder(path.parent):
+        _raise_if_exists(path)  # another process may have written it since
+        durable.write_durably(path, text.encode())
     try:
         recipe = SYSTEMS.read_recipe(path)
     except UsageError:
@@ -214,6 +216,12 @@ def init(
     for verb in ("plan", "run"):
         lines.append("  " + as_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))
     echo("\n".join(lines))
+
+
+def _raise_if_exists(path: Path) -> None:
+    if path.exists():
+        fix = "edit it (--print prints a new draft of the same files), or choose another name"
+        raise UsageError("the recipe exists", path, fix)
 
 
 def recipes(

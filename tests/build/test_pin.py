@@ -1,11 +1,14 @@
 """Pinning: a branch, a tag or nothing becomes a commit in the recipe's own text; nothing else in it moves."""
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
 import yaml
 
 from pipeline_assets.build.recipe_pins import pin_recipe, revision_in
+from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS
@@ -48,6 +51,26 @@ def test_any_revision_gives_way_to_the_commit(system: str, line: str, before: st
 
     assert path.read_text(encoding="utf-8") == text.replace(line, pinned)
     assert SYSTEMS.read_recipe(path).revisions() == [(FINEWEB, COMMIT)]
+
+
+def test_two_pins_of_one_recipe_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a pin writes the recipe, its folder is locked, so no other pin has read the recipe before."""
+    path, is_locked = written(tmp_path, "healing_text_v1"), list[bool]()
+
+    def try_lock(operation: durable.Operation, file: Path) -> None:
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_locked.append(False)
+        except BlockingIOError:
+            is_locked.append(True)
+        finally:
+            os.close(descriptor)
+
+    monkeypatch.setattr(durable, "failpoint", try_lock)
+    pin_recipe(path, FINEWEB, COMMIT, SYSTEMS)
+
+    assert is_locked and all(is_locked)
 
 
 @pytest.mark.parametrize(
