@@ -38,10 +38,6 @@ class FilterVerdict:
     text: str
     changes: Mapping[str, int]
 
-    @property
-    def is_kept(self) -> bool:
-        return self.reason is None
-
 
 class LanguageFilter(Filter):
     """Filter of documents by their language."""

@@ -134,15 +134,15 @@ def test_a_page_without_running_text_goes(body: str) -> None:
     seen = evaluate(f"{title}\n\n{body}", {"title": title}, recipe)
 
     assert (seen.reason, str(seen.measurements[0])) == ("running_lines", "running_lines 0 < 1")
-    assert evaluate(f"{title}\n\n{body}\nFoo is a village in Poland.", {"title": title}, recipe).is_kept
-    assert evaluate(f"{title}\n\n{body}\n糜文開，生於中國江蘇無錫。", {"title": title}, recipe).is_kept
-    assert evaluate(f"{title}\n\n{body}\n" + "ประเทศไทย" * 5, {"title": title}, recipe).is_kept
+    assert evaluate(f"{title}\n\n{body}\nFoo is a village in Poland.", {"title": title}, recipe).reason is None
+    assert evaluate(f"{title}\n\n{body}\n糜文開，生於中國江蘇無錫。", {"title": title}, recipe).reason is None
+    assert evaluate(f"{title}\n\n{body}\n" + "ประเทศไทย" * 5, {"title": title}, recipe).reason is None
 
 
 def test_later_filters_see_the_repaired_text(verdict: Verdicts) -> None:
     text = "Seven words (; ) are in this line here."
 
-    assert verdict(text, wikipedia={}, length={"max_words": 7}).is_kept
+    assert verdict(text, wikipedia={}, length={"max_words": 7}).reason is None
     assert verdict(text, length={"max_words": 7}).reason == "many_words"
 
 
@@ -193,7 +193,7 @@ def test_half_a_megabyte_of_any_mark_in_one_line_is_judged(mark: str) -> None:
 
     seen = evaluate(page, {}, recipe)
 
-    assert seen.is_kept and len(seen.text) <= len(page)
+    assert seen.reason is None and len(seen.text) <= len(page)
 
 
 def counts_by_rule(samples: Path, name: str, language: str | None) -> dict[str, int]:
@@ -205,8 +205,8 @@ def counts_by_rule(samples: Path, name: str, language: str | None) -> dict[str, 
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe())
     verdicts = [evaluate(page.text, page.meta.columns(), recipe) for page in pages]
 
-    changed = Counter(name for verdict in verdicts if verdict.is_kept for name in verdict.changes)
-    dropped = Counter(verdict.reason for verdict in verdicts if not verdict.is_kept)
+    changed = Counter(name for verdict in verdicts if verdict.reason is None for name in verdict.changes)
+    dropped = Counter(verdict.reason for verdict in verdicts if verdict.reason)
     return {name.removeprefix("removed/"): pages for name, pages in (changed + dropped).items()}
 
 
