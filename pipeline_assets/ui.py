@@ -23,6 +23,7 @@ from pipeline_assets.commands.terminal import Root, echo, print_lines
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.lock import BuilderBusy, locked
 from pipeline_assets.spine.shipped import shipped_path
 from pipeline_assets.spine.visible import VISIBLE
 from pipeline_assets.systems.registry import SYSTEMS
@@ -66,11 +67,12 @@ def ui(
     from pipeline_assets.instance import instance_home, open_instance
     from pipeline_assets.sealed_sensor import report_sealed
 
-    with serve_reports(data.absolute(), port + 1) as pages, _serve_demo_hub(data) as hub:
+    home = instance_home(data)
+    with _only_ui(data, home), serve_reports(data.absolute(), port + 1) as pages, _serve_demo_hub(data) as hub:
         os.environ.update(pages)
         with open_instance(data) as instance:
             report_sealed(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
-        variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(instance_home(data))}
+        variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(home)}
         environment = {**_PATIENCE, **os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(shipped_path("workspace.yaml"))
         # Ctrl-C during the import ends the process without a traceback.
@@ -112,6 +114,17 @@ def _accepts_connections(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def _only_ui(root: Path, home: Path) -> Iterator[None]:
+    """Lock a Dagster home; two daemons would start each scheduled run twice."""
+    with contextlib.ExitStack() as lock:
+        try:
+            lock.enter_context(locked(home / "ui"))
+        except BuilderBusy:
+            raise InputError("another UI serves this data root", root, "open its address, or stop it first") from None
+        yield
 
 
 @contextlib.contextmanager

@@ -14,6 +14,8 @@ from command_results import Corpusmill, only_line
 from free_ports import free_port
 from refused_imports import refusing_environment
 
+from pipeline_assets.spine.lock import locked
+
 PROJECT = Path(__file__).parents[1]
 
 
@@ -54,6 +56,14 @@ def test_wrong_settings_are_named_before_it_starts(corpusmill: Corpusmill, tmp_p
         "corpusmill: CORPUSMILL_KEEP_RUNS_DAYS must be an integer from 0 to 36500, got 'ever'; "
         "CORPUSMILL_LAUNCHER must be one of local, modal, got 'moon'; correct them\n",
     )
+
+
+def test_a_second_ui_of_a_data_root_is_refused(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    with locked(tmp_path / "dagster" / "ui"):
+        result = corpusmill("ui", "--data", tmp_path, "--port", free_port())
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert only_line(result) == f"{tmp_path}: another UI serves this data root; open its address, or stop it first"
 
 
 @pytest.mark.slow
