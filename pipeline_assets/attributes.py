@@ -54,7 +54,7 @@ def add_attributes(assets: Assets, used: Collection[str], scheduled: Collection[
 
 
 def _owners_and_tags() -> dg.AssetSpec:
-    """Return an asset with owners and tags; if Dagster rejects one, use none and warn."""
+    """Return a spec with the owners and tags; if Dagster rejects any, warn and use defaults."""
     owners = _read_list(OWNERS) or [_DEFAULT_OWNER]
     tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _read_list(TAGS))}
     try:

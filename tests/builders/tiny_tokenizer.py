@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from pipeline_assets.corpus.harmony.message import STRUCTURE
+from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 
 
 def _alphabet() -> list[str]:
@@ -17,7 +17,7 @@ def id_of(letter: str) -> int:
 
 
 def save_tokenizer(
-    folder: Path, controls: tuple[str, ...] = STRUCTURE, special: bool = True, *, has_ascii_only: bool = False
+    folder: Path, controls: tuple[str, ...] = CONTROL_TOKENS, special: bool = True, *, has_ascii_only: bool = False
 ) -> Path:
     """A byte-level tokenizer.json that knows single bytes and these control tokens."""
     alphabet = [letter for letter in _alphabet() if letter.isascii() or not has_ascii_only]

@@ -104,12 +104,12 @@ def _import_all(more: Sequence[str]) -> None:
 
 def load_tokenizer_tables() -> None:
     """Load what encoding needs into this process, so that its forks need no second for it."""
-    from pipeline_assets.corpus.harmony.message import STRUCTURE
+    from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
     encoder = load_encoder(VOCABULARY_SHA256)
     encoder.encode(["text"])
-    encoder.encode_controlled([b"text"], STRUCTURE)
+    encoder.encode_controlled([b"text"], CONTROL_TOKENS)
     encoder.oracle_ids("text")
 
 

@@ -256,7 +256,7 @@ def _match_ids(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.i
     # Records 0 … len(a) - 1 are A's, the following ones B's.
     high, low = np.concatenate([a["high"], b["high"]]), np.concatenate([a["low"], b["low"]])
     order = np.lexsort((low, high))  # by `high`, then `low`; stable, so of equal ids A's comes first
-    # Ids of `Content` are unique in a sealed artifact, so equal neighbours are one record of A, followed by one of B.
+    # Ids of rows are unique in a sealed artifact, so equal neighbours are one record of A, followed by one of B.
     same = (high[order[1:]] == high[order[:-1]]) & (low[order[1:]] == low[order[:-1]])
     pairs = np.flatnonzero(same)
     return order[pairs], order[pairs + 1] - len(a)

@@ -10,7 +10,16 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from pipeline_assets.build.rows.store import Content, Fate, Part, Row, RowStore, Source, UpstreamRow, listed_source
+from pipeline_assets.build.rows.store import (
+    ComparableRow,
+    Fate,
+    Part,
+    Row,
+    RowStore,
+    Source,
+    UpstreamRow,
+    listed_source,
+)
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_rows import read_line
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -116,14 +125,14 @@ class FileRows(RowStore):
         """Yield the values of `columns` for each row of the artifact, in order."""
         return itertools.chain.from_iterable(self.schema.read(self.artifact.path(name), columns) for name in self.files)
 
-    def __iter__(self) -> Iterator[Content]:
+    def __iter__(self) -> Iterator[ComparableRow]:
         keys = len(self.schema.key)
         columns = [*self.schema.key, self.schema.text, *self.schema.other_columns]
         for name in self.files:
             folder = [name.rpartition("/")[0]] if self.repeats_rows else []
             for values in self.schema.read(self.artifact.path(name), columns):
                 row_id = "\0".join([*folder, *values[:keys]])
-                yield Content(row_id, values[keys].encode(), msgspec.json.encode(values[keys + 1 :]))
+                yield ComparableRow(row_id, values[keys].encode(), msgspec.json.encode(values[keys + 1 :]))
 
     def row_at(self, number: int) -> Row:
         name, row = self.locate_row(number)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from pipeline_assets.build.rows.store import Content, DisplayNames, Fate, Part, Row, RowStore, Source, UpstreamRow
+from pipeline_assets.build.rows.store import ComparableRow, DisplayNames, Fate, Part, Row, RowStore, Source, UpstreamRow
 from pipeline_assets.corpus.parallel_text.pair_model import load_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST, SampledPair, read_sample
@@ -29,8 +29,8 @@ class PairRows(RowStore):
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def __iter__(self) -> Iterator[Content]:
-        return (Content(pair.uid, _pair_text(pair).encode(), pair.split.encode()) for pair in self.pairs)
+    def __iter__(self) -> Iterator[ComparableRow]:
+        return (ComparableRow(pair.uid, _pair_text(pair).encode(), pair.split.encode()) for pair in self.pairs)
 
     def row_at(self, number: int) -> Row:
         self.check_range("pair", number, len(self))
@@ -79,9 +79,9 @@ class EncodedPairs(RowStore):
     def __len__(self) -> int:
         return len(self.cache.splits)
 
-    def __iter__(self) -> Iterator[Content]:
+    def __iter__(self) -> Iterator[ComparableRow]:
         for number, uid in enumerate(self.cache.uids):
-            yield Content(bytes(uid).decode(), self.cache.pair_ids(number, "pair").tobytes())
+            yield ComparableRow(bytes(uid).decode(), self.cache.pair_ids(number, "pair").tobytes())
 
     def row_at(self, number: int) -> Row:
         self.check_range("pair", number, len(self))

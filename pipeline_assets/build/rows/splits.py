@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.store import (
-    Content,
+    ComparableRow,
     DisplayNames,
     Fate,
     Part,
@@ -49,13 +49,13 @@ class SplitRows(RowStore):
     def __len__(self) -> int:
         return len(self.dataset.lengths)
 
-    def __iter__(self) -> Iterator[Content]:
+    def __iter__(self) -> Iterator[ComparableRow]:
         """Yield tokens as content, because equal tokens decode to equal texts."""
         first_row = 0
         with StoredParquet(self.artifact.path(DOCUMENTS)) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=["doc_id"]):
                 for number, doc_id in enumerate(batch.column(0).to_pylist(), first_row):
-                    yield Content(doc_id, self.dataset.document(number).tobytes())
+                    yield ComparableRow(doc_id, self.dataset.document(number).tobytes())
                 first_row += batch.num_rows
 
     def row_at(self, number: int) -> Row:

@@ -82,7 +82,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Content:
+class ComparableRow:
     """Values of a row for comparisons: text or tokens as bytes, and other columns."""
 
     id: str
@@ -177,7 +177,7 @@ class RowStore(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def __iter__(self) -> Iterator[Content]:
+    def __iter__(self) -> Iterator[ComparableRow]:
         """Yield the values of all rows for comparisons; none if rows mix documents."""
 
     @abstractmethod

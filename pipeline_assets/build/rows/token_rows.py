@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.source_listing import input_for_source
 from pipeline_assets.build.rows.store import (
-    Content,
+    ComparableRow,
     DisplayNames,
     Fate,
     Part,
@@ -72,12 +72,12 @@ class TokenRows(RowStore):
         file = next((path for path in paths if path.is_file()), paths[0] if paths else None)
         return load_tokenizer(TokenizerFile(recipe, file))
 
-    def __iter__(self) -> Iterator[Content]:
+    def __iter__(self) -> Iterator[ComparableRow]:
         return iter(())
 
     @abstractmethod
     def row_parts(self, row: int) -> Iterable[Part]:
-        """Return the parts of a row in order, with empty texts; padding is not a part."""
+        """Return the parts of a row in order, without padding; `row_at` sets their texts."""
 
     def row_at(self, number: int) -> Row:
         self.check_range("row", number, len(self))

@@ -49,7 +49,7 @@ class _StepCounter(NodeTransformer):
             node.body.insert(0, nodes.ExprStmt(_call_node("count_steps", nodes.Const(1))).set_lineno(node.lineno))
         is_new = isinstance(node, nodes.List | nodes.Tuple | nodes.Dict) and getattr(node, "ctx", "load") == "load"
         is_variadic = isinstance(node, nodes.Name) and node.name in ("varargs", "kwargs")
-        return _call_node("count_parts", node) if is_new or is_variadic else node
+        return _call_node("charge_parts", node) if is_new or is_variadic else node
 
 
 def _call_node(name: str, *arguments: Any) -> nodes.Call:
@@ -94,7 +94,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.filters = {name: self._count_calls(call) for name, call in self.filters.items() if name not in _NO_FILTERS}
         self.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
         self.tests = {name: self._count_calls(call) for name, call in self.tests.items()}
-        self.globals = {"range": self.globals["range"], "dict": lambda **items: self.count_parts(items)}
+        self.globals = {"range": self.globals["range"], "dict": lambda **items: self.charge_parts(items)}
         self.globals |= {"namespace": _Namespace, "raise_exception": _raise_exception}
         if date is not None:
             self.globals["strftime_now"] = datetime.datetime.combine(date, datetime.time()).strftime
@@ -126,7 +126,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         if time.monotonic() > self._deadline:
             raise _limit_error(f"{_MAX_SECONDS:.0f} s")
 
-    def count_parts(self, value: Any) -> Any:
+    def charge_parts(self, value: Any) -> Any:
         self.count_steps(_count_parts(value, self._steps))
         return value
 

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.harmony.message import (
+    CONTROL_OR_TEXT,
+    CONTROL_TOKENS,
     MESSAGE,
     START,
-    STRUCTURE,
-    STRUCTURE_OR_TEXT,
     Analysis,
     Ending,
     Message,
@@ -227,15 +227,15 @@ class HarmonyTokens:
 
 
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
-    """Encode texts in order, with special ids for the control tokens in `STRUCTURE`.
+    """Encode texts in order, with special ids for the control tokens in `CONTROL_TOKENS`.
 
     Raise Refusal if the tokenizer cannot encode a text; `Refusal.message` is the index of the text.
     """
     for number, parsed in enumerate(texts):
         text = parsed.text
-        if not tokenizer.can_encode(text) and not all(map(tokenizer.can_encode, STRUCTURE_OR_TEXT.split(text))):
+        if not tokenizer.can_encode(text) and not all(map(tokenizer.can_encode, CONTROL_OR_TEXT.split(text))):
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
-    encoded = tokenizer.encode_controlled([parsed.utf8 for parsed in texts], STRUCTURE)
+    encoded = tokenizer.encode_controlled([parsed.utf8 for parsed in texts], CONTROL_TOKENS)
     message_id = tokenizer.special_ids[MESSAGE]
     return [HarmonyTokens(tokens.ids, _find_bodies(tokens, message_id), tokens.losses) for tokens in encoded]
 

@@ -20,7 +20,7 @@ import msgspec
 
 START, MESSAGE, CHANNEL, CONSTRAIN = "<|start|>", "<|message|>", "<|channel|>", "<|constrain|>"
 END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
-STRUCTURE = (START, MESSAGE, CHANNEL, CONSTRAIN, END, CALL, RETURN)
+CONTROL_TOKENS = (START, MESSAGE, CHANNEL, CONSTRAIN, END, CALL, RETURN)
 
 # tiktoken's o200k_harmony has <|endofprompt|> where openai-harmony has a reserved name; only openai-harmony has
 # <|reserved_201088|>. The pattern also matches the reserved names of ids such as <|start|>, which are not tokens.
@@ -28,7 +28,7 @@ SPECIAL = re.compile(
     r"<\|(?:start|message|channel|constrain|end|call|return|startoftext|endoftext|endofprompt"
     r"|reserved_20(?:0\d{3}|10[0-7]\d|108[0-8]))\|>"
 )
-STRUCTURE_OR_TEXT = re.compile(f"({'|'.join(map(re.escape, STRUCTURE))})")
+CONTROL_OR_TEXT = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
 _MAX_BARS = 16
 
 

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.arrow_columns import string_column
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet
-from pipeline_assets.corpus.harmony.message import STRUCTURE
+from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.nemotron.dataset_section import Domain, RowOrigin
 from pipeline_assets.corpus.nemotron.normalise_shard import NESTED_COUNTS, normalise_shard, sum_rare_keys
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
@@ -93,7 +93,7 @@ def normalise_split(
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)
-    warm_up: Callable[[], object] = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=STRUCTURE)
+    warm_up: Callable[[], object] = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=CONTROL_TOKENS)
     if template is not None:
         warm_up = functools.partial(load_template, template)
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])

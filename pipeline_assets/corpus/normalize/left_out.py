@@ -16,7 +16,7 @@ from pipeline_assets.corpus.readers.whole_files import WHOLE_FILES, extractor_ve
 from pipeline_assets.spine.files import file_sha256
 
 _HEAD_BYTES = 1 << 16
-_NAMED = 5
+_MAX_NAMES = 5
 _OFFICE = "convert it: soffice --headless --convert-to"
 _CONVERSIONS = {
     **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE} docx FILE"),
@@ -132,7 +132,7 @@ def _summary(names: Sequence[str], noun: str = "") -> str:
 
     The count is omitted for a single name and, without a `noun`, for up to five.
     """
-    few, shown = len(names) <= _NAMED, ", ".join(names[:_NAMED])
+    few, shown = len(names) <= _MAX_NAMES, ", ".join(names[:_MAX_NAMES])
     if len(names) == 1 or (few and not noun):
         return shown
     return f"{len(names):,} {noun or 'files'}{':' if few else ', such as'} {shown}"

@@ -103,7 +103,7 @@ def read_drawn(receipt: Receipt, files: PlanFiles) -> NumberedDraws:
 
 
 _RANGE_TOKENS = 8 << 20
-_SEGMENT_TOKENS = 32  # memory of a segment while its line is written, in tokens
+_SEGMENT_COST = 32  # memory of a segment while its line is written, in tokens
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int)
     row_starts = map_values(plan.row_starts, np.int64)
     # Memory of all rows before each row, in tokens: `seq_len` for each row, and a constant for each segment. A range
     # ends where this sum reaches a multiple of the limit.
-    cost = np.arange(len(row_starts)) * seq_len + row_starts * _SEGMENT_TOKENS
+    cost = np.arange(len(row_starts)) * seq_len + row_starts * _SEGMENT_COST
     limits = np.arange(_RANGE_TOKENS, cost[-1], _RANGE_TOKENS)
     bounds = np.unique([0, *np.searchsorted(cost, limits), len(cost) - 1]).tolist()
     return [RowRange(f"{start:010d}", start, stop, encoded, plan) for start, stop in itertools.pairwise(bounds)]

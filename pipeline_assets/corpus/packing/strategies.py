@@ -43,8 +43,8 @@ _UPPER_HALF = np.uint64(32)
 def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
     """Count the rows that best fit needs; `pieces` is the result of `count_pieces`.
 
-    A row that receives a piece is also the best fit for the next piece of equal length, until this row is too full. So
-    all pieces of one length are placed together into rows of one room, much faster than piece by piece.
+    Best fit puts pieces of equal length into the same row until no more fit. So all pieces of one length are placed
+    together into rows with equal room, much faster than piece by piece.
     """
     rows = np.zeros(seq_len + 1, np.int64)  # number of rows by their room
     tree = _empty_tree(seq_len)

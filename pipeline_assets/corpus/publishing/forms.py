@@ -18,7 +18,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.shipped import shipped_path
 
-_CHARACTERS = 2000  # of a text in a table
+_MAX_CHARACTERS = 2000  # of a text in a table
 _TERM = r"(DocumentRef-[A-Za-z0-9.-]+:)?(?!(AND|OR|WITH)\b)[A-Za-z0-9.-]+\+?( +WITH +[A-Za-z0-9.-]+)?"
 _LICENCE = _TERM
 for _ in range(4):  # levels of parentheses
@@ -85,6 +85,6 @@ def form_lines(form: str, description: Description) -> Iterator[str]:
 
 
 def _row(fact: Fact) -> str:
-    texts = (text[:_CHARACTERS] for text in (fact.value, fact.detail, fact.origin))
+    texts = (text[:_MAX_CHARACTERS] for text in (fact.value, fact.detail, fact.origin))
     value, detail, origin = (code(text) if "{" in text else escape(text) if text else "" for text in texts)
     return f"| {value}{f' <{fact.link}>' if fact.link else ''} | {detail} | {origin} |"

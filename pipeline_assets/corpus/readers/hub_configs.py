@@ -106,10 +106,11 @@ def find_split_files(
 ) -> tuple[list[str], list[str]]:
     """Return the patterns and paths of a split's files of Parquet or JSON lines.
 
-    Both lists are empty if the split has no files. A `config` with patterns for the split determines the files. If it
-    names only a folder, or is missing because the card names no configs, the names of folders and files do, as in
-    `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then used only without Parquet files, and
-    uncompressed `.json` files never. Without `config`, if no name contains a split, all files belong to `train`.
+    Both lists are empty if the split has no files. If `config` has patterns for the split, they select the files. If it
+    has only a folder, or is None because the card has no configs, files are selected by the split's name in their
+    paths, as `datasets` does: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then used only if there
+    are no Parquet files, and uncompressed `.json` files never. Without `config`, if no path contains the name of a
+    split, all files belong to `train`.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)

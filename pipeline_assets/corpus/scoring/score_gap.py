@@ -14,7 +14,7 @@ from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 
 _STANDARD_ERRORS = 1.96  # half the width of a 95 % interval
 _DIGITS = 6  # decimals of an interval; the variance of equal changes cancels to about eight decimals only
-_ROWS = pl.Schema({"id": pl.String, "nll_sum": pl.Float64, "completion_bytes": pl.Int64, "meta_domain": pl.String})
+_SCHEMA = pl.Schema({"id": pl.String, "nll_sum": pl.Float64, "completion_bytes": pl.Int64, "meta_domain": pl.String})
 _HEAD = ("", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better")
 
 
@@ -107,7 +107,7 @@ def compare_scores(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) 
             "other_bytes": len(both) - len(equal),
         }
         sums[name] = _sum_by_domain(equal)
-    total = pl.concat([*sums.values(), _sum_by_domain(pl.DataFrame(schema={**_ROWS, "nll_sum_second": pl.Float64}))])
+    total = pl.concat([*sums.values(), _sum_by_domain(pl.DataFrame(schema={**_SCHEMA, "nll_sum_second": pl.Float64}))])
     domains = {
         str(name): Gap.from_sums(rows) for [name], rows in sorted(total.partition_by("domain", as_dict=True).items())
     }
@@ -116,9 +116,9 @@ def compare_scores(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) 
 
 def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:
     """Read the scored rows of a split with their domains; an empty frame for None."""
-    tables = [pl.DataFrame(schema=_ROWS)]
-    for rows in split.rows([*_ROWS][:-1], ["meta_domain"]) if split is not None else ():
-        table = pl.DataFrame(pl.from_arrow(rows.select([*_ROWS]))).cast(_ROWS)
+    tables = [pl.DataFrame(schema=_SCHEMA)]
+    for rows in split.rows([*_SCHEMA][:-1], ["meta_domain"]) if split is not None else ():
+        table = pl.DataFrame(pl.from_arrow(rows.select([*_SCHEMA]))).cast(_SCHEMA)
         tables.append(table.drop_nulls("nll_sum"))
     return pl.concat(tables)
 

@@ -13,7 +13,7 @@ from pipeline_assets.spine.artifact import Artifact, Verdict
 
 SCORES_FILE = "scores.parquet"
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
-_TABLE: Mapping[str, tuple[pa.DataType, str]] = {
+_COLUMN_TYPES: Mapping[str, tuple[pa.DataType, str]] = {
     "id": (_TEXT, "The row's id in its pools; each is scored once."),
     "nll_mean": (_FLOAT, "Mean negative log-likelihood of the completion's tokens, in nats; null with a `reason`."),
     "nll_sum": (_FLOAT, "Their sum, in nats."),
@@ -36,8 +36,8 @@ _TABLE: Mapping[str, tuple[pa.DataType, str]] = {
     "pool_file": (_TEXT, "The file of the pools that the row was read from: the first that has its id."),
     "pool_row": (_INT, "Its row there."),
 }
-SCORES = pa.schema([(name, kind) for name, (kind, _) in _TABLE.items()])
-COLUMNS: Final[dict[str, str]] = {name: description for name, (_, description) in _TABLE.items()}
+SCORES = pa.schema([(name, kind) for name, (kind, _) in _COLUMN_TYPES.items()])
+COLUMNS: Final[dict[str, str]] = {name: description for name, (_, description) in _COLUMN_TYPES.items()}
 SCORES_WITH_TOKENS = SCORES.append(pa.field("token_nll", pa.list_(pa.float32())))
 """Schema if the recipe requests `token_nll`: NLL of each token that counts, in order; null without a score."""
 _PREVIEWED = ("id", "nll_mean", "percentile_within_split", "bits_per_byte", "completion_token_count", "reason")

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns, write_table
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.harmony import encode
-from pipeline_assets.corpus.harmony.message import START, STRUCTURE, Refusal
+from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -98,7 +98,7 @@ def _build_tables(encoder: Tokenizer) -> None:
     """Build the encoder's tables before workers are forked."""
     if not isinstance(encoder, HarmonyEncoder):
         return
-    [encoded] = encoder.encode_controlled([b"the first text builds the tables"], STRUCTURE)
+    [encoded] = encoder.encode_controlled([b"the first text builds the tables"], CONTROL_TOKENS)
     encoder.decode(encoded.ids)
 
 

@@ -37,10 +37,9 @@ class Difference:
 class Inventory:
     """Content of corpora of token shards, and differences between files and manifests.
 
-    `corpora` has by corpus name: the digest and some decisions and counts of the manifest; `shards`, a list with file,
-    rows and sha256 of each shard; `lost_text`, which is empty for a lossless tokenizer, and None if an earlier version
-    of this program built the shards and did not count losses. A corpus with an unreadable manifest is missing in
-    `corpora`, and has one of the `differences`.
+    `corpora` maps each corpus name to the digest and some decisions and counts of its manifest; to `shards`, with file,
+    rows and sha256 of each shard; and to `lost_text`, which is empty for a lossless tokenizer, and None if the
+    shards were built before losses were counted. A corpus with an unreadable manifest is only in `differences`.
     """
 
     corpora: Mapping[str, Mapping[str, Any]]

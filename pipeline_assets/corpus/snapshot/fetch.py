@@ -27,9 +27,9 @@ class FileRequest:
 
     Attributes:
         pieces: Pieces of the file, in the plan's order.
-        ranges: Bytes [start, stop) of each piece, with stop <= start if the tail contains the piece. A file of JSON
-            lines has one piece, fetched in several ranges.
-        is_whole: Whether all row groups are read, in one range from 0 to the tail, so that the file can be hashed.
+        ranges: Bytes [start, stop) to fetch: one range from 0 to the tail if `is_whole`, several for the only piece of
+            a file of JSON lines, else one for each piece, with stop <= start if the tail contains the piece.
+        is_whole: Whether all row groups are read, so that the file can be hashed.
     """
 
     file: HubFile

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.harmony.message import END, STRUCTURE
+from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS, END
 from pipeline_assets.corpus.tokens.loss_counter import LossCounter
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, read_pinned
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
@@ -158,7 +158,7 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
         ) from None
     special = [token["content"] for token in added if token.get("special")]
     # Without the id of a control token, every text would be misread.
-    missing = [control for control in STRUCTURE if control not in special] if is_harmony else []
+    missing = [control for control in CONTROL_TOKENS if control not in special] if is_harmony else []
     if missing or not special:
         what = f"lacks the special tokens {', '.join(missing)} of Harmony" if missing else "has no special tokens"
         fix = "use a model that was trained on Harmony, or add these tokens to its tokenizer and its embeddings"

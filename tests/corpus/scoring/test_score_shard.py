@@ -14,7 +14,7 @@ from tiny_models import save_model
 from tiny_scoring import Row, copy_of, rows_of, save_whole_model, scorer_of, spoiled, text_of, write_pool
 from tiny_tokenizer import save_tokenizer
 
-from pipeline_assets.corpus.harmony.message import STRUCTURE
+from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer, claim_gpu, load_pinned_model, score_shard
@@ -132,7 +132,7 @@ def test_a_damaged_page_of_a_pool_is_told_of_its_file(tmp_path: Path, model: Pat
 
 
 def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(tmp_path: Path, model: Path) -> None:
-    folder = save_tokenizer(copy_of(model, tmp_path / "model"), STRUCTURE[:-1])
+    folder = save_tokenizer(copy_of(model, tmp_path / "model"), CONTROL_TOKENS[:-1])
 
     line = refusal(scorer_of(folder).warm_up)
 

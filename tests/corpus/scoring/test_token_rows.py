@@ -12,7 +12,7 @@ from real_samples import some
 from tiny_tokenizer import save_tokenizer
 
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_messages, row_loss_mode
-from pipeline_assets.corpus.harmony.message import STRUCTURE
+from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
@@ -94,7 +94,7 @@ def test_another_tokenizer_reads_rows_by_the_same_interface_and_the_bare_word_of
     assert [tokenizer.decode(run) for run in runs(row)] == ["Two and two.", "4 – ça va"]
     assert [tokenizer.decode(run) for run in runs(last)] == ["4 – ça va"]
     assert row.completion_bytes == len("Two and two.4 – ça va".encode()) == row.tokens.in_loss.sum()
-    controls = np.isin(row.tokens.ids, [tokenizer.special_ids[control] for control in STRUCTURE])
+    controls = np.isin(row.tokens.ids, [tokenizer.special_ids[control] for control in CONTROL_TOKENS])
     assert controls.sum() == TEXT.count("<|")
 
 
@@ -114,7 +114,7 @@ def test_no_content_of_a_message_gives_a_control_token(tmp_path: Path) -> None:
     ("controls", "special", "said"),
     [
         ((), True, "<|start|>, <|message|>, <|channel|>, <|constrain|>, <|end|>, <|call|>, <|return|>"),
-        (STRUCTURE, False, "<|start|>"),
+        (CONTROL_TOKENS, False, "<|start|>"),
     ],
 )
 def test_a_tokenizer_without_control_tokens_is_refused(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wrong_tokenizer import nothing_kept
 
-from pipeline_assets.corpus.harmony.message import STRUCTURE
+from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, HarmonyEncoder, load_encoder
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, RANKS, SPECIAL_TOKENS
@@ -79,7 +79,9 @@ def test_the_name_of_a_special_token_in_a_text_is_ordinary_characters(
     assert runs[names.index("<|endoftext|>")] == [27, 91, 419, 1440, 919, 91, 29]
 
 
-CONTROLLED = st.lists(st.sampled_from([*STRUCTURE, *STRUCTURE[0], *BLANKS, *WORDS, "<|endoftext|>", "<|end", "\u088f"]))
+CONTROLLED = st.lists(
+    st.sampled_from([*CONTROL_TOKENS, *CONTROL_TOKENS[0], *BLANKS, *WORDS, "<|endoftext|>", "<|end", "\u088f"])
+)
 
 
 @given(texts=st.lists(CONTROLLED.map("".join), max_size=3))
@@ -87,9 +89,9 @@ CONTROLLED = st.lists(st.sampled_from([*STRUCTURE, *STRUCTURE[0], *BLANKS, *WORD
 def test_what_stands_around_control_tokens_is_encoded_by_itself(encoder: HarmonyEncoder, texts: list[str]) -> None:
     raw = [text.encode() for text in texts]
 
-    encoded = encoder.encode_controlled(raw, STRUCTURE)
+    encoded = encoder.encode_controlled(raw, CONTROL_TOKENS)
 
-    expected = HarmonyEncoder(VOCABULARY, VOCABULARY_SHA256, "tiktoken").encode_controlled(raw, STRUCTURE)
+    expected = HarmonyEncoder(VOCABULARY, VOCABULARY_SHA256, "tiktoken").encode_controlled(raw, CONTROL_TOKENS)
     assert [one.ids.tolist() for one in encoded] == [one.ids.tolist() for one in expected]
     assert [one.control_positions.tolist() for one in encoded] == [one.control_positions.tolist() for one in expected]
     assert {one.ids.dtype for one in (*encoded, *expected)} <= {np.dtype(np.int32)}
