@@ -138,7 +138,15 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
         ),
         (
             [train, "--source", "x"],
-            "--source: excludes FOLDER, --token, --doc-id and --row; pass it alone or with --data",
+            "--source: excludes FOLDER, --token, --doc-id, --row and --record; pass it alone or with --data",
+        ),
+        (
+            ["--source", "x", "--record"],
+            "--source: excludes FOLDER, --token, --doc-id, --row and --record; pass it alone or with --data",
+        ),
+        (
+            [train, "--row", 0, "--record", "--json"],
+            "--record: excludes --json, because it prints the record as it is; pass one of them",
         ),
         (
             ["--source", f"a.jsonl:{'9' * 5000}"],

@@ -27,7 +27,7 @@ _COLOURS = {Role.USER: "blue", Role.ASSISTANT: "cyan", Role.TOOL: "yellow"}
 def peek(
     folder: Annotated[Path, typer.Argument(help="Folder of a split, packed set, corpus or rows.")],
     row: Annotated[int | None, typer.Option(help="Sequence, row or document number; from 0, default 0.")] = None,
-    token: Annotated[int | None, typer.Option(help="Position of a token in the sequence or row.")] = None,
+    token: Annotated[int | None, typer.Option(help="Position in the token file, from 0; shows its row.")] = None,
     as_json: terminal.AsJson = False,
 ) -> None:
     """Show a row as a trainer reads it, or a document.

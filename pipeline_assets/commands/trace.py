@@ -45,10 +45,13 @@ def trace(
 
     selectors = [option for option in (token, doc_id, row) if option is not None]
     if source is not None:
-        if folder is not None or selectors:
-            raise UsageError("excludes FOLDER, --token, --doc-id and --row", "--source", "pass it alone or with --data")
+        if folder is not None or selectors or record:
+            what = "excludes FOLDER, --token, --doc-id, --row and --record"
+            raise UsageError(what, "--source", "pass it alone or with --data")
         _trace_source(source, data, as_json)
         return
+    if record and as_json:
+        raise UsageError("excludes --json, because it prints the record as it is", "--record", "pass one of them")
     if folder is None:
         fix = "pass the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone"
         raise UsageError("nothing to trace", "trace", fix)
