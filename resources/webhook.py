@@ -5,15 +5,16 @@ The address is a secret: no message or log contains it.
 
 import os
 import urllib.parse
+from collections.abc import Mapping
 
 from pipeline_assets.spine.errors import UsageError
 
 WEBHOOK = "CORPUSMILL_WEBHOOK"
 
 
-def webhook_address() -> str | None:
+def webhook_address(variables: Mapping[str, str] = os.environ) -> str | None:
     """Return the address in CORPUSMILL_WEBHOOK; None if unset, UsageError if invalid."""
-    address = os.environ.get(WEBHOOK, "")
+    address = variables.get(WEBHOOK, "")
     if not address:
         return None
     try:
@@ -23,6 +24,6 @@ def webhook_address() -> str | None:
         is_address = False
     # urllib sends neither credentials in an address nor characters outside ASCII.
     if not is_address or "@" in parts.netloc or " " in address or not (address.isascii() and address.isprintable()):
-        what = f"{len(address)} characters that are not an http or https address"
+        what = f"must be an http or https address, got {len(address)} other characters"
         raise UsageError(what, WEBHOOK, "write it as https://HOST/PATH, without user and spaces, or unset it")
     return address

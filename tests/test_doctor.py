@@ -120,7 +120,7 @@ def test_more_memory_than_the_machine_has_and_a_wrong_setting(tmp_path: Path, mo
 
 def test_all_wrong_settings_are_named_by_one_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found("settings", tmp_path) == ("ok", "all CORPUSMILL_ variables are valid")
-    wrong = {"WORKERS": "two", "LOG_EVERY": "0", "ENGINE": "rya", "LOG": "xml", "LAUNCHER": "moon"}
+    wrong = {"WORKERS": "two", "LOG_EVERY": "0", "ENGINE": "rya", "LOG": "xml", "LAUNCHER": "moon", "WEBHOOK": "secret"}
     for name, value in wrong.items():
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
@@ -128,7 +128,8 @@ def test_all_wrong_settings_are_named_by_one_probe(tmp_path: Path, monkeypatch: 
         "fault",
         "CORPUSMILL_WORKERS must be an integer >= 0, got 'two'; CORPUSMILL_LOG_EVERY must be an integer >= 1, got '0'; "
         "CORPUSMILL_ENGINE must be local or ray, got 'rya'; CORPUSMILL_LOG must be text or json, got 'xml'; "
-        "CORPUSMILL_LAUNCHER must be one of local, modal, got 'moon'; correct them",
+        "CORPUSMILL_LAUNCHER must be one of local, modal, got 'moon'; "
+        "CORPUSMILL_WEBHOOK must be an http or https address, got 6 other characters; correct them",
     )
     assert found("modal", tmp_path) == ("warning", "not examined: CORPUSMILL_LAUNCHER has no valid value")
 

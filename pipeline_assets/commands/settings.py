@@ -61,9 +61,10 @@ def invalid_settings(variables: Mapping[str, str]) -> list[str]:
     from pipeline_assets.spine.errors import UsageError
     from pipeline_assets.spine.json_log import check_log_form
     from resources.launchers import remote_launcher_factory
+    from resources.webhook import webhook_address
 
     errors = []
-    for check in (*(setting.read for setting in SETTINGS), check_log_form, remote_launcher_factory):
+    for check in (*(setting.read for setting in SETTINGS), check_log_form, remote_launcher_factory, webhook_address):
         try:
             check(variables)
         except UsageError as error:
