@@ -52,9 +52,10 @@ def build_target(
         except InputError:
             staging.discard_if_unstarted()
             raise
-        if target.plan(root) != plan:
-            what = "an input was replaced during the build"
-            raise RetryableError(what, folder, "run the same command again")
+        if (now := target.plan(root)) != plan:
+            is_replaced = now["inputs"] != plan["inputs"]
+            what = "an input was replaced" if is_replaced else "entries were added to the removal list"
+            raise RetryableError(f"{what} during the build", folder, "run the same command again")
         provenance = {
             **recorder.provenance(run_settings),
             "peak_disk_bytes": freed_bytes((staging.folder,)),

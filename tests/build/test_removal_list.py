@@ -1,4 +1,4 @@
-"""Removal lists that lost entries or their key, and the trace of a forgotten row."""
+"""Removal lists that lost entries or their key, or grow during a build, and the trace of a forgotten row."""
 
 import itertools
 import json
@@ -10,7 +10,10 @@ from command_results import Corpusmill
 from marked_rows import build, built_sources, forget_ids, run_in, sources
 
 from pipeline_assets.commands.forget import forget
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.corpus.removal_list import add_entries
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.errors import InputError, RetryableError
 
 
 @pytest.mark.parametrize(
@@ -110,3 +113,22 @@ def test_copies_with_rows_of_the_list_are_made_with_a_warning(tmp_path: Path, co
 
     command = f"corpusmill forget --data {root} prints how to rebuild it"
     assert warnings() == [f"warning: {folder} has rows of the removal list; {command}"] * 2
+
+
+def test_a_build_ends_if_the_list_grows_meanwhile_and_the_next_one_applies_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
+
+    def grow(operation: durable.Operation, path: Path) -> None:
+        if operation == "mkdir" and path.match("normalized/.notes.building.*"):
+            monkeypatch.setattr(durable, "failpoint", None)
+            add_entries(root, [("id", "note_7")], "r", "2026-11-27")
+
+    monkeypatch.setattr(durable, "failpoint", grow)
+    with pytest.raises(RetryableError, match="entries were added to the removal list during the build"):
+        build(recipe, run_in(root))
+
+    build(recipe, run_in(root))
+    counts = open_artifact(root / "stage_a/mixed/normalized/notes").manifest.identity.counts
+    assert counts["ledger"]["dropped"] == {"forgotten": 1}
