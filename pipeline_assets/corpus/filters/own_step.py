@@ -71,6 +71,8 @@ class PythonStep(RecipeSection):
             code = _FILE.read_raw(folder / file).decode()
         except FileNotFoundError:
             raise UsageError("file not found", folder / file, "write it there, or correct `file`") from None
+        except UnicodeDecodeError as error:
+            raise UsageError(f"not UTF-8 (byte {error.start})", folder / file, "save it as UTF-8") from None
         names = [node.name for node in _parse(code, file).body if isinstance(node, ast.FunctionDef)]
         if function not in names:
             what = f"function {function} not found; the functions are {', '.join(names) or 'none'}"
@@ -97,7 +99,7 @@ def step_files(recipe: object) -> Iterator[str]:
 
 def _parse(code: str, file: str) -> ast.Module:
     try:
-        return ast.parse(code, file)
+        return ast.parse(code.removeprefix("\ufeff"), file)
     except (SyntaxError, ValueError, RecursionError) as error:
         location = f"{file}:{getattr(error, 'lineno', None) or 1}"
         raise UsageError(f"not valid Python ({getattr(error, 'msg', error)})", location, "correct that line") from None

@@ -158,7 +158,7 @@ def main() -> None:
     signal.signal(signal.SIGPROF, _raise_too_slow)
     descriptor, parent, seconds, memory_mib = map(int, sys.argv[1:5])
     connection, file, function = Connection(descriptor), *sys.argv[5:]
-    code, step, loaded = connection.recv_bytes().decode(), None, Answer("kept")
+    code, step, loaded = connection.recv_bytes().decode("utf-8-sig"), None, Answer("kept")
     _isolate(parent, memory_mib)
     try:
         step = _Step(code, file, function, seconds)

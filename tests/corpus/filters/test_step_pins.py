@@ -58,6 +58,14 @@ def test_a_wrong_step_is_refused_when_its_recipe_is_read(
     assert message in refusal(lambda: StageARecipe.read(path))
 
 
+def test_a_file_may_have_a_byte_order_mark_and_must_be_utf8(tmp_path: Path) -> None:
+    path = write_step(tmp_path, "\ufeff" + KEEP, ["a text"])
+    assert kept_texts(build_step(path, tmp_path / "data")) == ["a text"]
+
+    (path.parent / "my_filter.py").write_bytes(b"# caf\xe9\n" + KEEP.encode())
+    assert refusal(lambda: StageARecipe.read(path)).endswith("my_filter.py: not UTF-8 (byte 5); save it as UTF-8")
+
+
 def test_a_linked_file_is_refused(tmp_path: Path) -> None:
     path = write_step(tmp_path, KEEP, ["a"])
     (path.parent / "my_filter.py").rename(tmp_path / "elsewhere.py")
