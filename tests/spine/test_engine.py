@@ -56,18 +56,6 @@ def test_receipts_come_in_the_shards_order_and_files_are_equal(building: Staging
     assert children() == []
 
 
-@in_workers
-def test_many_shards_come_in_order_whatever_worker_is_fastest(building: StagingDir, settings: RunSettings) -> None:
-    receipts = run(write_words, building, settings, MANY)
-
-    assert [receipt.files[0].path for receipt in receipts] == [f"parts/{shard.name}.txt" for shard in MANY]
-
-
-@pytest.mark.parametrize("settings", [INLINE, TWO], ids=["here", "two workers"])
-def test_no_shards_give_no_receipts(building: StagingDir, settings: RunSettings) -> None:
-    assert run(write_words, building, settings, []) == []
-
-
 @pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED], ids=["one forked", "two forked", "two spawned"])
 def test_workers_of_a_run_serve_the_next_and_end_with_the_runner(building: StagingDir, settings: RunSettings) -> None:
     runner = stage_runner(write_words, settings)
