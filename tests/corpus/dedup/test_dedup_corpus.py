@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -112,29 +113,25 @@ def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_documen
     assert rules.near.faiss is None or plain.manifest.identity.counts["comparisons"]["capped_documents"] > 0
 
 
-@pytest.mark.parametrize("most", [1, 5, 60])
-def test_pairs_written_in_many_runs_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+@pytest.mark.parametrize(
+    ("module", "limit", "most"),
+    [*((candidates, "MAX_PAIRS", most) for most in (1, 5, 60)), (groups, "_BLOCK_DOCUMENTS", 7)],
+)
+def test_pairs_written_in_many_runs_and_groups_counted_in_many_blocks_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, most: int
+) -> None:
     documents = [PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2)) for number in range(120)]
     sources = write_corpus(tmp_path / "corpus", documents, 50)
     whole = deduplicate(tmp_path / "whole", sources, recipe())
 
-    monkeypatch.setattr(candidates, "MAX_PAIRS", most)
+    monkeypatch.setattr(module, limit, most)
     cut = deduplicate(tmp_path / "cut", sources, recipe())
 
-    assert cut.path(EDGES_FILE).read_bytes() == whole.path(EDGES_FILE).read_bytes()
-    assert cut.manifest.digest == whole.manifest.digest
-
-
-def test_groups_that_are_counted_in_many_blocks_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    documents = [PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2)) for number in range(120)]
-    sources = write_corpus(tmp_path / "corpus", documents, 50)
-    whole = deduplicate(tmp_path / "whole", sources, recipe())
-
-    monkeypatch.setattr(groups, "_BLOCK_DOCUMENTS", 7)
-    blocks = deduplicate(tmp_path / "blocks", sources, recipe())
-
     assert len(json.loads(whole.path(GROUPS_FILE).read_bytes())) == 7
-    assert blocks.path(GROUPS_FILE).read_bytes() == whole.path(GROUPS_FILE).read_bytes()
+    assert [cut.path(name).read_bytes() for name in (EDGES_FILE, GROUPS_FILE)] == [
+        whole.path(name).read_bytes() for name in (EDGES_FILE, GROUPS_FILE)
+    ]
+    assert cut.manifest.digest == whole.manifest.digest
 
 
 def dying(*arguments: Any) -> Iterator[Any]:

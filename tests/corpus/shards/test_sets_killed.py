@@ -51,35 +51,22 @@ def build(make: Make, root: Path, inputs: Path, settings: RunSettings | None = N
     return files | {"digest": made.manifest.digest.encode()}
 
 
-def check_kills(
-    make: Make, folder: Path, victim: Victim, settings: RunSettings, kills: Callable[[int], list[int]]
-) -> None:
-    """Kill builds before some of their steps, of so many, and hold what they go on to against an undisturbed one."""
-    undisturbed = build(make, folder / "undisturbed", folder)
-    steps = count_steps(functools.partial(build, make, folder / "counted", folder, settings), victim)
-
-    assert steps > 30
-    for at in kills(steps):
-        with tempfile.TemporaryDirectory() as scratch:
-            killed_at(at, functools.partial(build, make, Path(scratch), folder, settings), victim)
-            assert build(make, Path(scratch), folder) == undisturbed, f"killed before step {at}"
-
-
 VICTIMS = [(Victim.ALL, RunSettings(), 1), (Victim.WORKER, FORKED, 3), (Victim.PARENT, FORKED, 3)]
 
 
+@pytest.mark.parametrize(
+    "is_seeded", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["one point", "any point"]
+)
 @pytest.mark.parametrize("make", [packed_set, token_shards])
 @pytest.mark.parametrize(("victim", "settings", "stride"), VICTIMS)
-def test_killed_at_a_seeded_point_it_goes_on_to_the_same_files(
-    make: Make, victim: Victim, settings: RunSettings, stride: int, tmp_path: Path
+def test_killed_before_a_step_it_goes_on_to_the_files_of_an_undisturbed_build(
+    make: Make, victim: Victim, settings: RunSettings, stride: int, is_seeded: bool, tmp_path: Path
 ) -> None:
-    check_kills(make, tmp_path, victim, settings, lambda steps: [random.Random(str(victim)).randint(1, steps)])
+    undisturbed = build(make, tmp_path / "undisturbed", tmp_path)
+    steps = count_steps(functools.partial(build, make, tmp_path / "counted", tmp_path, settings), victim)
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [packed_set, token_shards])
-@pytest.mark.parametrize(("victim", "settings", "stride"), VICTIMS)
-def test_killed_at_any_point_it_goes_on_to_the_same_files(
-    make: Make, victim: Victim, settings: RunSettings, stride: int, tmp_path: Path
-) -> None:
-    check_kills(make, tmp_path, victim, settings, lambda steps: list(range(1, steps + 1, stride)))
+    assert steps > 30
+    for at in [random.Random(str(victim)).randint(1, steps)] if is_seeded else range(1, steps + 1, stride):
+        with tempfile.TemporaryDirectory() as scratch:
+            killed_at(at, functools.partial(build, make, Path(scratch), tmp_path, settings), victim)
+            assert build(make, Path(scratch), tmp_path) == undisturbed, f"killed before step {at}"
