@@ -54,14 +54,10 @@ def recipe_in(root: Path) -> StageARecipe:
     return StageARecipe.read(root / "recipes" / "mixed.yaml")
 
 
-def offline(root: Path) -> HubFiles:
-    return HubFiles(root / "hub_cache", endpoint=NOWHERE)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, Artifact], root: Path) -> None:
-    found = build(recipe_in(root), root, offline(root), RunSettings(workers))
+    found = build(recipe_in(root), root, HubFiles(root / "hub_cache", endpoint=NOWHERE), RunSettings(workers))
 
     assert digests(found) == digests(built)
 

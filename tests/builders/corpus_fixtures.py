@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -188,3 +189,8 @@ def split_of(
         return build_megatron(recipe, tmp_path / root, "train")
 
     return build
+
+
+@pytest.fixture
+def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)

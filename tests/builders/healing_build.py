@@ -77,10 +77,6 @@ def build_snapshot(recipe: HealingRecipe, root: Path, hub: HubFiles, engine: Run
     return _build(recipe.fineweb_edu_snapshot(), Run(root, engine, hub))
 
 
-def build_selection(recipe: HealingRecipe, root: Path) -> Artifact:
-    return _build(recipe.healing_text_manifest(), Run(root, INLINE))
-
-
 def build_megatron(
     recipe: HealingRecipe,
     root: Path,
@@ -89,7 +85,7 @@ def build_megatron(
     driver: Driver = "gigatoken",
     replace: bool = False,
 ) -> Artifact:
-    selection = build_selection(recipe, root)
+    selection = _build(recipe.healing_text_manifest(), Run(root, INLINE))
     corpus = open_artifact(root / recipe.fineweb_edu_snapshot().folder)
     shards = read_selection(selection.manifest)
     return build_target(

@@ -1,6 +1,5 @@
 """Repeated ids of a corpus: found by a merge of sorted runs, as a dictionary of everything would find them."""
 
-import os
 import tracemalloc
 from pathlib import Path
 
@@ -12,10 +11,7 @@ from pipeline_assets.corpus import doc_ids
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.staging import StagingView
 
-
-@pytest.fixture(autouse=True)
-def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+pytestmark = pytest.mark.usefixtures("nothing_waits_for_the_disk")
 
 
 def written(folder: Path, shards: list[list[str]]) -> list[Path]:

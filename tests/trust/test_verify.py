@@ -3,10 +3,8 @@ what was not read. One that is replaced meanwhile is intact, or was replaced, as
 """
 
 import functools
-import os
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,17 +26,11 @@ from pipeline_assets.trust.verify import read_and_check, scan_chain
 
 SET = Path("megatron", "pages_v1")
 READERS = (reader, artifact)
+pytestmark = pytest.mark.usefixtures("nothing_waits_for_the_disk")
 
 
 def found_at(found: Verification, root: Path) -> set[str]:
     return {finding.where.relative_to(root).as_posix() for finding in found.findings}
-
-
-def files_of_the_chain(root: Path) -> Iterator[Path]:
-    """Every file that a manifest of the chain vouches for, the manifests, and the hub's bytes in the cache."""
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and path.suffix != ".lock" and path.stat().st_size:
-            yield path
 
 
 def test_the_whole_chain_a_sample_of_everything_and_the_artifact_with_its_members_are_intact(pristine: Path) -> None:
@@ -62,7 +54,8 @@ def test_the_whole_chain_a_sample_of_everything_and_the_artifact_with_its_member
 
 def test_one_flipped_bit_anywhere_in_the_chain_is_found_where_it_is(chain_root: Path) -> None:
     bits = random.Random("bits")
-    for path in files_of_the_chain(chain_root):
+    files = (path for path in sorted(chain_root.rglob("*")) if path.is_file() and path.suffix != ".lock")
+    for path in (path for path in files if path.stat().st_size):
         sealed = path.read_bytes()
         for position in [0, len(sealed) - 1, *(bits.randrange(len(sealed)) for _ in range(4))]:
             flipped = bytearray(sealed)
@@ -175,11 +168,6 @@ def verified(folder: Path) -> str:
         return verify(folder).verdict
     except InputError as error:
         return str(error)
-
-
-@pytest.fixture(autouse=True)
-def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def test_what_is_replaced_before_any_line_of_the_verification_is_not_called_damaged(tmp_path: Path) -> None:

@@ -174,7 +174,9 @@ def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it
     lineage = Lineage(demo_root)
     rows = [(path, number) for path, table in source_tables.items() for number in range(len(table))]
 
-    for path, number in [*random.Random("rows").sample(rows, 80), *_undrawn(rows, drawn)]:
+    undrawn = random.Random("undrawn").sample(sorted(set(rows) - drawn), 20)
+
+    for path, number in [*random.Random("rows").sample(rows, 80), *undrawn]:
         row = source_tables[path][number]
         source = HubRow("HuggingFaceFW/fineweb-edu", manifest.identity.recipe["revision"], path, number)
         [found] = follow_source(RowStores(SYSTEMS.kinds, lineage), source)
@@ -188,10 +190,6 @@ def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it
             assert (fate.outcome, fate.detail) == ("dropped", "by `int_score >= 3`")
         else:
             assert fate.outcome in ("document", "rejected")
-
-
-def _undrawn(rows: list[tuple[str, int]], drawn: set[tuple[str, int]]) -> list[tuple[str, int]]:
-    return random.Random("undrawn").sample(sorted(set(rows) - drawn), 20)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pipeline_assets.spine.errors import InputError
 TESTS = Path(__file__).parents[2]
 PROJECT = TESTS.parent
 READERS = (memmap, pinned_folder)
+pytestmark = pytest.mark.usefixtures("nothing_waits_for_the_disk")
 UNPICKLED_IN_A_WORKER = """
 import multiprocessing, sys
 from pathlib import Path
@@ -45,11 +46,6 @@ def opened(folder: Path) -> str:
         return letter_of(open_packed(folder))
     except InputError as error:
         return str(error)
-
-
-@pytest.fixture(autouse=True)
-def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.mark.parametrize("share", [3, pytest.param(1, marks=pytest.mark.proof)])

@@ -22,7 +22,6 @@ from pipeline_assets.corpus.scoring.row_choice import choose_rows, is_near_bound
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
-from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.trust.verify import content_sha256
 
@@ -84,10 +83,6 @@ def some_splits(count: int = 40) -> dict[str, tuple[list[Row], list[float | None
     return {"math-v2/none": ([], [])} | {name: made_rows(count, seed) for seed, name in enumerate(names)}
 
 
-def found_in(made: Artifact) -> dict[str, list[str]]:
-    return {rule: ids_in(made, rule) for rule in RULES}
-
-
 FLAGS = [
     {"quality_valid_harmony": False},
     {"quality_completion_nonempty": False},
@@ -127,7 +122,7 @@ def test_subsets_are_those_of_a_naive_computation(tmp_path: Path, disjoint: bool
     made = subsets_of(tmp_path, splits, RULES, disjoint=disjoint)
 
     expected = naive(given_splits, disjoint)
-    assert found_in(made) == expected
+    assert {rule: ids_in(made, rule) for rule in RULES} == expected
     counts = made.manifest.identity.counts
     assert counts["subsets"] == {rule: len(ids) for rule, ids in expected.items()}
     assert all(counts["subsets"].values())

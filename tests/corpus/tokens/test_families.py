@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refusal
 
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyRecipe
@@ -177,10 +178,7 @@ def test_a_file_that_cannot_be_used_is_refused(load_hf: Load, content: Content |
 
 
 def test_an_end_that_is_no_special_token_is_refused_and_those_there_are_are_named(load_hf: Load) -> None:
-    with pytest.raises(UsageError) as error:
-        load_hf(hf_content(), end_of_document="</s>")
-
-    assert str(error.value) == (
+    assert refusal(lambda: load_hf(hf_content(), end_of_document="</s>"), UsageError) == (
         "pack.tokenizer.end_of_document: '</s>' is not a special token of tokenizer.json; "
         "name the token that ends a document; it has <unk>, <end>"
     )
@@ -232,10 +230,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_command_that_installs
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
 
-    with pytest.raises(UsageError) as refused:
-        load_hf(hf_content()) if library == "tokenizers" else load_model(data=b"")
-
-    assert str(refused.value) == (
+    assert refusal(lambda: load_hf(hf_content()) if library == "tokenizers" else load_model(data=b""), UsageError) == (
         f"tokenizers: {library} is not installed; "
         "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[tokenizers]'"
     )
