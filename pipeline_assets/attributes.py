@@ -42,12 +42,15 @@ def add_attributes(assets: Assets, used: Collection[str], scheduled: Collection[
         groups = groups - {_NEVER_BUILT} or groups
         return groups.pop() if len(groups) == 1 else SOURCES
 
+    def is_automated(spec: dg.AssetSpec) -> bool:  # versions of `web` and a recipe `web_versions` are one group
+        return spec.group_name in automated and "versions" not in spec.key.path[2:]
+
     def add(spec: dg.AssetSpec) -> dg.AssetSpec:
         return spec.replace_attributes(
             owners=owned.owners,
             tags={**spec.tags, **owned.tags},
             group_name=find_group(spec),
-            automation_condition=condition if spec.group_name in automated else None,
+            automation_condition=condition if is_automated(spec) else None,
         )
 
     return dg.map_asset_specs(add, assets)

@@ -170,6 +170,19 @@ def test_a_scheduled_recipe_is_built_when_its_inputs_change_if_its_sensor_is_on(
     assert (first.total_requested, second.get_requested_partitions(normalized)) == (0, {partition})
 
 
+def test_versions_in_the_group_of_a_scheduled_recipe_have_no_condition(notes_root: Path) -> None:
+    text = (notes_root / "recipes" / "mixed.yaml").read_text()
+    for name in ("mixed_20261123", "mixed_versions"):
+        (notes_root / "recipes" / f"{name}.yaml").write_text(text.replace("name: mixed", f"name: {name}"))
+    entry = {"name": "nightly", "recipe": "mixed_versions", "cron": "30 2 * * *", "action": "run"}
+    (notes_root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [entry]}))
+
+    graph = build_definitions(notes_root).resolve_asset_graph()
+
+    keys = [key for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None]
+    assert {tuple(key.path[1:-1]) for key in keys} == {("mixed_versions",)}
+
+
 def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.yaml").write_text("name: mine\nsystem: stage_a\nsources: []\ndedupe: {}\n")
