@@ -98,24 +98,6 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
             yield repeats
 
 
-class FirstRepeat(NamedTuple):
-    """First document that repeats an id, by shard and row; count of all repeats."""
-
-    shard: int
-    row: int
-    repeats: int
-
-
-def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
-    """Return the first document, by shard and row, that repeats an id, or None."""
-    first, repeats = None, 0
-    for block in find_repeats(paths):
-        earliest = block[np.lexsort((block["row"], block["shard"]))[0]]
-        location = int(earliest["shard"]), int(earliest["row"])
-        first, repeats = min(first or location, location), repeats + len(block)
-    return None if first is None else FirstRepeat(*first, repeats)
-
-
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
     """Write each shard's repeats to a work file; return its path, None if no repeats."""
     written: list[Path | None] = [None] * len(paths)

@@ -1,14 +1,10 @@
 """HTTP requests and responses of the hub on loopback."""
 
-import hashlib
 import json
-import os
 import re
-import secrets
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.message import Message
 from http.client import HTTP_PORT
@@ -17,22 +13,13 @@ from pathlib import Path
 from typing import Literal, Protocol, cast
 from urllib.parse import parse_qs, unquote
 
-from pipeline_assets.demo.loopback_files import FileInFolder, open_file, open_folder
+from pipeline_assets.demo.loopback_files import CHUNK_BYTES, FileInFolder
+from pipeline_assets.demo.loopback_uploads import Upload, received_upload
 
 Origin = Literal["hub", "storage"]
 BODY_LIMIT_BYTES = 1 << 26  # for writers; parsed JSON takes several times as much memory
 READER_BODY_BYTES = 1 << 20
 UPLOAD_LIMIT_BYTES = 1 << 33
-CHUNK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Upload:
-    """Temporary file with a PUT's body, removed after the response unless renamed."""
-
-    folder_fd: int  # descriptor of the open folder that contains the file
-    file: str
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -167,24 +154,8 @@ class Handler(BaseHTTPRequestHandler):
             return None
         if not is_upload:
             return self.send(server.hub.answer(server.origin, replace(request, body=self.rfile.read(length))))
-        uploads = server.hub.uploads
-        with open_folder(uploads.parent, uploads.name) as folder:
-            name = f".{secrets.token_hex(8)}.part"
-            try:
-                upload = self._upload(folder, name, length)
-                self.send(server.hub.answer(server.origin, replace(request, upload=upload)))
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=folder)
-
-    def _upload(self, folder_fd: int, name: str, length: int) -> Upload:
-        digest = hashlib.sha256()
-        with open_file(name, folder_fd, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
-            while length and (block := self.rfile.read(min(length, CHUNK_BYTES))):
-                digest.update(block)
-                file.write(block)
-                length -= len(block)
-        return Upload(folder_fd, name, digest.hexdigest())
+        with received_upload(self.rfile, length, server.hub.uploads) as upload:
+            self.send(server.hub.answer(server.origin, replace(request, upload=upload)))
 
     def _body_bytes(self, max_bytes: int) -> int | None:
         """Return the body's length; if the body is refused, send an error and return None."""

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pipeline_assets.demo.loopback_files import FileInFolder, open_folder, stat_file
-from pipeline_assets.demo.loopback_http import CHUNK_BYTES
+from pipeline_assets.demo.loopback_files import CHUNK_BYTES, FileInFolder, open_folder, stat_file
 
 LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow", ".safetensors"})
 LFS_ABOVE_BYTES = 1 << 20

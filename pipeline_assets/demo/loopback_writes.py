@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pipeline_assets.demo.loopback_files import is_folder, open_file, open_folder, stat_file
-from pipeline_assets.demo.loopback_http import CHUNK_BYTES, HubError, HubRequest, Response, json_response
+from pipeline_assets.demo.loopback_files import CHUNK_BYTES, is_folder, open_file, open_folder, stat_file
+from pipeline_assets.demo.loopback_http import HubError, HubRequest, Response, json_response
 from pipeline_assets.demo.loopback_repos import ATTRIBUTES, COMMITS, EPOCH, LFS_SUFFIXES, Repo, is_lfs
 
 USER = "loopback"

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus import doc_ids
+from pipeline_assets.corpus.first_repeat import find_first_repeat
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.staging import StagingView
 
@@ -61,8 +62,8 @@ def test_rows_looked_up_one_by_one_find_what_all_at_once_would(tmp_path: Path, m
 def test_the_first_repeat_is_that_of_the_first_shard_and_row(tmp_path: Path) -> None:
     paths = written(tmp_path, [["a", "b"], ["c", "b", "a"], ["b", "a", "d"]])
 
-    assert doc_ids.find_first_repeat(paths) == (1, 1, 4)
-    assert doc_ids.find_first_repeat(paths[:1]) is None
+    assert find_first_repeat(paths) == (1, 1, 4)
+    assert find_first_repeat(paths[:1]) is None
 
 
 def test_shards_without_documents_and_a_corpus_without_shards_have_no_repeats(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_repeats_are_those_that_a_dictionary_finds_however_long_runs_and_blocks_
     repeats = repeats_of(tmp_path, shards)
 
     assert repeats == slow_repeats(shards)
-    found = doc_ids.find_first_repeat(written(tmp_path, shards))
+    found = find_first_repeat(written(tmp_path, shards))
     first = min(((shard, min(rows)) for shard, rows in repeats.items()), default=None)
     assert found == (None if first is None else (*first, sum(map(len, repeats.values()))))
 

@@ -16,15 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-from pipeline_assets.demo.loopback_http import (
-    CHUNK_BYTES,
-    Handler,
-    HubRequest,
-    Origin,
-    OriginServer,
-    Response,
-    json_response,
-)
+from pipeline_assets.demo.loopback_files import CHUNK_BYTES
+from pipeline_assets.demo.loopback_http import Handler, HubRequest, Origin, OriginServer, Response, json_response
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 NO_REPLY = 0  # status of an answer in whose place the connection is closed

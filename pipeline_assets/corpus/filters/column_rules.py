@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
+from pipeline_assets.corpus.filters.filter import Measurement
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools
 from pipeline_assets.spine.errors import UsageError
 
@@ -117,14 +117,3 @@ def _parse_constant(text: str) -> int | float | str:
         except ValueError:
             continue
     raise ValueError(f"{text!r} is not a constant; write a number or quoted text")
-
-
-class ColumnFilter(Filter):
-    """Filter by rules on the columns of documents' meta."""
-
-    def __init__(self, rules: Sequence[str]) -> None:
-        self._rules = [ColumnRule.parse(rule) for rule in rules]
-
-    def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Yield a measurement of each rule on a document's meta."""
-        return (rule.measure(candidate.meta) for rule in self._rules)

@@ -1,0 +1,27 @@
+"""First document of a corpus that repeats an id, for errors that name it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline_assets.corpus.doc_ids import find_repeats
+
+
+class FirstRepeat(NamedTuple):
+    """First document that repeats an id, by shard and row; count of all repeats."""
+
+    shard: int
+    row: int
+    repeats: int
+
+
+def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
+    """Return the first document, by shard and row, that repeats an id, or None."""
+    first, repeats = None, 0
+    for block in find_repeats(paths):
+        earliest = block[np.lexsort((block["row"], block["shard"]))[0]]
+        location = int(earliest["shard"]), int(earliest["row"])
+        first, repeats = min(first or location, location), repeats + len(block)
+    return None if first is None else FirstRepeat(*first, repeats)
