@@ -24,7 +24,6 @@ from pipeline_assets.spine.section import RecipeSection
 
 TRANSLATION, _HEAD_ROWS, _RUN_BYTES = "translation", 100, 1 << 23
 Rows = Iterator[tuple[int, dict[str, Any] | Fault]]
-_FIX = "choose one of these, or another set or file"
 
 
 class PairSource(RecipeSection):
@@ -106,11 +105,14 @@ def read_pairs(
         what = f"values of column `{TRANSLATION}` are not objects with a text for each language"
         raise UsageError(what, source.name, "convert them, or choose another set or file")
     what, present = f"column `{weight_column}` of row weights not found", columns
+    fix = "choose one of these, or another set or file"
     if not codes:
         what = f"column `{TRANSLATION}` of texts by language not found"
+        example = f'{{"{TRANSLATION}": {{"{languages.src}": "…", "{languages.tgt}": "…"}}}}'
+        fix = f"write rows such as {example}, or choose another set or file"
     elif missing:
         what, present = f"language {' and '.join(missing)} not found in its translations", codes
-    raise UsageError(f"{what} (present: {', '.join(sorted(present))})", source.name, _FIX)
+    raise UsageError(f"{what} (present: {', '.join(sorted(present))})", source.name, fix)
 
 
 def _to_row(row: dict[str, Any] | Fault, languages: Languages, weight_column: str | None) -> TranslationRow | Fault:

@@ -271,7 +271,8 @@ def test_a_set_without_translations_is_told_what_it_has(suffix: str, tmp_path: P
     else:
         lines_file(path, [{"text": "a", "id": 1}])
     assert refusal(lambda: sample([TranslationFile(path.name, lambda: path)], tmp_path / "s")) == (
-        f"text.{suffix}: column `translation` of texts by language not found (present: id, text); {fix}"
+        f"text.{suffix}: column `translation` of texts by language not found (present: id, text); "
+        'write rows such as {"translation": {"fr": "…", "en": "…"}}, or choose another set or file'
     )
     flat = write(tmp_path / f"flat.{suffix}", ["bonjour", "salut"])
     assert refusal(lambda: sample([flat], tmp_path / "s")) == (
