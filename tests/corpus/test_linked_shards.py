@@ -15,7 +15,6 @@ from refusals import refusal
 from stage_a_build import INLINE, local_source, recipe_of
 
 from pipeline_assets.build.run import Run
-from pipeline_assets.corpus.dedup.groups import GROUPS
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
@@ -94,8 +93,8 @@ def test_a_filter_links_only_the_shards_of_which_it_drops_and_changes_nothing(tm
 
 
 def test_deduplication_links_the_shards_without_duplicates_whether_or_not_the_report_shows_them(tmp_path: Path) -> None:
-    texts = [numbered(100 * number, 40) for number in range(GROUPS + 2)]
-    copies = [*texts[:GROUPS], texts[GROUPS], "A text of its own."]
+    texts = [numbered(100 * number, 40) for number in range(12)]
+    copies = [*texts[:11], "A text of its own."]  # one group of copies more than the report shows
     plain = [PlainDocument(f"d{number}", text) for number, text in enumerate([*texts, *copies])]
     sources = dedup_build.write_corpus(tmp_path / "corpus", plain, 2)
 
