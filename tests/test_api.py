@@ -1,5 +1,6 @@
 """The Python API `corpusmill`: its names, its imports and its errors."""
 
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -19,7 +20,7 @@ import corpusmill
 from corpusmill import OpenedArtifact, open_folder, run
 from corpusmill.display import html_table, plot_column
 from pipeline_assets.build.garbage import Survey
-from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -107,6 +108,28 @@ def test_tables_have_the_sealed_bytes_or_name_a_file(system: str, kind: str, cop
     (folder / stored.path).write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
     with pytest.raises(InputError, match=f"{stored.path}: sha256 is [0-9a-f]{{64}}, sealed with {stored.sha256}"):
         artifact.table()
+
+
+def test_an_artifact_that_another_one_replaced_is_not_read(copy_root: Callable[[str], Path]) -> None:
+    sealed = Lineage(copy_root("stage_a")).sealed
+    folder, other = [folder for folder, manifest in sealed.items() if manifest.kind == "stage_a/filtered"][:2]
+    artifact, unread = open_folder(folder), open_folder(folder)
+    documents = artifact.documents()
+    next(documents)
+
+    folder.rename(folder.with_name("earlier"))
+    shutil.copytree(other, folder)
+
+    with pytest.raises(RetryableError, match="the folder was replaced while it was read"):
+        list(documents)
+    for opened in (artifact, unread):
+        reads: list[Callable[[], object]] = [lambda o=opened: [*o.documents()], opened.table, lambda o=opened: o.rows]
+        reads += [lambda o=opened: o.trace(row=0), lambda o=opened: o.plot("text")]
+        for read in reads:
+            with pytest.raises(
+                RetryableError, match=f"^{folder}: .* replaced while it was read; open the folder again$"
+            ):
+                read()
 
 
 def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:

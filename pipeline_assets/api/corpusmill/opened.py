@@ -1,5 +1,6 @@
 """Opened artifacts: the manifest, rows, documents and origins of a sealed folder."""
 
+import contextlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -15,20 +16,23 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
 from pipeline_assets.spine.artifact import hash_error, open_artifact, repair_hint
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.pinned_folder import forbid_replacement, replaced_error
 from pipeline_assets.systems.registry import SYSTEMS
 
 
 class OpenedArtifact:
     """A sealed artifact: its manifest, rows, documents and traces.
 
-    A method that does not apply to the artifact's kind raises `InputError`.
+    A method that does not apply to the artifact's kind raises `InputError`. If another artifact has replaced this one,
+    methods that read rows raise `RetryableError`.
     """
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-        self.manifest: Manifest = open_artifact(self.folder).manifest
+        with forbid_replacement(self.folder):
+            self.manifest: Manifest = open_artifact(self.folder).manifest
+            self._identity = self._manifest_identity()
 
     def __repr__(self) -> str:
         counts = self.manifest.identity.counts
@@ -44,32 +48,52 @@ class OpenedArtifact:
         table: str = html_table([self.manifest.kind, self.manifest.name], rows)
         return table
 
-    @cached_property
+    @property
     def rows(self) -> RowStore:
         """Store that reads the artifact's rows by number or id."""
+        with self._reading() as rows:
+            return rows
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[RowStore]:
+        """Return the row store for a block, in which the folder must not be replaced."""
+        with forbid_replacement(self.folder):
+            if self._manifest_identity() != self._identity:
+                raise replaced_error(self.folder, "open the folder again")
+            yield self._rows
+
+    @cached_property
+    def _rows(self) -> RowStore:
         return open_rows(self.folder, SYSTEMS.kinds)
+
+    def _manifest_identity(self) -> tuple[int, int, int] | None:
+        with contextlib.suppress(OSError):
+            stat = (self.folder / FILE_NAME).stat()
+            return stat.st_dev, stat.st_ino, stat.st_mtime_ns
+        return None
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents of a corpus in stored order, reading one block at a time.
 
         Hashes are not compared with the manifest; `corpusmill verify` does that.
         """
-        if not isinstance(self.rows, DocumentRows):
-            fix = "open a normalised, filtered, deduplicated or decontaminated corpus"
-            raise UsageError(f"expected a corpus of documents, got {self.manifest.kind}", self.folder, fix)
-        yield from self.rows.documents()
+        with self._reading() as rows:
+            if not isinstance(rows, DocumentRows):
+                fix = "open a normalised, filtered, deduplicated or decontaminated corpus"
+                raise UsageError(f"expected a corpus of documents, got {self.manifest.kind}", self.folder, fix)
+            yield from rows.documents()
 
     def table(self) -> pa.Table:
         """Return all text rows in stored order as one Arrow table in memory.
 
         Each file is hashed before it is read; InputError if its hash is not the sealed one.
         """
-        artifact, tables = self.rows.artifact, list[pa.Table]()
-        sealed = {artifact.folder / stored.path: stored for stored in artifact.manifest.storage}
-        with forbid_replacement(artifact.folder):
-            for shard in self.rows.table_shards():
-                if (problem := hash_error(artifact.folder, sealed[shard.file])) is not None:
-                    raise InputError(problem, shard.file, repair_hint(artifact.folder))
+        tables = list[pa.Table]()
+        sealed = {self.folder / stored.path: stored for stored in self.manifest.storage}
+        with self._reading() as rows:
+            for shard in rows.table_shards():
+                if (problem := hash_error(self.folder, sealed[shard.file])) is not None:
+                    raise InputError(problem, shard.file, repair_hint(self.folder))
                 tables += [shard.schema.empty_table(), *shard.tables()]  # a file may have no rows
         return pa.concat_tables(tables or [pa.table({})])
 
@@ -79,12 +103,13 @@ class OpenedArtifact:
         Long texts such as `text` are plotted by length, short ones such as `source` by value, and numbers by size.
         Columns within a struct have dotted names, such as `meta.title`. Fractions need 8 bytes of memory per value.
         """
-        shards = self.rows.table_shards()
-        names = [field.name for column in (shards[0].schema if shards else ()) for field in column.flatten()]
-        if column not in names:
-            raise UsageError(f"no column {column!r}", self.folder, f"choose one of: {', '.join(names) or 'none'}")
-        tables = (table.select([column.partition(".")[0]]) for shard in shards for table in shard.tables())
-        return plot_column(column, (table.flatten()[column] for table in tables))
+        with self._reading() as rows:
+            shards = rows.table_shards()
+            names = [field.name for column in (shards[0].schema if shards else ()) for field in column.flatten()]
+            if column not in names:
+                raise UsageError(f"no column {column!r}", self.folder, f"choose one of: {', '.join(names) or 'none'}")
+            tables = (table.select([column.partition(".")[0]]) for shard in shards for table in shard.tables())
+            return plot_column(column, (table.flatten()[column] for table in tables))
 
     def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> Traces:
         """Trace one row, document or token to its source rows; pass one of the arguments.
@@ -101,10 +126,11 @@ class OpenedArtifact:
         selectors = (row is not None) + (doc_id is not None) + (token is not None)
         if selectors != 1:
             raise UsageError(f"expected one of row, doc_id and token, got {selectors}", self.folder, "pass one of them")
-        if token is not None:
-            return Traces([trace_token(self.rows, token)])
-        return Traces(trace_id(self.rows, doc_id) if doc_id is not None else trace_row(self.rows, row or 0))
+        with self._reading() as rows:
+            if token is not None:
+                return Traces([trace_token(rows, token)])
+            return Traces(trace_id(rows, doc_id) if doc_id is not None else trace_row(rows, row or 0))
 
     def packed(self) -> PackedSet:
         """Open the artifact as a packed set, which reads rows and segments as arrays."""
-        return open_packed(self.folder)
+        return open_packed(self.folder, self.manifest.digest)
