@@ -277,9 +277,6 @@ def _fork(control: Connection, stage: _Load) -> int:
     except BaseException:
         traceback.print_exc()
     finally:
-        with contextlib.suppress(OSError):
-            sys.stderr.flush()
-            sys.stdout.flush()
         os._exit(status)
 
 

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 import weakref
@@ -203,6 +204,7 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
         except (EOFError, ConnectionResetError):
             return
         result = run_job(work, job)
+        _flush_streams()  # the parent ends a worker by SIGTERM, which drops buffered output
         has_grown = growth_bytes is not None and at_start > 0 and resident_bytes() > at_start + growth_bytes
         answer = Answer(result, has_grown) if isinstance(result, Receipt) else result
         try:
@@ -211,6 +213,12 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             return
         if isinstance(answer, Answer) and answer.is_last:
             return
+
+
+def _flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # full disk, closed by the work, or None
+            stream.flush()
 
 
 def run_job(work: Work[S], job: Job[S]) -> Receipt | Failure:

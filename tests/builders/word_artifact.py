@@ -7,6 +7,7 @@ import them.
 import errno
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -197,6 +198,13 @@ def write_where(shard: Words, window: Window, folder: StagingView) -> Receipt:
     """As `write_words`, and says who loaded, who wrote, and with how many threads for BLAS."""
     notes = {"loaded": list(LOADED), "process": os.getpid(), "threads": os.environ.get("OPENBLAS_NUM_THREADS")}
     return replace(write_words(shard, window, folder), notes=notes)
+
+
+def write_unflushed(shard: Words, window: Window, folder: StagingView) -> Receipt:
+    """As `write_words`, and writes text without a line end to both streams."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.write(f"[{shard.name}]")
+    return write_words(shard, window, folder)
 
 
 def write_environment(shard: Words, window: Window, folder: StagingView) -> Receipt:

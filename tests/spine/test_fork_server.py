@@ -20,6 +20,7 @@ from word_artifact import (
     kill_the_server_once,
     load,
     refuse_to_load,
+    write_unflushed,
     write_where,
     write_words,
 )
@@ -53,6 +54,21 @@ def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(bu
     assert loaders[0] not in {os.getpid(), *noted(receipts, "process")}
     assert len(set(noted(receipts, "process"))) == 3
     assert word_artifact.LOADED == []
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_what_work_writes_to_its_streams_is_not_lost_with_its_worker(
+    building: StagingDir, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, method: StartMethod
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    fork_server._stop_server()  # the next one inherits the captured streams and the environment
+
+    list(run_stage("write", write_unflushed, FEW, building, RunSettings(2, method), load))
+    fork_server._stop_server()
+
+    captured = capfd.readouterr()
+    assert [captured.out.count(f"[{shard.name}]") for shard in FEW] == [1] * len(FEW)
+    assert [captured.err.count(f"[{shard.name}]") for shard in FEW] == [1] * len(FEW)
 
 
 def test_it_ends_with_its_parent_though_a_fork_of_that_lives_on(building: StagingDir) -> None:

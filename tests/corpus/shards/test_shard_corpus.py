@@ -201,6 +201,19 @@ def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path)
     assert not (folder / "shard_00000.npy").exists()
 
 
+def test_workers_and_levels_change_no_byte_that_counts(folder: Path, texts: list[str], model: Path) -> None:
+    documents, tokenizer = manual(texts[:60]), by_model(model)
+
+    digests = {
+        shard_documents(folder / str(number), documents, tokenizer, settings).manifest.digest
+        for number, settings in enumerate(
+            [RunSettings(), RunSettings(1, zstd_level=9), RunSettings(2), RunSettings(2, "spawn")]
+        )
+    }
+
+    assert len(digests) == 1
+
+
 def test_a_shard_without_documents_between_others_changes_no_row(folder: Path) -> None:
     shards = [[[5, 6, 7]], [], [[8, 9], [10]]]
     encoded = tuple(write_encoded(folder / str(number), documents) for number, documents in enumerate(shards))

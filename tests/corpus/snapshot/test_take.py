@@ -9,6 +9,7 @@ from faulty_hub import FaultyHub
 from refusals import refusal
 
 from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.healing import HealingRecipe
 
 Take = Callable[..., Artifact]
@@ -91,6 +92,21 @@ def test_one_shard_or_many_hold_the_same_documents_in_the_same_order(take: Take,
     assert [len(one.manifest.identity.files), len(many.manifest.identity.files)] == [2, 16]
     assert documents_of(many) == documents_of(one)
     assert many.manifest.identity.counts == one.manifest.identity.counts
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [RunSettings(1), RunSettings(2), RunSettings(2, "spawn")],
+    ids=["1 forked", "2 forked", "2 spawned"],
+)
+def test_workers_have_no_part_in_the_digest(take: Take, engine: RunSettings) -> None:
+    settings = {"max_reject_fraction": "0.02", "rows_per_group": 50, "shard_text_bytes": 1}
+
+    here = take({"a.parquet": pages(200)}, **settings)
+    elsewhere = take({"a.parquet": pages(200)}, root="workers", engine=engine, **settings)
+
+    assert elsewhere.manifest.digest == here.manifest.digest
+    assert [file.sha256 for file in elsewhere.manifest.storage] == [file.sha256 for file in here.manifest.storage]
 
 
 def test_a_dataset_that_was_read_once_needs_no_network_to_be_taken_again(
