@@ -73,7 +73,7 @@ def _phrases(mutant: Mutant) -> set[str]:
 
 @cache
 def _messages() -> dict[tuple[Path, str], set[str]]:
-    """Return long pieces of text in each function that no other function has, by file and name."""
+    """Return long texts that only one function has, by its file and name."""
     found: dict[tuple[Path, str], set[str]] = defaultdict(set)
     for path in (path for package in PACKAGES for path in (PROJECT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):

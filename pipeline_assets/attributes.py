@@ -57,7 +57,7 @@ def add_attributes(assets: Assets, used: Collection[str], scheduled: Collection[
 
 
 def _owners_and_tags() -> dg.AssetSpec:
-    """Return a spec with the owners and tags; if Dagster rejects any, warn and use defaults."""
+    """Return a spec with owners and tags, or with defaults if Dagster rejects any."""
     owners = _read_list(OWNERS) or [_DEFAULT_OWNER]
     tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _read_list(TAGS))}
     try:

@@ -1,4 +1,4 @@
-"""Staleness of artifacts with rows on the removal list, or not compared with all of it."""
+"""Staleness of artifacts with forgotten rows, or not compared with all entries."""
 
 from pathlib import Path
 

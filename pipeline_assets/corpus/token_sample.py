@@ -46,11 +46,11 @@ class Sampling(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Sums over sampled documents; adding samples field by field gives the sample of all.
+    """Sums over sampled documents.
 
-    A document of weight w counts once in `documents` and `utf8_bytes`, w times in `weights` and the weighted fields,
-    and w * (w - f) times in the last three fields, which estimate the variance; f is the sampling rate.
-    `products_squares` sums bytes * tokens.
+    Adding samples field by field gives the sample of all documents. A document of weight w counts once in `documents`
+    and `utf8_bytes`, w times in `weights` and the weighted fields, and w * (w - f) times in the last three fields,
+    which estimate the variance; f is the sampling rate. `products_squares` sums bytes * tokens.
     """
 
     documents: int = 0

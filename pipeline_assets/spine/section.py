@@ -48,7 +48,7 @@ class RecipeSection(pydantic.BaseModel):
         return self
 
     def content(self) -> dict[str, object]:
-        """Return the section as JSON values; `LATER_KEYS` with their defaults are left out."""
+        """Return the section as JSON values, without `LATER_KEYS` that have defaults."""
         return self.model_dump(mode="json")
 
     @classmethod

@@ -91,7 +91,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]])
 
 
 def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool, check: HubCacheCheck) -> None:
-    """Add hash tasks for a file's cached spans, and findings for spans of the wrong size.
+    """Add hash tasks for a file's cached spans, and findings for wrong sizes.
 
     If a build read the file (`was_read`), `check` gets its name among the whole, partial or unavailable files.
     """

@@ -227,7 +227,7 @@ class HarmonyTokens:
 
 
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
-    """Encode texts in order, with special ids for the control tokens in `CONTROL_TOKENS`.
+    """Encode texts in order, with special ids for `CONTROL_TOKENS`.
 
     Raise Refusal if the tokenizer cannot encode a text; `Refusal.message` is the index of the text.
     """
