@@ -5,6 +5,7 @@ URLs are compared without scheme, user, fragment, port 80 or 443, and slashes at
 lower case and in IDNA. Words are compared case-folded, see `hashed_words`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from pipeline_assets.corpus.urls import list_domains, split_url
 from pipeline_assets.spine.errors import InputError
 
 _FIX = "correct the list, and pin its new sha256"
+# Lines of other programs, which no URL would match: `0.0.0.0 a.org`, `a.org # note`, `||a.org^`, `a.org,1`.
+_NOT_ONE_ENTRY = re.compile(rb"[^/?]*[\s|,]|.*\s$")
 
 
 def _url_keys(url: str) -> list[str]:
@@ -39,21 +42,23 @@ def _read_list(path: Path, normalise: Callable[[str], str]) -> tuple[list[int], 
 
 def _build_lines(path: Path, list_keys: Callable[[str], list[str]]) -> hashed_words.HashedWords:
     numbers, keys = _read_list(path, lambda line: list_keys(line.removeprefix("*."))[0])
-    _raise_if_empty(path, numbers, map(len, keys), "host")
+    _raise_if_empty(path, numbers, map(len, keys), "has no host")
+    is_entry = (_NOT_ONE_ENTRY.match(key) is None for key in keys)
+    _raise_if_empty(path, numbers, is_entry, "is not one host or URL, without anything else")
     return hashed_words.build_table(hashed_words.hash_strings(*text_batch(keys)), np.zeros(len(keys), np.int32))
 
 
 def _build_words(path: Path) -> hashed_words.HashedWords:
     numbers, phrases = _read_list(path, str.casefold)
     hashes, is_whole, words = hashed_words.hash_phrases(*text_batch(phrases), hashed_words.word_classes())
-    _raise_if_empty(path, numbers, words.tolist(), "word")
+    _raise_if_empty(path, numbers, words.tolist(), "has no word")
     return hashed_words.build_table(hashes, is_whole)
 
 
 def _raise_if_empty(path: Path, numbers: Iterable[int], sizes: Iterable[int], what: str) -> None:
     empty = next((number for number, size in zip(numbers, sizes, strict=True) if not size), None)
     if empty is not None:
-        raise InputError(f"line {empty:,} has no {what}", path, _FIX)
+        raise InputError(f"line {empty:,} {what}", path, _FIX)
 
 
 class BlocklistFilter(Filter):

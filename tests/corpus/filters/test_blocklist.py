@@ -159,6 +159,10 @@ def test_a_batch_has_its_documents_verdicts_and_counts_those_without_a_url(recip
         ("domains", "a.org\n\nhttp:///path\n", "line 3 has no host"),
         ("urls", "?", "line 1 has no host"),
         ("words", "good\n...\n", "line 2 has no word"),
+        ("domains", "# hosts\n0.0.0.0 a.org\n", "line 2 is not one host or URL, without anything else"),
+        ("domains", "a.org # note\n", "line 1 is not one host or URL, without anything else"),
+        ("domains", "||a.org^\n", "line 1 is not one host or URL, without anything else"),
+        ("urls", "a.org/x\nhttp://a.org/y # note\n", "line 2 is not one host or URL, without anything else"),
     ],
 )
 def test_a_list_without_entries_or_with_an_empty_one_is_refused(
