@@ -109,7 +109,7 @@ def first_failed_rule(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDA
 
 
 def _parse_constant(text: str) -> int | float | str:
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" and text[0] not in text[1:-1]:
         return text[1:-1]
     for kind in (int, float):
         try:

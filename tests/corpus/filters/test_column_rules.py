@@ -105,7 +105,7 @@ def test_decimals_and_bytes_compare_as_arrow_has_them() -> None:
 
 
 NO_RULES = ["", "int_score", ">= 3", "int_score = 3", "1 >= int_score"]
-NO_CONSTANTS = ["en", "=", '"en', "3 and score > 2", "'"]
+NO_CONSTANTS = ["en", "=", '"en', "3 and score > 2", "'", '"en" and domain == "web"']
 
 
 @pytest.mark.parametrize(
