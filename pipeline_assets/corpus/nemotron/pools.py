@@ -82,7 +82,8 @@ def build_pools(
     ]
     receipts = list(run("pools", tasks, staging))
     written = sorted((file for receipt in receipts for file in receipt.files), key=lambda file: file.path)
-    counts.update(total_counts(receipts))  # negative for rows that quotas drop
+    counts.update(total_counts(receipts))
+    counts.update(documents=-counts["lost_documents"], tokens=-counts["lost_tokens"])
     rows: Counter[str] = Counter()
     for file in written:
         rows[pool_purpose(file.path)] += file.rows
@@ -270,8 +271,8 @@ def write_pools(
 ) -> Receipt:
     """Write the rows of a bucket to a file for each pool with such rows, sorted by id.
 
-    `paths` are work files of `spill_rows`, `pools` the pools in the order of the flags in `_CHOSEN`. The counts are
-    corrections to the counts of `spill_rows`, for rows that quotas drop from all pools.
+    `paths` are work files of `spill_rows`, `pools` the pools in the order of the flags in `_CHOSEN`. Counts, of
+    rows that quotas drop from all pools: `lost_documents`, `lost_tokens`, `dropped/over_quota`.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
@@ -292,7 +293,7 @@ def write_pools(
             files.append(output.output(name))
     lost_tokens = table["stats_tokens"].filter(bool_column(over_quota)).to_pylist()
     count, tokens = int(over_quota.sum()), sum(filter(None, lost_tokens))
-    dropped = {"documents": -count, "tokens": -tokens, dropped_key("over_quota"): count}
+    dropped = {"lost_documents": count, "lost_tokens": tokens, dropped_key("over_quota"): count}
     return Receipt(files, dropped if count else {})
 
 

@@ -74,8 +74,9 @@ def test_strata_get_equal_shares_and_what_one_lacks_goes_to_others(tmp_path: Pat
 
 
 def test_rows_that_quotas_take_from_every_pool_are_dropped_with_their_reason(
-    tmp_path: Path, splits: dict[str, Artifact]
+    tmp_path: Path, splits: dict[str, Artifact], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     pools = pools_of(tmp_path, splits, recipe(every_pool={"max_rows": 5}))
 
     counts = pools.manifest.identity.counts
@@ -86,6 +87,7 @@ def test_rows_that_quotas_take_from_every_pool_are_dropped_with_their_reason(
     assert counts["ledger"] == {
         "in": 114, "out": len(kept), "dropped": {"over_quota": 114 - len(kept)}, "rejected": {}
     }  # fmt: skip
+    assert caplog.messages[-1] == "pools: 2/2 shards"  # they were minus 100 documents
 
 
 def test_a_larger_quota_only_adds_rows_and_a_seed_selects_others(tmp_path: Path, splits: dict[str, Artifact]) -> None:
