@@ -36,23 +36,26 @@ Name = Annotated[
 ]
 
 
-def _decimal_text(value: object) -> object:
-    """Return a number as its shortest exact decimal text; any other value unchanged."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+_NUMBER_RULE = "must be a decimal number, such as 0.3"
+
+
+def _decimal_text(value: object) -> str:
+    """Return a number as its shortest exact decimal text, and text unchanged."""
+    if isinstance(value, str):
         return value
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(_NUMBER_RULE)
     text = f"{decimal.Decimal(repr(value)):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 DecimalText = Annotated[str, pydantic.BeforeValidator(_decimal_text, json_schema_input_type=str | int | float)]
 """Text that a recipe may write as a number; quoted text keeps its digits."""
-Decimal = Annotated[
-    DecimalText, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, "must be a decimal number, such as 0.3")
-]
+Decimal = Annotated[DecimalText, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, _NUMBER_RULE)]
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 Share = Annotated[
     DecimalText,
-    text_rule(_DECIMAL.fullmatch, "must be a decimal number, such as 0.3"),
+    text_rule(_DECIMAL.fullmatch, _NUMBER_RULE),
     text_rule(lambda share: 0 <= Fraction(share) <= 1, "must be in [0, 1]"),
 ]
 

@@ -241,7 +241,7 @@ def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: 
             "`sources.1.license_tag` is 'nobody-knows': unknown licence 'nobody-knows'",
         ),
         ("columns:", f"{table['path']}/a.parquet: column `uid` not found; the columns are body"),
-        ("table: true", "`pack.weights.table` must be text, got True"),
+        ("table: true", "`pack.weights.table` must be a decimal number, such as 0.3, got True"),
         ("- '*.csv'", f"{table['path']}: no file matches '*.csv'"),
     ]
 
