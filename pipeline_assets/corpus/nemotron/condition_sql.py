@@ -55,21 +55,24 @@ _PARTS = {"this", "expression", "expressions", "is_string", "quoted", "negate", 
 
 
 def sql_functions() -> dict[str, Callable[..., Any]]:
-    """Return the supported SQL functions by name, as functions of polars expressions."""
+    """Return the supported SQL functions by name, as functions of polars expressions.
+
+    Lengths are signed, because the unsigned ones of polars have no difference below 0.
+    """
     import polars as pl
 
     return {
         "ABS": lambda number: number.abs(),
         "ARRAY_CONTAINS": lambda items, item: items.list.contains(item),
-        "ARRAY_LENGTH": lambda items: items.list.len(),
-        "CHAR_LENGTH": lambda text: text.str.len_chars(),
+        "ARRAY_LENGTH": lambda items: items.list.len().cast(pl.Int64),
+        "CHAR_LENGTH": lambda text: text.str.len_chars().cast(pl.Int64),
         "COALESCE": pl.coalesce,
         "ENDS_WITH": lambda text, end: text.str.ends_with(end),
         "GREATEST": pl.max_horizontal,
         "LEAST": pl.min_horizontal,
-        "LENGTH": lambda text: text.str.len_chars(),
+        "LENGTH": lambda text: text.str.len_chars().cast(pl.Int64),
         "LOWER": lambda text: text.str.to_lowercase(),
-        "OCTET_LENGTH": lambda text: text.str.len_bytes(),
+        "OCTET_LENGTH": lambda text: text.str.len_bytes().cast(pl.Int64),
         "STARTS_WITH": lambda text, start: text.str.starts_with(start),
         "TRIM": lambda text: text.str.strip_chars(),
         "UPPER": lambda text: text.str.to_uppercase(),
@@ -166,7 +169,7 @@ def _to_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) -> Any:
     truth = functools.partial(_to_boolean_expression, frame=frame, depth=depth)
     kind = type(node).__name__
     if isinstance(node, exp.Column):
-        return _column(node, frame.columns)
+        return _column(node, frame)
     _check_form(node)
     match node:
         case exp.Paren():
@@ -229,15 +232,16 @@ def _check_form(node: "exp.Expr") -> None:
         raise ValueError("the condition is invalid (put parentheses around each operand that has its own operator)")
 
 
-def _column(node: "exp.Column", columns: Collection[str]) -> "pl.Expr":
+def _column(node: "exp.Column", frame: "pl.DataFrame") -> "pl.Expr":
     import polars as pl
 
-    name = ".".join(part.name for part in node.parts)
+    name, columns = ".".join(part.name for part in node.parts), frame.columns
     if name.upper() in _CLOCK:
         raise ValueError(_CLOCK_USED)
     if name not in columns:
         raise ValueError(f"unknown column {name[:60]}{_suggest_name(name, columns, 'columns')}")
-    return pl.col(name)
+    # Products of 32-bit columns would wrap around.
+    return pl.col(name).cast(pl.Int64) if frame.schema[name] == pl.Int32 else pl.col(name)
 
 
 def _literal_text(node: "exp.Expr") -> str:

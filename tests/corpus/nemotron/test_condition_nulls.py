@@ -38,6 +38,7 @@ CONDITIONS = [
     "COALESCE(flag, second, TRUE)",
     "GREATEST(number, other) > 1",
     "number / 2 = 0.5",
+    "LENGTH(text) - 2 < 0",
 ]
 
 

@@ -219,6 +219,23 @@ def test_an_accepted_condition_means_what_polars_reads_in_its_text() -> None:
     assert compared > 300
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "CHAR_LENGTH(text) - 5 = -2",
+        "LENGTH(text) - 5 < 0",
+        "OCTET_LENGTH(text) - CHAR_LENGTH(text) * 2 < 0",
+        "ARRAY_LENGTH(meta_tags) - 3 < 0",
+        "stats_turns * 2000000000 > 0",
+    ],
+)
+def test_no_difference_or_product_of_lengths_and_counts_wraps_around(condition: str) -> None:
+    row = dict.fromkeys(SCHEMA.names) | {"text": "abc", "meta_tags": ["a"], "stats_turns": 2}
+    rows = pl.DataFrame(pl.from_arrow(pa.Table.from_pylist([row], SCHEMA)))
+
+    assert rows.select(read_condition(condition, rows).alias("holds"))["holds"].to_list() == [True]
+
+
 def test_trim_takes_all_blanks_as_polars_does() -> None:
     rows = sample_rows().with_columns(text=pl.lit("\t a \n"))
 
