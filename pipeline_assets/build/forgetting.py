@@ -56,9 +56,9 @@ def find_rows(
 ) -> tuple[list[FoundRow], list[Value]]:
     """Return the rows that match, and the (name, value) pairs that no row matches.
 
-    In `patterns`, which match URLs, `*` stands for any text. `FoundRow.values` has a row's URL, if a pattern matched,
-    and its texts, if its id ends with a number that another build may give to another row. Values on the removal list
-    `listed` never count as unmatched, since builds have left out their rows.
+    In `patterns`, which match URLs, `*` stands for any text. `FoundRow.values` has the URL of a row that a pattern
+    matched, and the texts of a row that was requested by an id such as `x#2`, since another build may give that id to
+    another row. Values on the removal list `listed` never count as unmatched, since builds have left out their rows.
     """
     keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in values}
     requested = Removals(entries={key: name for (name, _), key in keys.items()})

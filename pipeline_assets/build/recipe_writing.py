@@ -18,7 +18,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, read_yaml
 
-_WRITTEN = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
+_EDIT_MARK = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
 _BEGINS = "# Written by corpusmill "
 R = TypeVar("R", bound=Recipe)
 
@@ -71,7 +71,7 @@ def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
 
 def _add_edit_mark(content: str, command: str) -> str:
     """Add a first line with a hash, by which later edits are detected."""
-    return _WRITTEN.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
+    return _EDIT_MARK.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
 
 
 def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:

@@ -1,4 +1,4 @@
-"""Systems: modules, called pages, that define recipes and kinds of artifacts."""
+"""Systems by name; a module, the page, defines the recipe and kinds of each."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence

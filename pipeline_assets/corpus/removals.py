@@ -23,7 +23,7 @@ Selector = Literal["id", "text", "url", "host"]
 
 
 class RowKeys(NamedTuple):
-    """Values of a row that entries can match; `texts` has two sides for a pair."""
+    """Values of a row that entries can match; `texts` holds both sides of a pair."""
 
     id: str
     texts: Iterable[str]

@@ -160,8 +160,8 @@ def _lock_path(target: Path) -> Path:
 def _open_locked(path: Path, target: Path) -> int:
     """Lock the lock file and return its descriptor; retry if the file was replaced.
 
-    If another process has the lock, raise BuilderBusy. Two owners are first given a moment: one that has not yet
-    written its process id, and one that died while it started a child, which keeps the lock until the child ends.
+    If another process has the lock, raise BuilderBusy. Wait a moment first if that process has not yet written its id,
+    or if it died while starting a child: the child then holds the lock until it ends.
     """
     began = time.monotonic()
     while True:

@@ -25,7 +25,8 @@ def mounts_for(root: Path, mounts: Path = _MOUNTS) -> list[tuple[str, list[str]]
 def raise_if_locks_are_local(root: Path, mounts: Path = _MOUNTS) -> None:
     """Raise RetryableError if a mount option keeps the locks of `root` local.
 
-    Without /proc, nothing is checked. Other file systems may keep locks local too, without a sign that a client sees.
+    Without /proc, nothing is checked. File systems other than NFS and Lustre may keep locks local, too, which a
+    client cannot detect.
     """
     for _, options in mounts_for(root, mounts):
         local = next((option for option in _LOCAL_OPTIONS if option in options), None)

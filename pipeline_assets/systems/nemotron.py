@@ -299,7 +299,7 @@ NEAR_DUPLICATES = Kind(
     file_builder(_find_near),
     "Near duplicates among the prompts of a split, a dataset or all datasets: decisions and similar pairs.",
     formats=frozenset({"jsonl", "parquet"}),
-    rows=conversations.ComparedPrompts,
+    rows=conversations.DeduplicatedPrompts,
     checks=(FILES, LEDGER),
 )
 

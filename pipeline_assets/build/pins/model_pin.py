@@ -111,7 +111,7 @@ class ModelFolder(InputFolder):
 
 
 def pin_model(target: Target, run: Run) -> BuildResult:
-    """Pin a model: hash files, or take a hub's hashes; InputError if one is missing."""
+    """Pin a model by hashes of its files; InputError if a needed file is missing."""
     if target.external_inputs is None:
         pin, hub = _pin_hub_model(target, run), run.require_hub("this model").for_models()
         return raw_pin.confirm_pin(pin, target.recipe, hub, run.settings.fetch_threads)

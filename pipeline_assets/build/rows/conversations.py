@@ -222,7 +222,7 @@ class DecontaminatedPrompts(_PromptDocuments, DecontaminatedRows):
     display_names = DisplayNames("decontaminated", "decontaminated", "prompt", "asked", OTHER_CHANGES)
 
 
-class ComparedPrompts(_PromptDocuments, DeduplicatedRows):
+class DeduplicatedPrompts(_PromptDocuments, DeduplicatedRows):
     """Prompts that are not near duplicates of other prompts."""
 
     display_names = DisplayNames("compared", "near_duplicates", "prompt", "asked", OTHER_CHANGES)

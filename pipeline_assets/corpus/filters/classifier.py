@@ -21,7 +21,7 @@ from pipeline_assets.spine.errors import InputError
 
 _HEADER = struct.Struct("<14id3i2q")  # magic, version, 12 settings, `t`; numbers of entries, words, labels; two counts
 _MAGIC, _VERSION, _SOFTMAX, _SUPERVISED, _MAX_WORDS = 793712314, 12, 3, 3, 16
-_FNV_START, _FNV_PRIME, _LOW, _SIGN = np.uint64(2166136261), np.uint64(16777619), np.uint64(0xFFFFFFFF), np.uint64(31)
+_FNV_OFFSET, _FNV_PRIME, _LOW, _SIGN = np.uint64(2166136261), np.uint64(16777619), np.uint64(0xFFFFFFFF), np.uint64(31)
 _SIGNED_BYTE, _SIGNED_HASH, _NGRAM_PRIME = np.uint64(0xFFFFFF00), np.uint64(0xFFFFFFFF00000000), np.uint64(116049371)
 # Hashes of `__label__`, with which labels begin, and of `</s>`, the last word of every text; also its fastText hash.
 _LABEL, _END, _END_STATE = np.uint64(0x7CD68B05C47C1D99), np.uint64(0x7BD4011AD427EA99), np.uint64(0xD79C9359)
@@ -112,12 +112,12 @@ def _add_ngram(state: np.uint64, model: Classifier, hidden: NDArray[np.float64])
 
 @compiled_inner
 def _add_characters(word: NDArray[np.uint8], model: Classifier, hidden: NDArray[np.float64]) -> int:
-    """Add the character n-grams of `<word>`, not `<` or `>`, to `hidden`; count them."""
+    """Add character n-grams of `<word>` except lone brackets; return their number."""
     added, size = 0, len(word) + 2
     for start in range(size if model.ngram_characters[1] else 0):
         if 0 < start < size - 1 and word[start - 1] & 0xC0 == 0x80:  # not the first byte of a character
             continue
-        state, at, characters = _FNV_START, start, 0
+        state, at, characters = _FNV_OFFSET, start, 0
         while at < size and characters < model.ngram_characters[1]:
             state = _extend_fasttext_hash(state, 0x3C if at == 0 else 0x3E if at == size - 1 else word[at - 1])
             at += 1
@@ -141,7 +141,7 @@ def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], mod
         hidden[:] = 0  # sum of the vectors of `added` words and n-grams
         while not is_end:
             # Read a word up to the next space: `key` is its hash in `model.words`, `state` its fastText hash.
-            start, key, state, is_label = at, hashed_words.NEW_HASH, _FNV_START, False
+            start, key, state, is_label = at, hashed_words.FNV_OFFSET, _FNV_OFFSET, False
             while at < end and text[at] != 0 and text[at] != 0x20 and not 0x09 <= text[at] <= 0x0D:
                 key, state = hashed_words.extend_hash(key, text[at]), _extend_fasttext_hash(state, text[at])
                 is_label |= key == _LABEL

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import always_inline, compiled, compiled_inner
 from pipeline_assets.corpus.filters.characters import WORD, character_classes, read_character
 
-NEW_HASH, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _MARK, _ALONE = 256, 512  # class bits, in addition to those of `characters`
 # Blocks of Thai and Lao, Myanmar, Khmer, Japanese, Chinese with its extensions, and half-width kana.
 _WITHOUT_BLANKS = (
@@ -52,13 +52,13 @@ def find_value(table: HashedWords, word: np.uint64) -> int:
 @always_inline
 def extend_hash(state: np.uint64, byte: int) -> np.uint64:
     """Return the hash of a string with `byte` appended; `state` is the string's hash."""
-    return (state ^ np.uint64(byte)) * _PRIME
+    return (state ^ np.uint64(byte)) * _FNV_PRIME
 
 
 @compiled
 def hash_strings(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the hash of each string of a batch, shape (strings,)."""
-    hashes = np.full(len(offsets) - 1, NEW_HASH, np.uint64)
+    hashes = np.full(len(offsets) - 1, FNV_OFFSET, np.uint64)
     for number in range(len(hashes)):
         for at in range(offsets[number], offsets[number + 1]):
             hashes[number] = extend_hash(hashes[number], text[at])
@@ -104,7 +104,7 @@ def hash_phrases(
     hashes, is_whole = np.empty(len(text), np.uint64), np.zeros(len(text), np.int32)
     words, size = np.zeros(len(offsets) - 1, np.int64), 0
     for number in range(len(words)):
-        state, end = NEW_HASH, offsets[number + 1]
+        state, end = FNV_OFFSET, offsets[number + 1]
         start, stop = _next_word(text, offsets[number], end, classes)
         while start < stop:
             for at in range(start, stop):
@@ -131,7 +131,7 @@ def find_first_phrases(
         end = offsets[number + 1]
         first, after = _next_word(text, offsets[number], end, classes)
         while first < after and spans[number, 0] < 0:
-            start, stop, state, value = first, after, NEW_HASH, 0
+            start, stop, state, value = first, after, FNV_OFFSET, 0
             while start < stop and value == 0:  # 0: longer phrases begin with these words
                 for at in range(start, stop):
                     state = extend_hash(state, text[at])

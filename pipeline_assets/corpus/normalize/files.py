@@ -53,7 +53,7 @@ from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.stage import Window, Work, group_by_size, number_shards
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
-_AGAIN = ".readable"  # ending of the names of shards that are converted again, without unreadable files
+_READABLE_SUFFIX = ".readable"  # of names of shards that are converted again, without unreadable files
 EXTRACTORS = "extractors"
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
 _TITLE_ONLY = "title_only"
@@ -171,9 +171,9 @@ def convert_local(
     if found:  # no row of such a file is kept, in any shard
         unreadable |= found
         again = [shard for shard in shards if any(piece.file.name in found for piece in shard.pieces)]
-        renamed = [replace(shard, name=f"{shard.name}{_AGAIN}") for shard in again]
+        renamed = [replace(shard, name=f"{shard.name}{_READABLE_SUFFIX}") for shard in again]
         readable = _convert_shards(staging, renamed, functools.partial(work, unreadable=unreadable), settings)
-        named |= {name.removesuffix(_AGAIN): receipt for name, receipt in readable.items()}
+        named |= {name.removesuffix(_READABLE_SUFFIX): receipt for name, receipt in readable.items()}
     counts = total_counts(named.values())
     if columns is not None and not counts.get("documents"):
         check_first_rows(files, columns)

@@ -13,7 +13,7 @@ from pipeline_assets.spine.staging import Receipt, StagingView
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """Score shard: some rows of a pool file, which are scored in one task.
+    """Shard to score in one task: some rows of a pool file.
 
     Attributes:
         name: Name of the shard's output.

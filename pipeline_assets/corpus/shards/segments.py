@@ -1,4 +1,4 @@
-"""Segments of a continual training run, each with unused rows of several corpora."""
+"""Segments of a continual training run, each with rows that no earlier one took."""
 
 import json
 import logging

@@ -192,7 +192,7 @@ def read_prefixes(
     log_every_s: float,
     pinned: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return the first rows of files, by path: as `pinned` lists them, or else drawn."""
+    """Return each file's first rows by path: as in `pinned`, or drawn if it is empty."""
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]

@@ -33,7 +33,7 @@ from pipeline_assets.spine.stage import KILLED_WORKER, WHOLE_SHARD, Window
 _SINCE = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))
 _LICENCE_NAME = re.compile(r"CC BY-SA (2\.5|3\.0|4\.0)")
 _TAG_NAME = re.compile(r"[^<>|]+")  # old dumps write `<a><b>`, newer ones `|a|b|`
-_META = Post.__struct_fields__[7:-1]  # `score` and the fields after it
+_META_FIELDS = Post.__struct_fields__[7:-1]  # `score` and the fields after it
 
 
 class SiteRecipe(RecipeSection):
@@ -128,7 +128,7 @@ def _build_document(question: Post, answers: Sequence[tuple[Post, str]], file: s
         "site": recipe.host,
         "url": f"https://{recipe.host}/questions/{question.id}",
         "title": question.title or "",
-        **{name: getattr(question, name) for name in _META},
+        **{name: getattr(question, name) for name in _META_FIELDS},
         "tags": _TAG_NAME.findall(question.tags or ""),
         "answers": [
             {
