@@ -182,6 +182,8 @@ class HubWrites:
     def commit(self, request: HubRequest, repo: Repo) -> Response:
         """Commit changes to a repo; fail if the client names a parent other than its head."""
         self._check_writer(request)
+        if "create_pr" in request.query:
+            raise HubError(400, "", "This hub has no pull requests.")
         lines = [json.loads(line) for line in request.body.splitlines() if line.strip()]
         with self._lock:
             head = self._read(self._folder, f"datasets/{repo.name}", repo.name)

@@ -222,7 +222,7 @@ def test_a_dataset_of_both_splits_tells_documents_tokens_and_what_was_asked(
         ({"token_budget": 0}, "Input should be greater than 0"),
         ({"valid_fraction": "1.01"}, "must be in \\[0, 1\\]"),
         ({"valid_fraction": "-0.1"}, "must be in \\[0, 1\\]"),
-        ({"valid_fraction": None}, "Input should be a valid string"),
+        ({"valid_fraction": None}, "must be a decimal number"),
     ],
 )
 def test_a_budget_or_a_share_out_of_range_is_refused(

@@ -124,6 +124,20 @@ def test_large_files_of_earlier_commits_are_listed_until_they_are_deleted(
         assert (tmp_path / "hub/datasets/loopback/rows/rows.parquet").read_bytes() == b"second"
 
 
+def test_a_pull_request_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    with LoopbackHub(tmp_path / "hub", writable=True) as hub:
+        api = HfApi(endpoint=hub.endpoint, token=hub.token)
+        api.create_repo("loopback/rows", repo_type="dataset")
+        created = hub.commits()
+
+        with pytest.raises(HfHubHTTPError, match="This hub has no pull requests"):
+            add = [CommitOperationAdd("notes.txt", b"text")]
+            api.create_commit("loopback/rows", add, commit_message="Add", repo_type="dataset", create_pr=True)
+
+        assert hub.commits() == created
+
+
 def test_replaced_commits_are_read_and_listed_until_a_squash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     (tmp_path / "hub").mkdir()

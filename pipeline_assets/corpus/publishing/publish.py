@@ -89,7 +89,7 @@ def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool 
     is_bare = not {CARD, FILE_NAME} & remote_files.keys()
     is_next = previous is not None and _kind_and_partition(previous) == _kind_and_partition(manifest)
     if not (replaces or is_bare or is_next):
-        content = "a card of another origin" if previous is None else f"{previous.kind} {previous.name}"
+        content = "a card without a readable manifest.json" if previous is None else f"{previous.kind} {previous.name}"
         what = f"the repo contains {content}, which {manifest.kind} {manifest.name} would replace"
         raise UsageError(what, repo.name, "choose another name, or use --replace")
     if previous is not None and not replaces and is_edited(read_card(repo.hub, repo.name, head)):

@@ -359,7 +359,9 @@ def test_a_card_of_another_origin_gives_way_only_if_that_is_said(place: Place, f
     place.repo().create(private=True)
     someone_commits(place, "README.md", b"Mine.")
 
-    with pytest.raises(UsageError, match=r"the repo contains a card of another origin, which .* mine/chats would"):
+    with pytest.raises(
+        UsageError, match=r"the repo contains a card without a readable manifest\.json, which .* mine/chats would"
+    ):
         send(first, place)
     assert (place.folder / "README.md").read_bytes() == b"Mine."
 
