@@ -1,4 +1,4 @@
-"""Systems by name; a module, the page, defines the recipe and kinds of each."""
+"""Systems by name, each defined by a module that is called its page."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
