@@ -87,7 +87,6 @@ def version_for(
     moved = [f"{name}: {pinned.get(name)} → {head}" for name, head in heads.items() if pinned.get(name) != head]
     if not moved:
         return Version(newest, head_errors=head_errors)
-    durable.make_folder(path.parent)
     text = replace_value(RECIPE_FILE.read_raw(base).decode(), "name", path.stem)
     folder = temporary_path(path)
     draft = folder / path.name
