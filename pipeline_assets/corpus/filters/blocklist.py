@@ -42,23 +42,23 @@ def _read_list(path: Path, normalise: Callable[[str], str]) -> tuple[list[int], 
 
 def _build_lines(path: Path, list_keys: Callable[[str], list[str]]) -> hashed_words.HashedWords:
     numbers, keys = _read_list(path, lambda line: list_keys(line.removeprefix("*."))[0])
-    _raise_if_empty(path, numbers, map(len, keys), "has no host")
+    _check_lines(path, numbers, map(len, keys), "has no host")
     is_entry = (_NOT_ONE_ENTRY.match(key) is None for key in keys)
-    _raise_if_empty(path, numbers, is_entry, "is not one host or URL, without anything else")
+    _check_lines(path, numbers, is_entry, "is not one host or URL, without anything else")
     return hashed_words.build_table(hashed_words.hash_strings(*text_batch(keys)), np.zeros(len(keys), np.int32))
 
 
 def _build_words(path: Path) -> hashed_words.HashedWords:
     numbers, phrases = _read_list(path, str.casefold)
     hashes, is_whole, words = hashed_words.hash_phrases(*text_batch(phrases), hashed_words.word_classes())
-    _raise_if_empty(path, numbers, words.tolist(), "has no word")
+    _check_lines(path, numbers, words.tolist(), "has no word")
     return hashed_words.build_table(hashes, is_whole)
 
 
-def _raise_if_empty(path: Path, numbers: Iterable[int], sizes: Iterable[int], what: str) -> None:
-    empty = next((number for number, size in zip(numbers, sizes, strict=True) if not size), None)
-    if empty is not None:
-        raise InputError(f"line {empty:,} {what}", path, _FIX)
+def _check_lines(path: Path, numbers: Iterable[int], are_valid: Iterable[object], problem: str) -> None:
+    invalid = next((number for number, is_valid in zip(numbers, are_valid, strict=True) if not is_valid), None)
+    if invalid is not None:
+        raise InputError(f"line {invalid:,} {problem}", path, _FIX)
 
 
 class BlocklistFilter(Filter):
