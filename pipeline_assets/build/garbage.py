@@ -25,7 +25,7 @@ from typing import Any
 
 from pipeline_assets.build import recipe_paths
 from pipeline_assets.build.systems import Systems
-from pipeline_assets.corpus.readers.hub_cache import cached_folders, lock_folder
+from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.hub_listing import read_cached_listing
 from pipeline_assets.corpus.stores import object_source
@@ -33,6 +33,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.artifact import check_record_path
 from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import lock_owner, locked
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest

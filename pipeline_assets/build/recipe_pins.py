@@ -14,9 +14,9 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.util import load_yaml_guess_indent
 
 from pipeline_assets.build.systems import Systems
-from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.key_types import COMMIT_PATTERN, UNPINNED
 from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, parse_yaml, read_yaml
 

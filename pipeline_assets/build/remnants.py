@@ -10,13 +10,14 @@ from typing import Any
 from pipeline_assets.build.garbage import remove_hidden
 from pipeline_assets.build.removal_state import read_comparisons
 from pipeline_assets.build.rows.row_stores import RowStores
-from pipeline_assets.corpus.readers.hub_cache import cached_folders, lock_folder
+from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.lock import lock_owner, locked
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan

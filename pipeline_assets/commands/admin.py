@@ -25,11 +25,11 @@ from pipeline_assets.commands.terminal import (
     pluralize,
     print_answer,
 )
-from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.recipe_yaml import inline_yaml
 from pipeline_assets.spine.visible import in_one_line

@@ -4,12 +4,11 @@ Each hub file has a folder, named after the file's hash. A span in it is named `
 unfinished download `<start>-<stop>.<boot id>.part`.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,17 +47,6 @@ def delete_spans(spans: Iterable[Span]) -> None:
 def hash_mismatch_error(digest: str, where: str) -> InputError:
     what = f"downloaded bytes do not match {digest} of the listing"
     return RetryableError(what, where, "run again; if the error persists, the hub's copy is damaged")
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the cache folder of a file against other threads and builds."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:

@@ -23,7 +23,6 @@ from pipeline_assets.corpus.readers.hub_cache import (
     file_digest,
     find_cached_span,
     hash_mismatch_error,
-    lock_folder,
     partial_name,
     prepare_partial_path,
 )
@@ -39,6 +38,7 @@ from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, conv
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.folder_lock import lock_folder
 
 logger = logging.getLogger("corpusmill")
 F = TypeVar("F")

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import pydantic
 
 from pipeline_assets.corpus.readers.file_patterns import is_excluded
-from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.hub_configs import matching_paths
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.stores.download import STAGE, download_all, missing_objects, receipt_name
@@ -19,6 +18,7 @@ from pipeline_assets.corpus.stores.object_store import LIST_AGAIN, ObjectStore, 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.manifest import Manifest, is_inside
 from pipeline_assets.spine.staging import StagingView
 

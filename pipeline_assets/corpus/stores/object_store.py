@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from pipeline_assets.corpus.publishing.hub_repo import UploadFile
-from pipeline_assets.corpus.readers.hub_cache import lock_folder
 from pipeline_assets.corpus.readers.hub_files import map_in_order
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import DeniedError, InputError, TransientError, UsageError, one_line
 from pipeline_assets.spine.files import read_blocks, require_folder
+from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.install_hints import not_installed_error
 
 if TYPE_CHECKING:
