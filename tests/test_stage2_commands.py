@@ -96,6 +96,18 @@ def test_errors_of_stage2_options_name_the_option(tmp_path: Path, typed: Corpusm
     assert option in typed(*words, option, value, status=2).stderr
 
 
+@pytest.mark.parametrize(("command", "option"), [("raw", "--output"), ("filter", "--output-path")])
+def test_a_folder_is_no_output_file_and_nothing_is_read(
+    tmp_path: Path, typed: Corpusmill, command: str, option: str
+) -> None:
+    words = ("--dataset", WEB, option, tmp_path, "--out-dir", tmp_path / "out")
+
+    refused = typed("stage2", command, *words, status=2)
+
+    assert f"{tmp_path}: output file is a folder; name a file" in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_json_log_file_holds_the_statistics_of_the_mixture(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
     log = tmp_path / "logs" / "process.json"
     shutil.rmtree(out / "stage2/small/mixtures")  # as if the artifacts were pulled
