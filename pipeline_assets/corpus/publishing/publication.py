@@ -80,9 +80,9 @@ def sign_card(text: str) -> str:
 
 
 def is_edited(card: str) -> bool:
-    """Check whether a card no longer matches its sha256; False without a sha256."""
-    text, mark, _ = card.rpartition("<!-- sha256 of this card above: ")
-    return bool(mark) and sign_card(text) != card
+    """Check whether a published card lacks its sha256 or does not match it; False for no card."""
+    text, _, _ = card.rpartition("<!-- sha256 of this card above: ")
+    return bool(card) and sign_card(text) != card
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ class PublicationPlan:
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
     """Plan the commits that the repo still needs.
 
-    If the commits would overwrite a different dataset or an edited card, UsageError is raised unless `replaces`.
+    If the commits would overwrite a different dataset, another file or an edited card, UsageError is raised unless
+    `replaces`.
     """
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
@@ -86,10 +87,12 @@ def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool 
     obsolete = [file.path for file in previous.storage if file.path in replaceable] if previous else []
     if not changed and not obsolete:
         return PublicationPlan(head, [], unchanged)
-    is_bare = not {CARD, FILE_NAME} & remote_files.keys()
+    foreign = [path for path in (CARD, FILE_NAME, *(item.path for item in changed)) if path in remote_files]
     is_next = previous is not None and _kind_and_partition(previous) == _kind_and_partition(manifest)
-    if not (replaces or is_bare or is_next):
-        content = "a card without a readable manifest.json" if previous is None else f"{previous.kind} {previous.name}"
+    if not replaces and foreign and not is_next:
+        has_card = CARD in remote_files
+        content = "a card without a readable manifest.json" if has_card else f"a different {foreign[0]}"
+        content = content if previous is None else f"{previous.kind} {previous.name}"
         what = f"the repo contains {content}, which {manifest.kind} {manifest.name} would replace"
         raise UsageError(what, repo.name, "choose another name, or use --replace")
     if previous is not None and not replaces and is_edited(read_card(repo.hub, repo.name, head)):

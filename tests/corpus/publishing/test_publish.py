@@ -342,9 +342,13 @@ def test_what_was_published_of_something_else_gives_way_only_if_that_is_said(
     assert check_whole(place.folder) == other.manifest.digest
 
 
-def test_edited_cards_give_way_only_if_asked(place: Place, first: Artifact, second: Artifact, unloaded: None) -> None:
+@pytest.mark.parametrize("kept", [None, -2], ids=["signed", "without its last line"])
+def test_edited_cards_give_way_only_if_asked(
+    kept: int | None, place: Place, first: Artifact, second: Artifact, unloaded: None
+) -> None:
     send(first, place)
-    edited = (place.folder / "README.md").read_bytes().replace(b"## Configs", b"Read this first.\n\n## Configs")
+    card = (place.folder / "README.md").read_bytes().replace(b"## Configs", b"Read this first.\n\n## Configs")
+    edited = b"\n".join(card.split(b"\n")[:kept])
     someone_commits(place, "README.md", edited)
 
     with pytest.raises(UsageError, match=r"README\.md was edited after its publication"):
@@ -364,6 +368,18 @@ def test_a_card_of_another_origin_gives_way_only_if_that_is_said(place: Place, f
     ):
         send(first, place)
     assert (place.folder / "README.md").read_bytes() == b"Mine."
+
+    send(first, place, replaces=True)
+    assert check_whole(place.folder) == first.manifest.digest
+
+
+def test_a_file_of_another_origin_gives_way_only_if_that_is_said(place: Place, first: Artifact, unloaded: None) -> None:
+    place.repo().create(private=True)
+    someone_commits(place, "croissant.json", b"Mine.")
+
+    with pytest.raises(UsageError, match=r"the repo contains a different croissant\.json, which .* mine/chats would"):
+        send(first, place)
+    assert (place.folder / "croissant.json").read_bytes() == b"Mine."
 
     send(first, place, replaces=True)
     assert check_whole(place.folder) == first.manifest.digest
