@@ -27,7 +27,7 @@ from pipeline_assets.commands.catalog import COMMANDS, GROUPS, REMOVED
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
 from pipeline_assets.commands.settings import PANEL, Settings, click_parameters, export_settings
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.json_log import check_log_form
+from pipeline_assets.spine.json_log import check_log_format
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -44,7 +44,7 @@ class Program(TyperGroup):
         if (typed := " ".join(args[:2])) in REMOVED:
             raise _removed_error(typed)
         if args[:1] != ["doctor"]:  # `doctor` reports all invalid settings itself
-            check_log_form(os.environ)
+            check_log_format(os.environ)
         commands = [words for helps in COMMANDS.values() for words in helps]
         return super().resolve_command(ctx, expand_group(args, GROUPS, commands))
 

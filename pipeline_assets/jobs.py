@@ -135,7 +135,7 @@ def _new_events(
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code)
-        results = target.results(root, artifact.manifest)
+        results = target.check_results(root, artifact.manifest)
         if is_new:
             yield materialization(artifact, view, context.instance, was_current=not was_built)
         if is_new or not all(result.passed for result in results):

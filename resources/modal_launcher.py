@@ -84,7 +84,7 @@ class ModalLauncherFactory:
     @contextlib.contextmanager
     def open_launcher(self, work: ScoreWork, folder: StagingView) -> Iterator[Launcher]:
         """Fetch a split's files, and yield its launcher; UsageError if it cannot run."""
-        finished, key = folder.finished_shards("score"), (work.split, work.model_digest)
+        finished, key = folder.count_finished_shards("score"), (work.split, work.model_digest)
         for line in self.describe_costs([work], finished):
             logger.info("on Modal: %s", line)
         tokens, _ = self._remaining(work, finished)

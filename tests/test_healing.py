@@ -112,7 +112,7 @@ def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(demo_hub: Fault
             run("greedy", "megatron_dataset")
 
     train = greedy.megatron_split("train")
-    results = train.results(root, read_manifest(root / train.folder))
+    results = train.check_results(root, read_manifest(root / train.folder))
     assert [one.name for one in results if not one.passed] == ["token_budget_met"]
     assert "the corpus ends before the budget" in str(refused.value.description)
     assert str(refused.value.description).startswith(f"{root / train.folder}: token_budget_met failed: ")

@@ -45,7 +45,7 @@ def build_target(
             staging.discard()
             return open_artifact(folder)
         raise_if_occupied(target, root, replace)
-        adopted = staging.finished_shards()
+        adopted = staging.count_finished_shards()
         try:
             with verify_reads(), verify_work(staging.folder):
                 content = make(staging)
@@ -78,13 +78,13 @@ def seal_manifest(
     root: Path,
     content: BuildResult,
     run_settings: Mapping[str, Any],
-    since: ProvenanceRecorder,
+    recorder: ProvenanceRecorder,
     replace: bool,
 ) -> Artifact:
     """Seal an artifact without files: its manifest lists members or external files.
 
     A sealed manifest with different content is replaced only if `replace` is set, because artifacts that were built
-    from it would lose their input. `since` was started with the build.
+    from it would lose their input. `recorder` was created at the start of the build.
     """
     member_folders = {member.folder for member in target.members}
     inputs = [
@@ -98,7 +98,7 @@ def seal_manifest(
     sealed = try_read_manifest(root / target.folder)
     if sealed is None or sealed.digest != identity.digest:
         raise_if_occupied(target, root, replace)
-    provenance = {**since.provenance(run_settings), **content.provenance, **_replacement_entry(sealed, root)}
+    provenance = {**recorder.provenance(run_settings), **content.provenance, **_replacement_entry(sealed, root)}
     is_sealed = functools.partial(target.matches_recipe, root)
     return seal_in_place(root / target.folder, target.kind.name, target.name, identity, provenance, is_sealed)
 

@@ -19,7 +19,7 @@ from pipeline_assets.spine.pinned_folder import forbid_replacement
 
 
 def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
-    """Make a check of a function that needs the artifact alone; see `context_check`."""
+    """Convert a function of only the artifact to a check; see `context_check`."""
     with_context = functools.wraps(function)(lambda artifact, target, root: function(artifact))
     return context_check(with_context, is_blocking=is_blocking)
 
@@ -72,10 +72,9 @@ LEDGER = artifact_check(ledger_adds_up)
 def run_checks(target: Target, root: Path) -> list[CheckResult]:
     """Run the checks of a sealed artifact, and store their results next to it.
 
-    If the first check fails, the others are skipped. All results are stored in one write, so after a crash all
-    checks run again. If the artifact cannot be opened, only that failure is returned, and nothing is stored. Nothing is
-    stored either if a check that only warns could not read a file, or if a verdict is not final, because stored results
-    are not checked again.
+    If the first check fails, the others are skipped. If the artifact cannot be opened, only that failure is returned.
+    All results are stored in one write, so after a crash all checks run again. To make them run again, too, no results
+    are stored if the artifact cannot be opened, a check that only warns cannot read a file, or a verdict is not final.
     """
     try:
         artifact = open_artifact(root / target.folder)

@@ -60,9 +60,9 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
 
 
 def _copy_path(path: Path, manifest: Manifest) -> Path:
-    """Return `path`, or a name of its own if another artifact's manifest is there.
+    """Return `path`, or a path with a hash if another artifact's manifest has `path`.
 
-    The artifacts `a/b_c` and `a_b/c` of one kind ask for the same path.
+    For example, the copies of the artifacts `a/b_c` and `a_b/c` of one kind have the same `path`.
     """
     with contextlib.suppress(InputError, OSError):  # a missing or damaged copy is written again
         other = read_sealed_manifest(path)

@@ -54,7 +54,7 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 def find_rows(
     stores: RowStores, values: Collection[Value], patterns: Sequence[str], listed: Removals
 ) -> tuple[list[FoundRow], list[Value]]:
-    """Return the rows that match, and the (name, value) pairs that no row matches.
+    """Return the rows that match, and the (selector, text) values that no row matches.
 
     In `patterns`, which match URLs, `*` stands for any text. `FoundRow.values` has the URL of a row that a pattern
     matched, and the texts of a row that was requested by an id such as `x#2`, since another build may give that id to

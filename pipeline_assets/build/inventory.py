@@ -103,7 +103,7 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
     statuses = []
     folders = {target.folder.parent for target in targets}
     paths = [(folder, path) for folder in folders if (root / folder).is_dir() for path in (root / folder).iterdir()]
-    leftovers = {folder / place.name for folder, path in paths if (place := leftover_target(path)) is not None}
+    leftovers = {folder / artifact.name for folder, path in paths if (artifact := leftover_target(path)) is not None}
     for target in targets:
         status = _artifact_status(root, target, states, target.folder in leftovers)
         states[target.role] = status.sealed
@@ -127,15 +127,15 @@ def find_orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
 
 def _artifact_status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
     """Return the state of a target; `upstream` has the states of its inputs by role."""
-    place = root / target.folder
-    unfinished = _find_partial_build(place) if has_leftover else None
+    folder = root / target.folder
+    unfinished = _find_partial_build(folder) if has_leftover else None
     sealed, explanation = target.state(root)
     is_built, reason = sealed in ("current", "failed"), None if sealed == "current" else explanation
     if sealed == "current":
         worse = [other for other in target.upstream if upstream.get(other.role) in ("failed", "stale", "damaged")]
         if worse:
             sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {upstream[worse[0].role]}"
-    manifest = None if sealed == "missing" else try_read_manifest(place)
+    manifest = None if sealed == "missing" else try_read_manifest(folder)
     condition: Condition = sealed
     if unfinished is not None and (unfinished.builder is not None or not is_built):
         condition = "interrupted" if unfinished.builder is None else "building"
@@ -145,22 +145,22 @@ def _artifact_status(root: Path, target: Target, upstream: Mapping[str, State], 
         sealed=sealed,
         reason=reason,
         manifest=manifest,
-        size=_sealed_size(place, manifest),
+        size=_sealed_size(folder, manifest),
         sealed_at=sealed_at(manifest.provenance) if manifest is not None else None,
         unfinished=unfinished,
-        checks=target.results(root, manifest) if manifest is not None else (),
+        checks=target.check_results(root, manifest) if manifest is not None else (),
     )
 
 
-def _find_partial_build(place: Path) -> PartialBuild | None:
+def _find_partial_build(folder: Path) -> PartialBuild | None:
     """Return the running or interrupted build of an artifact; None if neither exists.
 
     The folders are listed again after the lock was tried, because a build may have ended in between.
     """
-    if not _partial_folders(place):
+    if not _partial_folders(folder):
         return None
-    builder = lock_owner(place)
-    folders = _partial_folders(place)
+    builder = lock_owner(folder)
+    folders = _partial_folders(folder)
     if not folders:
         return None
     newest = folders[-1]
@@ -169,9 +169,9 @@ def _find_partial_build(place: Path) -> PartialBuild | None:
     return PartialBuild(folders, shards, _last_write(newest), is_sealing, PULLED in read_plan(newest), builder)
 
 
-def _partial_folders(place: Path) -> list[Path]:
+def _partial_folders(folder: Path) -> list[Path]:
     """List staging directories or, if none exist, replaced folders; oldest first."""
-    return staging_folders(place) or leftover_folders(place, "old")
+    return staging_folders(folder) or leftover_folders(folder, "old")
 
 
 def _last_write(folder: Path) -> datetime.datetime:

@@ -61,7 +61,7 @@ def version_for(
 
     Raises:
         TransientError: The hub did not answer.
-        InputError: The head of no dataset is known.
+        InputError: No dataset's head is known.
     """
     base = recipe_path(name, root)
     versions = list_versions(name, root)

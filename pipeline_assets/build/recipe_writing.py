@@ -50,7 +50,7 @@ def write_new_recipe(
 def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     """Copy a recipe file to `recipes/NAME.yaml` in the data root; return that path.
 
-    The Python files of steps that the recipe defines itself are copied, too.
+    The Python files of the recipe's own steps are copied, too.
 
     Raises:
         UsageError: The data root has a different recipe or file of this name, and `replace` is not set.

@@ -29,8 +29,8 @@ class Remnant:
     """Folder that may contain forgotten rows.
 
     Attributes:
-        artifact: The folder itself, or, for a leftover or kept work, its artifact's folder; for downloads, the record
-            of their search; otherwise None.
+        artifact: Path to lock for the removal: the artifact's folder, also for a leftover or kept work; for downloads,
+            the record of the search that fetched them; None for any other folder.
         is_cached: Whether it has the cached bytes of a hub file, which a build may be fetching.
         is_manual: Whether only the user can remove the rows.
     """
@@ -84,7 +84,7 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
 
 
 def _lacks_listed_rows(manifest: Manifest, digests: Collection[str]) -> bool:
-    """Check whether an artifact lacks listed rows, or replaced one that had them."""
+    """Check whether a build left out listed rows, or replaced an artifact with them."""
     has_fewer = FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
     return has_fewer or manifest.provenance.get("replaces") in digests
 

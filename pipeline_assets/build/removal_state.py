@@ -50,7 +50,7 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Return the list positions of sealed artifacts, each with an artifact's name."""
+    """Map the list positions of sealed artifacts to the name of one artifact each."""
     built_here = (sealed for sealed in manifests if REMOVALS in sealed.provenance and PULLED not in sealed.provenance)
     return {str(sealed.provenance[REMOVALS]): f"{sealed.kind} {sealed.name}" for sealed in built_here}
 

@@ -200,7 +200,7 @@ def open_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
     return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.read(variables))
 
 
-def open_hub_briefly(root: Path, variables: Mapping[str, str]) -> HubFiles:
+def open_interactive_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
     """Return access to the hub for a person who waits: two tries of 10 seconds.
 
     If the user configured a number of tries, the tries and time-outs are those of a build.

@@ -39,8 +39,8 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 
     Raises:
         InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded instead, and the
-            other targets are built. Even then, the failure is raised if it would fail all of them (RetryableError,
-            except DeniedError), or if it is the first and nothing is left to build without the failed target.
+            other targets are built. Even then, a failure that affects all targets is raised (RetryableError, except
+            DeniedError), and so is the first failure if no later target remains to be built without its target.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)
@@ -83,7 +83,7 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, number:
         fix = "run the same command again; if the error persists, check the disk"
         raise RetryableError(f"{failed.name} failed: {failed.because}", root / target.folder, fix)
     manifest = read_manifest(root / target.folder)
-    return TargetOutcome(target, manifest, was_current, target.results(root, manifest) if manifest else ())
+    return TargetOutcome(target, manifest, was_current, target.check_results(root, manifest) if manifest else ())
 
 
 def _depends_on(roles: Collection[str], target: Target) -> bool:

@@ -22,7 +22,7 @@ from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.pinned_folder import ReplacedError
-from pipeline_assets.spine.staging import WORK_FILES
+from pipeline_assets.spine.staging import WORK_FILES_VERSION
 
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.store import RowStore  # which loads NumPy and Arrow
@@ -87,7 +87,7 @@ class Planner:
     describe: Callable[[Mapping[str, Any]], str] = lambda recipe: ""
 
     def figures(self, target: "Target", listed: Inputs) -> dict[str, Forecast]:
-        """Return what is known before the build, such as input rows and tokens, by name."""
+        """Return planned numbers, such as input rows and tokens, by name."""
         read, tokens = input_figures(() if target.upstream else listed), self.plan_tokens(target.recipe)
         figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}
         return figures if tokens is None else figures | {"tokens": tokens}
@@ -235,7 +235,7 @@ class Target:
         the format of any work file.
         """
         listed = read_removals(root).positions[-1] if self.kind.applies_removals else ""
-        spec = self.build_spec() | {"inputs": self.inputs(root), "work_files": WORK_FILES}
+        spec = self.build_spec() | {"inputs": self.inputs(root), "work_files": WORK_FILES_VERSION}
         return spec | ({REMOVALS: listed} if listed else {})
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
@@ -281,7 +281,7 @@ class Target:
         reason = self.staleness_reason(root, manifest)
         if reason:
             return "stale", reason
-        failed = [check for check in self.results(root, manifest) if check.is_blocking_failure]
+        failed = [check for check in self.check_results(root, manifest) if check.is_blocking_failure]
         if failed:
             return "failed", "; ".join(f"{check.name} failed: {check.because}" for check in failed)
         return "current", manifest.digest
@@ -298,8 +298,8 @@ class Target:
         is_derived = all(entry in inputs for entry in manifest.identity.upstream)
         return open_artifact(root / self.folder) if is_derived else None
 
-    def results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
-        """Return the stored results of applicable checks, and that of the count limit."""
+    def check_results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
+        """Return the stored results of applicable checks, and the count limit's result."""
         stored = read_check_results(root / self.folder, manifest.digest) or ()
         applying = tuple(check for check in stored if check.applies)
         if self.count_limit is None:
@@ -329,7 +329,7 @@ class Target:
             return None
         recorded, present = (
             {(check.name, check.passed, check.blocking) for check in checks if check.applies}
-            for checks in (stored, self.results(root, manifest))
+            for checks in (stored, self.check_results(root, manifest))
         )
         return manifest.digest if recorded == present else None
 

@@ -46,7 +46,7 @@ class TrainerFormat(NamedTuple):
     Attributes:
         make: Writes the files into the staging directory of a job.
         rows: Class of the row stores whose rows it accepts.
-        contents: Words for these rows in errors.
+        contents: Description of these rows in errors.
         options: Command-line options that the format uses.
         usage: Python code that reads the export.
     """

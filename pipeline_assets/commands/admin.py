@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path, recipe_paths
-from pipeline_assets.build.run import HUB_TRIES, open_hub_briefly
+from pipeline_assets.build.run import HUB_TRIES, open_interactive_hub
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, slugify
 from pipeline_assets.commands.status import KnownRecipe
 from pipeline_assets.commands.terminal import (
@@ -85,7 +85,7 @@ def pin(
     path = None if recipe is None else recipe_path(recipe, data)
     before = None if path is None else revision_in(path, dataset, SYSTEMS)
     revision = revision or (before if before and not is_commit(before) else "main")
-    hub = open_hub_briefly(data, os.environ if tries is None else {HUB_TRIES.variable: str(tries)})
+    hub = open_interactive_hub(data, os.environ if tries is None else {HUB_TRIES.variable: str(tries)})
     commit = (hub.for_models() if model else hub).resolve(dataset, revision)
     if path is not None:
         pin_recipe(path, dataset, commit, SYSTEMS)
@@ -191,7 +191,7 @@ def init(
     drafts: list[SectionDraft] = []
     for pattern in dict.fromkeys(input):
         folder, patterns = folder_and_patterns([pattern], _ALL_FILES)
-        exclude = _data_root_within(folder, data) if patterns == [_ALL_FILES] else ()
+        exclude = _data_root_exclusion(folder, data) if patterns == [_ALL_FILES] else ()
         listed = SourceFolder(folder, tuple(patterns), exclude)
         sections, messages = draft_sources(listed, _source_name(folder.name) or name)
         drafts += sections
@@ -261,8 +261,8 @@ def _source_name(text: str) -> str:
     return slugify(text).lstrip("_.-")
 
 
-def _data_root_within(folder: Path, data: Path) -> tuple[str, ...]:
-    """Return the pattern that excludes the data root from a folder that contains it."""
+def _data_root_exclusion(folder: Path, data: Path) -> tuple[str, ...]:
+    """Return a pattern that excludes the data root, if it is below the folder."""
     root, top = data.resolve(), folder.resolve()
     return (glob.escape(str(root.relative_to(top))),) if top in root.parents else ()
 

@@ -229,7 +229,7 @@ def _artifact_row(
         "was_built": target.role in built and state == "current",
         "was_built_by_others": target.role in joined and state == "current",
         "digest": manifest.digest if manifest else None,
-        "checks": target.results(root, manifest) if manifest else [],
+        "checks": target.check_results(root, manifest) if manifest else [],
         "counts": {name: counts[name] for name in ("documents", "tokens") if name in counts},
         "gone": {reason or fate: count for fate, reason, count in fates if count},
         "published": manifest.provenance.get("published") if manifest else None,
@@ -296,7 +296,7 @@ def _warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
     for target in targets:
         with contextlib.suppress(InputError):  # damage is an error of its own
             if (manifest := read_manifest(root / target.folder)) is not None:
-                for check in target.results(root, manifest):
+                for check in target.check_results(root, manifest):
                     if not check.passed and not check.is_blocking_failure:
                         yield _check_line(target, check)
                 yield from _unread_files(target, manifest, root)
@@ -304,7 +304,7 @@ def _warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
 
 
 def _repeated_ids(target: Target, manifest: Manifest) -> Iterator[str]:
-    """Yield a line if more than 1 % of the rows of a source with columns repeat an id."""
+    """Yield a line if over 1 % of rows repeat an id, for sources with an id column."""
     from pipeline_assets.corpus.converted_shards import DUPLICATE_ID
     from pipeline_assets.corpus.readers.column_recipe import OTHER_IDS
 

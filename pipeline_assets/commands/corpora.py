@@ -111,7 +111,7 @@ def dedup(
         if proposer != "minhash":
             raise UsageError("requires --mode near or both", "--proposer", "omit one of the two options")
         for name, section in (("", NearRecipe), (".minhash", MinHashRecipe), (".faiss", BinarySketchRecipe)):
-            _refuse_set_keys(near[name[1:]] if name else near, section, f"near{name}", "--mode near or both")
+            _raise_if_keys_set(near[name[1:]] if name else near, section, f"near{name}", "--mode near or both")
     recipe = DedupRecipe.from_mapping(dedup_keys, "stage-a dedup")
     caps = RemovalCaps.from_mapping(cap_keys, "--max-removed") if cap_keys else None
     sources = input_corpora(input)
@@ -142,11 +142,11 @@ def _near_section(near: Content, proposer: str) -> Content:
     other, section = ("faiss", BinarySketchRecipe) if proposer == "minhash" else ("minhash", MinHashRecipe)
     own_keys = near.get(proposer, {}).keys()
     unused = {key: value for key, value in near.get(other, {}).items() if key not in own_keys}
-    _refuse_set_keys(unused, section, f"near.{other}", f"--proposer {other}")
+    _raise_if_keys_set(unused, section, f"near.{other}", f"--proposer {other}")
     return {key: near[key] for key in ("threshold", "max_compared", proposer) if key in near}
 
 
-def _refuse_set_keys(keys: Content, section: type[RecipeSection], path: str, required: str) -> None:
+def _raise_if_keys_set(keys: Content, section: type[RecipeSection], path: str, required: str) -> None:
     """Raise UsageError if a key of an unused section differs from its default."""
     for key, value in keys.items():
         if not isinstance(value, dict) and value != section.model_fields[key].default:
@@ -207,7 +207,9 @@ def pack(
     with name_recipe_keys(file, option_finder(typed, {"name": "--out-dir"})):
         content = read_yaml(file, "manifest")
         section = PackSection.from_mapping(_read_section(content, file, "pack") | pack_keys, file)
-        corpora = input_corpora(input, *_JOINT_CORPORA) if input else _own_corpora(content, file, section, build.root)
+        corpora = (
+            input_corpora(input, *_JOINT_CORPORA) if input else _recipe_corpora(content, file, section, build.root)
+        )
         build.build(stage_a.packed_target(section, build.folder.name, build.relative_folder, corpora), _packed_lines)
 
 
@@ -224,7 +226,7 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
     return section
 
 
-def _own_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
+def _recipe_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
     """Return the corpora that a recipe packs: its last joint one, or one per source."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")

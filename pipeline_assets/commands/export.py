@@ -84,7 +84,7 @@ def export(
 
 
 def _raise_if_among_artifacts(out: Path, root: Path) -> None:
-    """Raise UsageError for a folder where a copy would pass for the artifact itself."""
+    """Raise UsageError for a folder in which a copy would count as the artifact."""
     if any(out.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
         fix = f"choose a folder outside of {', '.join(AREAS)} of the data root"
         raise UsageError("a copy in this folder would be taken for its artifact", out, fix)
@@ -96,7 +96,7 @@ def _export_lines(exported: Artifact) -> Iterator[str]:
 
 
 def _export_target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "Target":
-    """Return the target of an export; raise for rows or options that do not fit `to`."""
+    """Return the target of an export; UsageError if rows or options do not fit `to`."""
     from pipeline_assets.build.trainer_exports import FORMATS, KINDS
     from pipeline_assets.corpus.packing.recipe import TokenizerPath
 
@@ -125,7 +125,7 @@ def _raise_if_unused(to: str, options: Collection[str], known: Collection[str]) 
 
 
 def _tokenizer_content(file: Path | None, end_of_document: str | None) -> dict[str, Any]:
-    """Return the recipe of a tokenizer file with its hash; of o200k Harmony for None."""
+    """Return the recipe of a tokenizer file with its hash; None means o200k Harmony."""
     from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
     from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 

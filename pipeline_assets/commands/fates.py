@@ -70,7 +70,7 @@ def why(
 
 
 def _found_lines(rows: "Sequence[FoundRow]") -> Iterator[str]:
-    """Yield rows under the folders of their corpora; of equal rows only the first."""
+    """Yield a line per row, below its corpus's folder; equal rows are listed once."""
     seen, folder = set[tuple[str, ...]](), None
     for row in rows:
         shown = row.doc_id, row.place, row.excerpt
@@ -103,7 +103,7 @@ def _why_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
-    """Return a source row's line in its file; without a listing, the row's number."""
+    """Return a row's place in its source file, or its number if inputs are missing."""
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row
 
@@ -115,7 +115,7 @@ def _format_position(followed: "FollowedRow", source: str, file: str, row: int) 
 def show(
     doc_id: Annotated[str, typer.Argument(help="Id of a kept or dropped document.")],
     data: terminal.Root = Path("data"),
-    every: Annotated[
+    show_all: Annotated[
         bool, typer.Option("--all", help=f"Show all dropped duplicates, not only {_MAX_DROPPED}.")
     ] = False,
     as_json: terminal.AsJson = False,
@@ -132,7 +132,7 @@ def show(
     groups = list(groups_with_document(lineage, doc_id))
     if not groups and not as_json:
         terminal.echo(f"document {doc_id!r} not found in the deduplicated corpora of {data}", err=True)
-    lines = (line for group in groups for line in _group_lines(lineage, group, doc_id, every))
+    lines = (line for group in groups for line in _group_lines(lineage, group, doc_id, show_all))
     terminal.print_answer(as_json, [_group_json(group) for group in groups], lines)
     return bool(groups)
 

@@ -149,7 +149,7 @@ def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Seque
 def slugify(source: str) -> str:
     """Return a name in lower case, with hyphens for invalid characters.
 
-    Accents are omitted, and letters of other scripts; the name may thus be empty.
+    Accents, and letters of other scripts than Latin, are omitted, so the name may be empty.
     """
     return "".join(
         unicodedata.normalize("NFD", letter).encode("ascii", "ignore").decode()
@@ -162,7 +162,7 @@ def slugify(source: str) -> str:
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     """List folders of sealed artifacts in order of matching patterns, then of paths.
 
-    Raise UsageError if a pattern matches no artifact, or folders whose artifacts all match an earlier pattern.
+    Raise UsageError if a pattern matches no artifact, or only artifacts that an earlier pattern matched.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:

@@ -22,7 +22,7 @@ from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelR
 
 ParallelRecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
 _FILES, _SPLITS = ["fr-en/{split}-*.parquet"], ["train", "validation"]
-_PIECES = EncodeRecipe.model_fields["vocab_size"].default
+_DEFAULT_VOCAB_SIZE = EncodeRecipe.model_fields["vocab_size"].default
 
 
 def sample(
@@ -71,7 +71,7 @@ def encode(
     if spm_model is not None:
         if not spm_model.is_file():
             raise UsageError("file not found", spm_model, MODEL_HINT)
-        if encode_keys.pop("vocab_size", _PIECES) != _PIECES:
+        if encode_keys.pop("vocab_size", _DEFAULT_VOCAB_SIZE) != _DEFAULT_VOCAB_SIZE:
             raise UsageError("cannot be combined with --spm-model", "--vocab-size", "omit it")
         load_model(spm_model.read_bytes(), spm_model)
         encode_keys |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}

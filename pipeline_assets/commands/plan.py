@@ -14,7 +14,7 @@ from typing import Any
 from pipeline_assets.build.figures import FigureOutcome, figure_outcomes
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.build.run import Run, open_hub_briefly
+from pipeline_assets.build.run import Run, open_interactive_hub
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, SourceEstimate
 from pipeline_assets.systems.registry import SYSTEMS
@@ -34,7 +34,7 @@ def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_jso
     terminal.log_to_stderr()
     path = recipe_path(recipe, data)
     root = data.absolute()
-    run = Run.from_settings(root, os.environ, hub=open_hub_briefly(root, os.environ))
+    run = Run.from_settings(root, os.environ, hub=open_interactive_hub(root, os.environ))
     parsed = SYSTEMS.read_recipe(path, run.root)
     terminal.print_lines(parsed.warnings(), err=True)
     with terminal.name_recipe_keys(path):

@@ -13,7 +13,7 @@ import typer
 PANEL = "Also"  # section of the help that lists these options
 _PREFIX = "CORPUSMILL_"
 # Read by the UI, the server's containers and the log; those of Modal are checked where they are read.
-_OTHERS = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_INPUT LOG OWNERS PORT REPORTS
+_OTHER_VARIABLES = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_INPUT LOG OWNERS PORT REPORTS
     SERVER_LOGS TAGS WEBHOOK"""
 
 
@@ -59,12 +59,12 @@ def invalid_settings(variables: Mapping[str, str]) -> list[str]:
     """Describe settings with an invalid value."""
     from pipeline_assets.build.run import SETTINGS
     from pipeline_assets.spine.errors import UsageError
-    from pipeline_assets.spine.json_log import check_log_form
+    from pipeline_assets.spine.json_log import check_log_format
     from resources.launchers import remote_launcher_factory
     from resources.webhook import webhook_address
 
     errors = []
-    for check in (*(setting.read for setting in SETTINGS), check_log_form, remote_launcher_factory, webhook_address):
+    for check in (*(setting.read for setting in SETTINGS), check_log_format, remote_launcher_factory, webhook_address):
         try:
             check(variables)
         except UsageError as error:
@@ -76,7 +76,7 @@ def misspelled_settings(variables: Mapping[str, str]) -> list[str]:
     """Describe unused variables whose names are similar to a setting's."""
     from pipeline_assets.build.run import SETTINGS
 
-    known = {setting.variable.removeprefix(_PREFIX) for setting in SETTINGS} | {*_OTHERS.split()}
+    known = {setting.variable.removeprefix(_PREFIX) for setting in SETTINGS} | {*_OTHER_VARIABLES.split()}
     known |= {field.name.upper() for field in dataclasses.fields(Settings)}
     unread = {name.removeprefix(_PREFIX) for name in variables if name.startswith(_PREFIX)} - known
     near = {name: difflib.get_close_matches(name, sorted(known), n=1) for name in sorted(unread)}

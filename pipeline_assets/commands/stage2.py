@@ -236,7 +236,7 @@ def _read_recipe(recipe_name: str, root: Path) -> tuple[Stage2Recipe, Path]:
 def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
     """Copy a recipe to the data root, and pin its unpinned datasets to their heads.
 
-    A dataset without access stays unpinned.
+    A dataset to which the hub denies access is not pinned.
     """
     recipe, source = _read_recipe(recipe_name, run.root)
     path = copy_recipe(source, recipe.name, run.root, run.replace)

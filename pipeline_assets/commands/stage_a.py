@@ -32,7 +32,7 @@ from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe, manif
 NORMALIZED_DIR = "stage_a/normalized"
 _LIMIT = "max_reject_fraction"
 # Datasets with a short name, each with its default config.
-KNOWN = {
+_SHORT_NAMES = {
     "fineweb-edu": ("HuggingFaceFW/fineweb-edu", "default"),
     "fineweb-2": ("HuggingFaceFW/fineweb-2", "eng_Latn"),
     "fineweb2": ("HuggingFaceFW/fineweb-2", "eng_Latn"),
@@ -98,9 +98,9 @@ def hf_stream(
 
 def _resolve_name(name: str, option: str) -> tuple[str, str]:
     """Return the dataset that a name or short name stands for, and its default config."""
-    if name not in KNOWN and name.count("/") != 1:
-        raise UsageError(f"must be a dataset, got {name!r}", option, f"pass owner/name, {' or '.join(KNOWN)}")
-    return KNOWN.get(name, (name, "default"))
+    if name not in _SHORT_NAMES and name.count("/") != 1:
+        raise UsageError(f"must be a dataset, got {name!r}", option, f"pass owner/name, {' or '.join(_SHORT_NAMES)}")
+    return _SHORT_NAMES.get(name, (name, "default"))
 
 
 def ingest_manifest(

@@ -210,7 +210,7 @@ def _repeat_ignored_stops() -> Iterator[None]:
 def _stops_as_ctrl_c() -> Iterator[None]:
     """Raise KeyboardInterrupt on the signals `_STOPS` whose action is the default.
 
-    In a `__set_name__`, whose errors Python 3.11 replaces by RuntimeErrors, the signal is sent again after a moment.
+    In a `__set_name__`, whose errors Python 3.11 replaces with RuntimeErrors, the signal is sent again after a moment.
     """
     is_main = threading.current_thread() is threading.main_thread()
     numbers = [number for number, action in _STOPS.items() if is_main and signal.getsignal(number) is action]
@@ -240,7 +240,7 @@ def _stops_as_ctrl_c() -> Iterator[None]:
 def name_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
     """In InputErrors of the `with` block, show options in place of recipe keys.
 
-    A key without an option is shown behind `file`, if there is one.
+    If `file` is set, it is put before each key that has no option.
     """
     try:
         yield

@@ -39,8 +39,8 @@ def drop_invalid_receipts(folder: Path) -> set[str]:
 def verify_work(folder: Path) -> Iterator[None]:
     """Check work files after the block; RetryableError if one no longer has its hash.
 
-    All receipts are then removed, since any shard may have read the changed file. It may also have caused an error of
-    the block: the RetryableError replaces that error, unless it is an InputError, which skips the check.
+    All receipts are then removed, since any shard may have read the changed file. The RetryableError replaces an error
+    of the block, which the changed file may have caused. After an InputError of the block, nothing is checked.
     """
     try:
         yield

@@ -98,7 +98,7 @@ def copy_manifest(artifact: Artifact, copy: Path) -> None:
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     """Open a sealed artifact after checking the sizes of its files.
 
-    `digest` is the expected digest, since another artifact may have taken the folder; None accepts any digest.
+    `digest` is the expected digest, since another artifact may be in the folder by now; None accepts any digest.
 
     Raises:
         InputError: Nothing is sealed, the manifest is damaged, or a file is missing or has the wrong size or type.

@@ -8,8 +8,9 @@ from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES
 def find_data_root(folder: Path) -> Path | None:
     """Return the data root that contains an artifact's folder; None if not in a root.
 
-    The root is the parent of the nearest folder named in `AREAS`: on the path as typed, else with symlinks resolved. A
-    recipe may have such a name, too: its folder is in an area's folder, and the root above that has recipes.
+    The root is the parent of the nearest folder with a name from `AREAS`, on the path as typed, else with symlinks
+    resolved. If that parent also has such a name, the nearest folder may belong to a recipe. Then the grandparent is
+    the root, if it has recipes and the parent has none.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     root = next((parent.parent for parent in parents if parent.name in AREAS), None)

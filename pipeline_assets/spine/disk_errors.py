@@ -36,7 +36,7 @@ class NoSpaceError(RetryableError):
     """Full disk, exhausted quota, or exceeded file size limit."""
 
     def add_data_root(self, root: Path) -> None:
-        """Make the file's path absolute; add the data root to the fix if it has the file."""
+        """Make the file's path absolute; if the file is in the data root, name the root."""
         self.where = os.path.abspath(self.where)
         if Path(self.where).is_relative_to(root.absolute()):
             self.fix += f"; the data root is {root.absolute()}"

@@ -39,9 +39,9 @@ class RunSettings:
         workers: Number of worker processes, on all machines together; 0 runs shards in this process, where a row that
             crashes it ends the build.
         start_method: How workers start, see `StartMethod`.
-        growth_bytes: Memory growth after which a fresh fork replaces a worker: it takes milliseconds, and shares the
-            memory that the old worker had copied. Spawned workers have no limit.
-        inline_bytes: Smaller stages, in compressed bytes, start no workers, by the rule of `limit_workers`.
+        growth_bytes: Memory growth after which a fresh fork replaces a worker. A fork takes milliseconds, and shares
+            the memory that the old worker had copied. Spawned workers have no limit.
+        inline_bytes: Compressed bytes below which a stage starts no workers, see `limit_workers`.
         subject: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text files.
         intermediate_zstd_level: Compression level of intermediate artifacts; None if it is `zstd_level`.

@@ -89,11 +89,11 @@ def combine_errors(errors: Sequence[InputError]) -> InputError:
 
 
 class ChangedFileError(InputError):
-    """File whose bytes are not those that were hashed."""
+    """File that no longer has its expected hash."""
 
 
 class RetryableError(InputError):
-    """Obstacle such as a missing permission: remove it and run the same command again."""
+    """Obstacle, such as a full disk; after its removal, the same command works."""
 
 
 class TransientError(RetryableError):

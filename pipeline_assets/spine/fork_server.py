@@ -176,7 +176,8 @@ def _inherited_state() -> tuple[object, ...]:
 def _can_fork_safely() -> bool:
     """Check whether all threads except the main one belong to a memory allocator.
 
-    Only these may be lost: a fork keeps just the thread that called it. False on systems other than Linux.
+    A fork keeps only the thread that calls it, and an allocator can lose its threads. False on systems other than
+    Linux.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -55,7 +55,7 @@ class _FutureWorker(Generic[S]):
         except self._engine.death_errors:
             return None
         if isinstance(result, Failure):
-            raise result.error_in(job)
+            raise result.error_for(job)
         return result
 
     def describe_end(self) -> str:

@@ -25,7 +25,7 @@ def install_hint(extra: str) -> str:
 
 
 def pip_hint(packages: str) -> str:
-    """Return the instruction to install `packages`, pip arguments, in pinned versions."""
+    """Return the instruction to install packages (pip arguments) in pinned versions."""
     if _CHECKOUT.is_file():
         return f"in the project's folder run .venv/bin/python -m pip install -c constraints.txt {packages}"
     return f"run {sys.executable} -m pip install -c {shipped_path('constraints.txt')} {packages}"

@@ -12,7 +12,7 @@ from pipeline_assets.spine.errors import UsageError
 LOG = "CORPUSMILL_LOG"
 
 
-def check_log_form(variables: Mapping[str, str]) -> None:
+def check_log_format(variables: Mapping[str, str]) -> None:
     """Raise UsageError if CORPUSMILL_LOG has an unknown value."""
     if (form := variables.get(LOG) or "text") not in ("text", "json"):
         raise UsageError(f"must be text or json, got {form!r}", LOG, "correct it")

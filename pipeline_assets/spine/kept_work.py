@@ -75,7 +75,7 @@ class KeptWork:
         self._files[stage, name] = {file.path for file in receipt.files}
 
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
-        """Discard all tasks of `stages`, and tasks of `shards` (`SHARD` or `SHARD.…`)."""
+        """Discard all tasks of `stages`, and tasks named `SHARD` or `SHARD.…` of `shards`."""
         discarded = {*shards}
         for stage, name in [*self._tasks]:
             if stage in stages or name.partition(".")[0] in discarded:

@@ -14,7 +14,7 @@ from pipeline_assets.spine.errors import InputError
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _DROPPED, _REJECTED = "dropped/", "rejected/"
 _SHOWN, _SHORT_DETAIL = 5, 20  # rejects, and characters of details that are repeated
-MAX_FLOOR = Fraction(1, 3)  # largest share of a source's rows that the `floor` of `check_rejects` allows
+MAX_FLOOR_SHARE = Fraction(1, 3)  # largest share of a source's rows that the `floor` of `check_rejects` allows
 
 
 class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
@@ -128,12 +128,12 @@ def check_rejects(
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
     Up to `floor` rejects are always accepted, if they are at most a third of all rows and `max_fraction` is not 0.
-    `max_fraction` is a decimal string; `rejects` and `rows` are numbers, and `rows` may be planned. The message counts
-    `rejects_in_order` by reason and shows the first five. `advice` gets the first reject, or None without rejects, and
-    returns the beginning of the error's fix.
+    `max_fraction` is a decimal string; `rejects` and `rows` are counts, and `rows` may be a planned one. The message
+    counts `rejects_in_order` by reason and shows the first five. `advice` gets the first reject, or None without
+    rejects, and returns the beginning of the error's fix.
     """
     limit = Fraction(max_fraction)
-    tolerated = min(Fraction(floor), MAX_FLOOR * rows) if limit else limit
+    tolerated = min(Fraction(floor), MAX_FLOOR_SHARE * rows) if limit else limit
     if rejects > max(limit * rows, tolerated):
         waiting = iter(rejects_in_order)
         first_reject = next(waiting, None)

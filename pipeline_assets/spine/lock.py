@@ -74,8 +74,8 @@ class Lock:
     fence: int
     _descriptor: int
 
-    def check(self) -> None:
-        """Raise RetryableError if the lock file is missing, replaced or newer.
+    def raise_if_lost(self) -> None:
+        """Raise RetryableError if the lock file is missing, replaced or a newer builder's.
 
         In each case another builder may be running.
         """

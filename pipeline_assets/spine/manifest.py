@@ -70,7 +70,7 @@ _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=
 
 @dataclass(frozen=True)
 class StageVersion:
-    """Name of a stage, and its version, raised when output for equal input changes."""
+    """Name of a stage, and its version, which increases when its output changes."""
 
     name: str
     version: int
@@ -107,9 +107,9 @@ class Identity:
     """Content of an artifact, and everything that it depends on.
 
     Attributes:
-        inputs: Upstream artifacts {name, digest} and files from outside {name, digest, bytes, …}, in order.
+        inputs: Upstream artifacts {name, digest} and external files {name, digest, bytes, …}, in order.
         tokenizer: {family, sha256}; None if no text is tokenized.
-        decisions: Facts that the build found out, such as `english_filter_applied`.
+        decisions: Facts that the build determined, such as `english_filter_applied`.
         counts: Numbers of documents and tokens, and the ledger.
         files: All files whose content the digest covers.
     """

@@ -21,7 +21,7 @@ from pipeline_assets.spine.typed_values import convert
 
 _MAX_DEPTH = 100  # levels of lists and mappings; the project's files have at most ten
 MAX_BITS = 64
-_WITHOUT_WAITING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # also for a FIFO, which is then refused
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # never wait, not even for a FIFO, which is then refused
 REBUILD = "run `corpusmill verify` on the folder, then rebuild it"  # fix for a damaged file of an artifact
 T = TypeVar("T")
 Part = TypeVar("Part")
@@ -61,7 +61,7 @@ class MetadataFile(Generic[T]):
     def read_raw(self, path: Path | str) -> bytes:
         """Return the bytes of a file; raise the errors of `read`, except about the shape."""
         # The path may be a string, since creating a Path takes longer than reading the file.
-        flags = _WITHOUT_WAITING | (0 if self.allow_symlink else os.O_NOFOLLOW)
+        flags = _OPEN_FLAGS | (0 if self.allow_symlink else os.O_NOFOLLOW)
         try:
             with io.FileIO(os.open(path, flags)) as file:
                 status = os.fstat(file.fileno())

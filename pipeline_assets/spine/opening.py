@@ -48,7 +48,7 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[StagingD
         try:
             yield StagingDir(folder, target, lock, has_partial_work)
         except Exception:
-            lock.check()  # if another builder took over the folder, that explains the failure
+            lock.raise_if_lost()  # if another builder took over the folder, that explains the failure
             raise
 
 

@@ -53,7 +53,7 @@ class PinnedFolder:
 
 @contextlib.contextmanager
 def pin_folder(folder: Path, fix: str = _RETRY_HINT) -> Iterator[PinnedFolder]:
-    """Open a folder for the block; raise RetryableError if it is replaced during it.
+    """Open a folder; raise RetryableError if it is replaced before the block ends.
 
     The message ends with `fix`. A missing folder raises an OSError.
     """

@@ -51,7 +51,7 @@ class Pool(Generic[S]):
         """Run the shards of a stage, and yield their receipts in order.
 
         Workers run only a few shards ahead of the caller, so that little work is lost if the caller stops early. Raise
-        RetryableError if a worker crashes without a poison row, or on too many of them.
+        RetryableError if a worker crashes without a poison row, or if a shard has too many poison rows.
         """
         done: dict[int, Receipt] = {}
         positions = {shard.name: position for position, shard in enumerate(shards)}

@@ -37,7 +37,7 @@ _MAX_RETRIES = 3  # of a job by Ray itself, for example after a node failed
 # without the third one, it prints twenty lines for each dead worker, which the pool reports in one.
 _RAY_VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_task_oom_retries": "3", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 _CLUSTER_VARIABLES = {"RAY_NUM_REDIS_GET_RETRIES": "5"}  # tries to connect, one per second; 20 by default
-_is_ours = False  # whether this module connected the process to Ray
+_has_connected = False  # whether this module connected the process to Ray
 
 
 def run_on_ray(
@@ -76,12 +76,12 @@ def run_on_ray(
 
 def disconnect() -> None:
     """Stop Ray if this process started it, or leave the cluster that it joined."""
-    global _is_ours
-    if _is_ours:
+    global _has_connected
+    if _has_connected:
         import ray
 
         ray.shutdown()
-        _is_ours = False
+        _has_connected = False
 
 
 def _run_checked(program: str, mark: str, function: Call, stage: bytes, job: bytes) -> Result:
@@ -113,7 +113,7 @@ def program_digest() -> str:
 
 
 def parse_address(address: str) -> tuple[str, int] | None:
-    """Return host and port of a cluster's address; None if Ray itself finds it.
+    """Return host and port of a cluster's address; None if Ray finds the cluster.
 
     Raises:
         UsageError: The address has a different form, such as `ray://HOST:PORT`.
@@ -173,9 +173,10 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
 def connect(workers: int, memory: int) -> Any:
     """Connect to RAY_ADDRESS, or start Ray here; return the module `ray`.
 
-    `memory` is the bytes of one worker. Raise RetryableError if it fails, or if no node started here has that memory.
+    `memory` is the bytes of one worker. Raise RetryableError if the connection fails, or if this machine, where Ray was
+    started, has less memory.
     """
-    global _is_ours
+    global _has_connected
     address = os.environ.get("RAY_ADDRESS") or "local"
     for name, value in (_RAY_VARIABLES | ({} if address == "local" else _CLUSTER_VARIABLES)).items():
         os.environ.setdefault(name, value)
@@ -196,7 +197,7 @@ def connect(workers: int, memory: int) -> Any:
             raise _connection_error(address, error) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's action would end the process with status 15
-        _is_ours = True
+        _has_connected = True
         nodes = node_resources(ray)
         place = "started on this machine" if address == "local" else f"at {address}"
         logger.info("Ray %s: %s, at most %d workers", place, describe_nodes(nodes), workers)

@@ -65,7 +65,7 @@ def format_validation_errors(
 
 
 def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Join pydantic's errors about a value, one per type of a union, to one error.
+    """Join pydantic's errors about a value, one per type of a union, into one error.
 
     If an item inside the value is invalid, such as an item of a list, only the item's error is kept.
     """
@@ -174,7 +174,7 @@ def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, .
 def _possible_sections(
     recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """Return the section types allowed at a location, and its keys without union tags."""
+    """Return the section types allowed at a location, and its parts except union tags."""
     sections, keys = [recipe], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]

@@ -7,7 +7,7 @@ from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 
 def sealed_files(artifact: Artifact) -> dict[str, OutputFile]:
-    """Return an artifact's stored files by path; one without content counts as a row."""
+    """Return an artifact's stored files by path; a label counts as one row."""
     contents, files = {file.path: file for file in artifact.manifest.identity.files}, dict[str, OutputFile]()
     for stored in artifact.manifest.storage:
         content = contents.get(stored.path)

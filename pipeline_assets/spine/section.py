@@ -48,7 +48,7 @@ class RecipeSection(pydantic.BaseModel):
         return self
 
     def content(self) -> dict[str, object]:
-        """Return the section as JSON values, without `LATER_KEYS` that have defaults."""
+        """Return the section as JSON values, without `LATER_KEYS` at their defaults."""
         return self.model_dump(mode="json")
 
     @classmethod
@@ -108,7 +108,7 @@ def validate_section(
 
 
 def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: bool) -> Iterator[RecipeError]:
-    """Yield errors; end at a TypeError or the like if `have_valid_types` is False."""
+    """Yield errors; unless types are valid, end when a check fails on a wrong type."""
     try:
         yield from cross_checks
     except (TypeError, AttributeError, LookupError):

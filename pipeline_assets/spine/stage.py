@@ -34,7 +34,7 @@ MAX_SHARDS = 100_000  # of an artifact: file names have five digits, by which ot
 
 
 def number_shards(groups: Iterable[T]) -> list[tuple[str, T]]:
-    """Pair each group with a shard name, five digits; UsageError above MAX_SHARDS."""
+    """Pair each group with a shard name of five digits; UsageError above MAX_SHARDS."""
     shards = [(f"{number:05d}", group) for number, group in enumerate(groups)]
     if len(shards) > MAX_SHARDS:
         what = f"an artifact is limited to {MAX_SHARDS:,} shards, got {len(shards):,}"
@@ -64,7 +64,7 @@ S = TypeVar("S", bound=Shard)
 class Window:
     """Range of a shard's rows that a stage reads, from `start` to before `stop`.
 
-    It is the whole shard, unless a row kills its worker, by a panic in native code or by needing too much memory. Then
+    It is the whole shard, unless a row crashes its worker, by a panic in native code or by using too much memory. Then
     the pool halves the window until it finds this poison row. The stage rejects `poison_rows` unread, with the reason
     `killed_worker`.
     """

@@ -34,7 +34,7 @@ from pipeline_assets.spine.typed_values import convert
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
 KEPT_TASKS = "tasks.json"  # if WORK has this file, the seal keeps WORK, see `kept_work`
-WORK_FILES = 2  # version of the formats of all work files; raise it if one of them changes
+WORK_FILES_VERSION = 2  # version of the formats of all work files; raise it if one of them changes
 BUILDER = "builder"  # key of the fencing number in the provenance
 PULLED = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
 RECEIPT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
@@ -168,10 +168,10 @@ class StagingView:
     def remove_receipt(self, stage: str, shard: str) -> None:
         durable.remove(self.folder / self._receipt_name(stage, shard))
 
-    def finished_shards(self, stage: str = "*") -> int:
+    def count_finished_shards(self, stage: str = "*") -> int:
         """Count the shards with a receipt, of one stage or of all.
 
-        Stages with a dot in their names are not counted, since their receipts belong to other work.
+        Stages with a dot in their names are not counted, since their receipts record remote calls, not shards.
         """
         paths = (self.folder / RECEIPTS).glob(f"{stage}/*.json")
         return sum("." not in path.parent.name for path in paths)
@@ -200,7 +200,7 @@ class StagingDir(StagingView):
 
         Raise RetryableError if the lock was lost, or if a file is missing or its size differs.
         """
-        self.lock.check()
+        self.lock.raise_if_lost()
         manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})
         for file in stored:
             if artifact.size_error(self.folder, file) is not None:
@@ -209,7 +209,7 @@ class StagingDir(StagingView):
         remove_unnamed(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
         for folder in sorted({(self.folder / file.path).parent for file in stored}):
             durable.fsync_folder(folder)
-        self.lock.check()
+        self.lock.raise_if_lost()
         durable.write_durably(self.folder / FILE_NAME, manifest.to_bytes())
         finish_seal(self.folder, self.target, self.lock.fence)
         return artifact.open_artifact(self.target, manifest.digest)

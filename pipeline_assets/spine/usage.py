@@ -32,7 +32,7 @@ def peak_memory_bytes() -> int:
     """Return the largest resident set so far of this process or of one ended child.
 
     It includes shared memory and never falls, so that a later build in a process has at least the value of an earlier
-    one. A program that is started by `exec`, as by `subprocess`, begins with the value of the process before it.
+    one. A program that is started by `exec`, as by `subprocess`, begins with the value of the process that started it.
     """
     return _MAXRSS_BYTES * max(_forked_maxrss, *(resource.getrusage(who).ru_maxrss for who in _OWN_USAGES))
 

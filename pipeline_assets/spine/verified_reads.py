@@ -111,7 +111,7 @@ def expected_sha256(path: Path) -> str | None:
 
 
 def check_hashes(reads: Mapping[str, str]) -> None:
-    """Raise ChangedFileError if one of the hashes by path is not the expected hash."""
+    """Raise ChangedFileError if a hash in `reads`, by path, is not the expected hash."""
     if _log is None:
         return
     for path, sha256 in reads.items():

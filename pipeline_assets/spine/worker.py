@@ -60,8 +60,8 @@ class Failure:
             return cls(RuntimeError(f"{type(error).__name__}: {error}"), traceback.format_exc())
         return cls(error, traceback.format_exc())
 
-    def error_in(self, job: "Job | None") -> BaseException:
-        """Return the error; note shard and traceback on it unless it is an InputError."""
+    def error_for(self, job: "Job | None") -> BaseException:
+        """Return the error, with a note of shard and traceback unless it is an InputError."""
         if not isinstance(self.error, InputError) and job is not None:
             self.error.add_note(f"in shard {job.shard.name}, in a worker:\n{self.trace}")
         return self.error
@@ -118,7 +118,7 @@ class Worker(Generic[S]):
             self.process.join(_STOP_TIMEOUT_S)
             return None
         if isinstance(answer, Failure):
-            raise answer.error_in(job)
+            raise answer.error_for(job)
         assert isinstance(answer, Answer)
         self.has_retired = answer.is_last
         return answer.receipt
@@ -150,14 +150,14 @@ def describe_exit(process: Process) -> str:
     return f"killed by {signal.Signals(-code).name}{guess}"
 
 
-_ours: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+_parent_ends: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
     """Close the parent's pipe ends in a fork: a pipe ends when all copies are closed."""
-    for connection in _ours:
+    for connection in _parent_ends:
         connection.close()
-    _ours.clear()
+    _parent_ends.clear()
 
 
 os.register_at_fork(after_in_child=_close_in_child)
@@ -169,7 +169,7 @@ def start_process(
     """Start a process that runs `target` with one end of a pipe, by `spawn` or `fork`."""
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
-    _ours.add(ours)
+    _parent_ends.add(ours)
     process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True, name=name)  # type: ignore[attr-defined]
     # Ctrl-C and a hangup reach all processes of the terminal. The child inherits this mask, so that only the parent
     # handles them.

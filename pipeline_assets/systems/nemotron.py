@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
 from pipeline_assets.build.pins import split_pin
-from pipeline_assets.build.pins.model_pin import ScoringSection, list_fetched, template_files
+from pipeline_assets.build.pins.model_pin import ScoringSection, list_uncached, template_files
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows import conversations
@@ -208,7 +208,7 @@ INVENTORY = Kind(
     Counts all rows or a sample, as JSON and as a page. Unusable rows are stored as rejects with their reasons.""",
     checks=(FILES, LEDGER),
     preview=row_checks.preview_columns,
-    planner=Planner(split_pin.list_fetched),
+    planner=Planner(split_pin.list_uncached),
 )
 
 
@@ -242,7 +242,7 @@ NORMALIZED_SHARDS = Kind(
     Each row has its file, row and commit. Rows without a text are stored as rejects with their reasons.""",
     formats=frozenset({"parquet"}),
     rows=conversations.ConversationRows,
-    planner=Planner(list_fetched),
+    planner=Planner(list_uncached),
     applies_removals=True,
     checks=(
         FILES,

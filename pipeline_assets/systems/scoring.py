@@ -183,7 +183,7 @@ NLL_SCORES = Kind(
         artifact_check(scores_are_stable, is_blocking=False),
     ),
     preview=preview_rows,
-    planner=Planner(model_pin.list_fetched),
+    planner=Planner(model_pin.list_uncached),
     pool="scoring",
 )
 

@@ -21,11 +21,11 @@ def fails_at_c(shard: Words, window: Window, folder: StagingView) -> Receipt:
 def test_finished_shards_are_used_again_if_work_files_have_the_same_form(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: int, adopted: list[str]
 ) -> None:
-    monkeypatch.setattr(target, "WORK_FILES", 2)
+    monkeypatch.setattr(target, "WORK_FILES_VERSION", 2)
     with pytest.raises(OSError, match="no more"):
         build_words(tmp_path, "english", fails_at_c)
 
-    monkeypatch.setattr(target, "WORK_FILES", version)
+    monkeypatch.setattr(target, "WORK_FILES_VERSION", version)
     with caplog.at_level(logging.INFO, "corpusmill"):
         built = build_words(tmp_path, "english")
 

@@ -161,7 +161,7 @@ def test_what_a_recipe_asks_beyond_the_bytes_is_asked_anew_over_what_was_kept(tm
 
     assert few.state(tmp_path) == ("failed", "few_documents failed: 6 documents, 1 at most")
     assert many.state(tmp_path) == ("current", digest)
-    assert many.results(tmp_path, build(many, tmp_path, never).manifest) == (
+    assert many.check_results(tmp_path, build(many, tmp_path, never).manifest) == (
         CheckResult("few_documents", True, True, "6 documents, 99 at most"),
     )
 

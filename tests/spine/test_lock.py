@@ -157,7 +157,7 @@ def test_an_owner_that_left_no_readable_name_is_another_process_and_alive_all_th
 
 def test_other_targets_are_free(target: Path) -> None:
     with locked(target), locked(target.with_name("wikipedia")) as other:
-        other.check()
+        other.raise_if_lost()
 
 
 def test_the_lock_of_a_killed_builder_is_free(target: Path) -> None:
@@ -165,7 +165,7 @@ def test_the_lock_of_a_killed_builder_is_free(target: Path) -> None:
         pass
 
     with locked(target) as lock:
-        lock.check()
+        lock.raise_if_lost()
         assert lock.fence == 2
 
 
@@ -185,7 +185,7 @@ def test_a_forked_worker_does_not_keep_the_lock_of_its_dead_parent(target: Path)
         os.close(keep)
 
     with locked(target) as lock:
-        lock.check()
+        lock.raise_if_lost()
     os.close(hold)
 
 
@@ -280,10 +280,10 @@ def test_the_lock_file_lies_hidden_beside_the_target_and_says_who_holds_it(targe
 )
 def test_a_builder_that_lost_its_lock_learns_of_it(target: Path, lose: Callable[[Path], object]) -> None:
     with locked(target) as lock:
-        lock.check()
+        lock.raise_if_lost()
         lose(lock.path)
 
-        told = refusal(lock.check, RetryableError)
+        told = refusal(lock.raise_if_lost, RetryableError)
 
     assert told == f"{lock.path}: this builder lost its lock; another builder took over; nothing was sealed"
 
@@ -357,7 +357,7 @@ class TestOwnerOf:
     def test_asking_leaves_the_lock_to_the_next_builder(self, tmp_path: Path) -> None:
         with locked(tmp_path / "words") as first:
             lock_owner(tmp_path / "words")
-            first.check()
+            first.raise_if_lost()
         assert lock_owner(tmp_path / "words") is None
 
         with locked(tmp_path / "words") as second:

@@ -148,9 +148,9 @@ def list_model(target: Target, run: Run) -> Listing:
     return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
 
 
-def list_fetched(target: Target, run: Run) -> Listing:
+def list_uncached(target: Target, run: Run) -> Listing:
     """List the uncached bytes of the hub models and splits that a target reads."""
-    listing = split_pin.list_fetched(target, run)
+    listing = split_pin.list_uncached(target, run)
     for pin in target.upstream:
         if pin.stage.name in (MODEL_STAGE.name, TEMPLATE_STAGE.name) and pin.external_inputs is None:
             files = raw_pin.listed_files(list_model(pin, run).inputs)

@@ -105,7 +105,7 @@ def list_split(target: Target, run: Run) -> Listing:
     return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
 
 
-def list_fetched(target: Target, run: Run) -> Listing:
+def list_uncached(target: Target, run: Run) -> Listing:
     """List the uncached bytes of the hub splits that a target reads."""
     missing: dict[str, int] = {}
     remote = [raw for raw in target.upstream if raw.stage == RAW_STAGE and raw.external_inputs is None]
@@ -120,8 +120,8 @@ def list_fetched(target: Target, run: Run) -> Listing:
 def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | None) -> Iterator[list[SourceFile]]:
     """Yield local files of a pinned split in the pin's order, for use in the block.
 
-    For a sample of `max_rows` rows, large hub files are sparse: see the module's text. If the files of a folder differ
-    from the pin, before or after use, InputError is raised.
+    For a sample of `max_rows` rows, large hub files are sparse: see the module docstring. If the files of a folder
+    differ from the pin, before or after use, InputError is raised.
     """
     pin = open_artifact(run.root / raw.folder).manifest
     if raw.external_inputs is None:

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import ChangedFileError, InputError, RetryableError, UsageError
-from pipeline_assets.spine.ledger import MAX_FLOOR, sufficient_limit
+from pipeline_assets.spine.ledger import MAX_FLOOR_SHARE, sufficient_limit
 
 UNREADABLE = "unreadable_file"
 _MAX_NAMED_FILES = 5
@@ -54,7 +54,7 @@ class LostFiles:
         most a third of the bytes. If `max_fraction` is 0, none is accepted.
         """
         limit, share = Fraction(max_fraction), Fraction(self.bytes, max(self.source_bytes, 1))
-        is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR
+        is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR_SHARE
         if share <= limit or (len(self.reasons) == 1 and is_small):
             return
         named = "; ".join(f"{name}: {why}" for name, why in list(self.reasons.items())[:_MAX_NAMED_FILES])

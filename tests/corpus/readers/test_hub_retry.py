@@ -14,7 +14,7 @@ from faulty_hub import FaultyHub
 from hub_dataset import CARD, DATASET, LARGE, NOWHERE, Published
 from refusals import refusal
 
-from pipeline_assets.build.run import open_hub, open_hub_briefly
+from pipeline_assets.build.run import open_hub, open_interactive_hub
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.demo.loopback_http import json_response
@@ -171,7 +171,7 @@ def test_a_silent_hub_is_given_up_after_two_short_attempts(tmp_path: Path) -> No
 
 
 def test_a_person_waits_for_two_attempts_unless_a_number_is_configured(tmp_path: Path) -> None:
-    hub, configured = (open_hub_briefly(tmp_path, settings) for settings in ({}, {"CORPUSMILL_HUB_TRIES": "6"}))
+    hub, configured = (open_interactive_hub(tmp_path, settings) for settings in ({}, {"CORPUSMILL_HUB_TRIES": "6"}))
 
     assert (hub.tries, hub.timeout_s) == (2, 10.0)
     assert configured == open_hub(tmp_path, {}) == HubFiles(tmp_path / "hub_cache", tries=6)

@@ -20,7 +20,13 @@ from pipeline_assets.build import drive
 from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.pins.files_check import check_hub_cache
-from pipeline_assets.build.pins.model_pin import ModelSection, list_fetched, list_model, model_folder, read_model_folder
+from pipeline_assets.build.pins.model_pin import (
+    ModelSection,
+    list_model,
+    list_uncached,
+    model_folder,
+    read_model_folder,
+)
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
@@ -96,7 +102,7 @@ LOOK = Kind(
     file_builder(look_at),
     "What is seen of it.",
     (FILES,),
-    planner=Planner(list_fetched),
+    planner=Planner(list_uncached),
 )
 KINDS = (LOOK,)
 
@@ -334,7 +340,7 @@ def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_
     of_hub, of_folder = pin_of(name=NAME, revision=published(hub)), pin_of(path=str(written(tmp_path / "tiny")))
     look = LOOK.target("mine", {}, [of_hub])
 
-    listed, before = list_model(of_hub, run), list_fetched(look, run)
+    listed, before = list_model(of_hub, run), list_uncached(look, run)
     artifact, _ = built(of_hub, run)
 
     here = ("config.json", "model.safetensors.index.json")
@@ -342,9 +348,9 @@ def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_
     assert before.missing_bytes == {
         f"{NAME}:{name}": 0 if name in here else len(content) for name, content in PINNED.items()
     }
-    assert set((list_fetched(look, run).missing_bytes or {}).values()) == {0}
+    assert set((list_uncached(look, run).missing_bytes or {}).values()) == {0}
     assert [file["name"] for file in list_model(of_folder, run).inputs] == list(PINNED)
-    assert list_fetched(LOOK.target("mine", {}, [of_folder]), run).missing_bytes is None
+    assert list_uncached(LOOK.target("mine", {}, [of_folder]), run).missing_bytes is None
 
 
 @pytest.mark.parametrize("name", ["config.json", SHARDS[0], "vocab.json"])
