@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -194,3 +195,12 @@ def test_wrong_options_exit_with_2_and_one_line(
     status, said = wrong(*options)
 
     assert (status, line in said) == (2, True), said
+
+
+def test_stores_of_one_name_are_refused(wrong: Wrong, typed: object, work: Path) -> None:
+    copy = work / "copied" / Path(STORE).name
+    shutil.copytree(work / STORE, copy)
+
+    status, line = wrong("--seen", STORE, "--seen", f"copied/{copy.name}")
+
+    assert (status, line) == (2, f"{copy}: two inputs have the name all; pass one of them")

@@ -31,6 +31,12 @@ JSON_ROUTES = [
     ("POST", f"/datasets/{REPO}.git/info/lfs/objects/batch"),
     ("POST", f"/datasets/{REPO}.git/info/lfs/verify"),
 ]
+WRITER_ROUTES = [
+    *JSON_ROUTES,
+    ("GET", f"{API}/lfs-files"),
+    ("POST", f"{API}/lfs-files/batch"),
+    ("POST", f"{API}/super-squash/main"),
+]
 
 
 NAMES = ["../x", "..", ".", "", "/tmp/x", "a/b", "a\0b", "a\nb", "a" * 97, "x.git", "X.GIT", "x.ipynb", "-x", ".x"]
@@ -210,7 +216,7 @@ def test_reports_beside_the_ui_are_refused_to_another_host(tmp_path: Path) -> No
     assert (status, body) == (421, b"The Host header names another machine.")
 
 
-@pytest.mark.parametrize("method, path", JSON_ROUTES)
+@pytest.mark.parametrize("method, path", WRITER_ROUTES)
 @pytest.mark.parametrize("authorization", ["Bearer hf_other", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN, ""])
 def test_only_the_printed_token_may_write(
     hub: LoopbackHub, tmp_path: Path, method: str, path: str, authorization: str

@@ -59,6 +59,17 @@ def test_a_rule_on_a_column_that_is_not_there_is_refused_by_the_footer_alone(tak
     assert sum(request.bytes_sent for request in hub.requests if request.origin == "storage") == 65_536
 
 
+def test_a_text_column_that_is_not_there_is_refused_by_the_footer_alone(take: Take, hub: FaultyHub) -> None:
+    pages = {"a.parquet": large_pages(0, 1000)}
+
+    assert refusal(lambda: take(pages, rows_per_group=100, columns={"text": "body", "id": "id"}), UsageError) == (
+        f"maker/pages@{hub.commits()['maker/pages']}:a.parquet: "
+        "column `body` not found; the columns are id, text; "
+        "set `columns.text` in the recipe to the column that holds the text"
+    )
+    assert sum(request.bytes_sent for request in hub.requests if request.origin == "storage") == 65_536
+
+
 def test_patterns_that_match_no_file_say_what_there_is(take: Take) -> None:
     there = {"data/a.parquet": large_pages(0, 1, words=1), "README.md": b"#"}
 

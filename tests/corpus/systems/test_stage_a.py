@@ -225,9 +225,11 @@ def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: 
     papers = local_source(tmp_path, "papers", [row], columns=columns, license_tag="nobody-knows")
     table = local_source(tmp_path, "table", [], files=["*.parquet"], columns={"text": "body", "id": "uid"})
     pq.write_table(pa.table({"body": ["A text."]}), Path(table["path"]) / "a.parquet")
+    sheet = local_source(tmp_path, "sheet", [], files=["*.csv"], columns={"text": "body", "id": "uid"})
+    (Path(sheet["path"]) / "a.csv").write_text("body\nA text.\n")
     quiz = {"name": "quiz", "path": table["path"], "files": ["*.jsonl", "*.csv"], "columns": {"text": ["q"]}}
-    pack = {"weights": {"notes": 0.5, "papers": "0.25", "table": True}}
-    content = {"sources": [notes, papers, table], "pack": pack}
+    pack = {"weights": {"notes": 0.5, "papers": "0.25", "table": True, "sheet": 0.25}}
+    content = {"sources": [notes, papers, table, sheet], "pack": pack}
     content |= {"decontamination": {"min_item_words": 8, "evaluation": [quiz]}}
 
     assert refused_lines(tmp_path, content) == [
@@ -241,6 +243,7 @@ def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: 
             "`sources.1.license_tag` is 'nobody-knows': unknown licence 'nobody-knows'",
         ),
         ("columns:", f"{table['path']}/a.parquet: column `uid` not found; the columns are body"),
+        ("columns:", f"{sheet['path']}/a.csv: column `uid` not found; the columns are body"),
         ("table: true", "`pack.weights.table` must be a decimal number, such as 0.3, got True"),
         ("- '*.csv'", f"{table['path']}: no file matches '*.csv'"),
     ]
