@@ -17,7 +17,7 @@ from pipeline_assets.commands.options import Content
 from pipeline_assets.commands.terminal import as_command, echo
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
-from pipeline_assets.corpus.readers.hub_files import HubFiles, is_name
+from pipeline_assets.corpus.readers.hub_files import HubFiles, is_repo_name
 from pipeline_assets.spine.artifact import Artifact, open_artifact, try_read_manifest
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -62,7 +62,7 @@ def folder_or_commit(
         if revision is not None:
             raise UsageError(f"a folder has no commits, got {revision_option}", name, f"omit {revision_option}")
         return {"path": str(path)}
-    if not is_name(name, hub.repo_type):
+    if not is_repo_name(name, hub.repo_type):
         raise UsageError("folder not found", name, "pass a folder, or owner/name")
     try:
         return {"revision": resolve_commit(hub, name, revision)}

@@ -17,7 +17,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.chat_templates.template import ChatFiles
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
-from pipeline_assets.corpus.readers.hub_files import is_name
+from pipeline_assets.corpus.readers.hub_files import is_repo_name
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import (
     InputFolder,
@@ -70,7 +70,7 @@ class ModelSection(RecipeSection):
     def _check_location(self) -> Self:
         if {self.name is None, self.revision is None} != {self.path is not None}:
             raise ValueError("set `name` and `revision` for a model on a hub, or only `path` for a local folder")
-        if self.name is not None and not is_name(self.name, "model"):
+        if self.name is not None and not is_repo_name(self.name, "model"):
             raise ValueError(f"{self.name!r} is not a model name: write owner/name, such as {DEFAULT_MODEL}")
         if self.revision is not None and not re.fullmatch(COMMIT_PATTERN, self.revision):
             what = f"the revision of {self.name} must be a commit of 40 hex digits, got {self.revision!r}"

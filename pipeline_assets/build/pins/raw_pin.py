@@ -90,7 +90,7 @@ def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubF
     """Return `pin` if the hub confirms the hash of each file; else raise InputError."""
     repo, commit = _repo_and_commit(recipe)
     files = listed_files(pin.external_inputs)
-    for _ in hub_files.map_in_order(lambda file: hub.confirm(repo, commit, file), files, threads):
+    for _ in hub_files.map_in_order(lambda file: hub.confirm_file(repo, commit, file), files, threads):
         pass
     return pin
 

@@ -181,7 +181,7 @@ def finish_source(
     bad, rows, format_reject = sum(1 for _ in bad_rows()), counts.get("rows", 0), converted.reject_formatter
     floor = 0
     if converted.lost_files is not None:
-        converted.lost_files.check(max_reject_fraction, staging.target)
+        converted.lost_files.raise_if_above_limit(max_reject_fraction, staging.target)
         floor = _FLOOR_ROWS
     check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, _reject_fix, floor)
     remaining = (

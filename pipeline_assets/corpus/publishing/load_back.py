@@ -63,7 +63,7 @@ def _limit_requests(address: str, token: str) -> None:
 
     from pipeline_assets.corpus.readers.hub_library import LibraryClient
 
-    set_client_factory(lambda: LibraryClient(address, token=token or None, retries=True))
+    set_client_factory(lambda: LibraryClient(address, token=token or None, retries_all=True))
     datasets.config.STREAMING_READ_MAX_RETRIES = 1  # `huggingface_hub` retries each read five times.
     for protocol in {*fsspec.available_protocols()} - {"hf", "file", "local"}:
         message = f"the card names an address of {protocol}"

@@ -8,11 +8,11 @@ from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.section import RecipeSection
 
 OTHER_IDS = "set `columns.id` to another column, or to null for ids that are derived from the texts"
-"""Fix, for a message, of ids that repeat."""
+"""Fix that an error message proposes for repeated ids."""
 
 
 def column_fix(field: str) -> str:
-    """Return the fix, for an error message, of a missing column of a Document field."""
+    """Return the fix that an error message proposes for a field without its column."""
     if field == "text":
         return "set `columns.text` in the recipe to the column that holds the text"
     return f"set `columns.{field}` in the recipe to an existing column, or leave it out"

@@ -33,17 +33,17 @@ class Fault:
 # Invalid UTF-8 or an offset beyond a day (ValueError), an unknown time zone, a time outside Python's range.
 _VALUE_ERRORS = (ValueError, LookupError, OverflowError)
 NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and lists inside one another")
-_NESTING = frozenset((dict, list, tuple))
+_CONTAINER_TYPES = frozenset((dict, list, tuple))
 
 
 def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
     """Check whether objects, lists and Arrow maps nest at most `levels` deep."""
-    level: list[Any] = [value] if type(value) in _NESTING else []
+    level: list[Any] = [value] if type(value) in _CONTAINER_TYPES else []
     for _ in range(levels):  # one level at a time takes half as long as recursion
         if not level:
             return True
         contents = (container.values() if type(container) is dict else container for container in level)
-        level = [item for content in contents for item in content if type(item) in _NESTING]
+        level = [item for content in contents for item in content if type(item) in _CONTAINER_TYPES]
     return not level
 
 

@@ -30,9 +30,9 @@ def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
 
     A row is a tuple of its byte offset, its bytes, and its values by column name. A Fault replaces unusable values.
 
-    The delimiter is the comma, semicolon, tab or bar that is most frequent in the first line, outside quotes; a tab, if
-    the line has one, in a file that is named `.tsv`. Blank lines are skipped.
-    A column without a name is called `column_N`. InputError is raised for a header that cannot be read.
+    The delimiter is the tab if the file is named `.tsv` and its first line has a tab; otherwise it is the comma,
+    semicolon, tab or bar that is most frequent in the first line, outside quotes. Blank lines are skipped. A column
+    without a name is called `column_N`. InputError is raised for a header that cannot be read.
     """
     csv.field_size_limit(_MAX_ROW_BYTES)
     source = lines(ByteRange(file))

@@ -69,7 +69,7 @@ def is_excluded(name: str, patterns: Sequence[str]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _parse_exclude(patterns: tuple[str, ...]) -> tuple[Set[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Split excluded paths and patterns into parts; `init` writes thousands of paths."""
+    """Divide `exclude` into paths and patterns, as tuples of parts; cached for speed."""
     plain = {PurePosixPath(pattern).parts for pattern in patterns if not _SPECIAL.search(pattern)}
     return plain, [PurePosixPath(pattern).parts for pattern in patterns if _SPECIAL.search(pattern)]
 

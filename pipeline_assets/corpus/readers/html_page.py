@@ -12,11 +12,11 @@ _REMOVED = (
     "script, style, noscript, template, iframe, object, svg, canvas, nav, footer, aside, button, select, textarea, "
     "[role=navigation], [role=contentinfo], [hidden]"
 )
-_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 _CHARSET_BYTES = 1024  # https://html.spec.whatwg.org: the prescan reads the first 1024 bytes
 # Supersets that browsers use instead, by Python's name of the encoding.
-_LARGER = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}
+_SUPERSETS = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}
 # Blocks that `body_text` does not know, and blocks of code, whose language it reads from the class of `pre`.
 _BLOCK = re.compile(r"<(/?)(?:address|article|body|center|details|fig\w+|form|header|main|section|summary)\b")
 _CODE = re.compile(r'<pre[^>]*>\s*<code class="(?:[^"]* )?lang(?:uage)?-([\w+#-]+)[^"]*"[^>]*>')
@@ -36,7 +36,7 @@ def html_row(content: bytes) -> dict[str, Any] | Fault:
 
     The encoding comes from the byte order mark, else from the charset that the page names, else it is UTF-8.
     """
-    encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), None)
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
     if encoding is None:
         named = _CHARSET.search(content, 0, _CHARSET_BYTES)
         encoding = _python_encoding(named[1].decode().lower()) if named else "utf-8"
@@ -53,21 +53,21 @@ def html_row(content: bytes) -> dict[str, Any] | Fault:
 def _python_encoding(label: str) -> str:
     """Return Python's name of the encoding that a page names, or the label if unknown.
 
-    An encoding such as UTF-16, in which the label itself would not have been found, is a mistake for UTF-8, as in
-    browsers.
+    As in browsers, a label such as UTF-16 means UTF-8: in a page that is really UTF-16, the label is not found.
     """
     try:
         name = codecs.lookup(label).name
         has_ascii_bytes = label.encode(name) == label.encode()
     except (LookupError, UnicodeError):
         return label
-    return _LARGER.get(name, name) if has_ascii_bytes else "utf-8"
+    return _SUPERSETS.get(name, name) if has_ascii_bytes else "utf-8"
 
 
 def _is_too_deep(page: str) -> bool:
-    """Return whether more than `_MAX_DEPTH` elements of a page may be open at once.
+    """Check whether more than `_MAX_DEPTH` elements of a page may be open at once.
 
-    A formatting element counts tenfold, but of several with equal attributes only three count, as in browsers.
+    A formatting element counts as ten elements. As in browsers, of open formatting elements with equal names and
+    attributes, at most three count.
     """
     if page.count("<") <= _MAX_DEPTH // _FORMATTING_DEPTH:
         return False

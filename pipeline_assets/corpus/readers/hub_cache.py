@@ -70,7 +70,7 @@ def cached_folders(cache: Path) -> Iterator[tuple[str, Path]]:
 
 
 def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the path of a partial download; delete those from before the last boot."""
+    """Return the path of a partial download; delete partial files of earlier boots."""
     partial = folder / partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):
         if other != partial:

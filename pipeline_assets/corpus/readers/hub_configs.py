@@ -35,7 +35,7 @@ _LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_\w+)?$")
 
 @dataclass(frozen=True)
 class Config:
-    """Config of a hub dataset, with the language and script in its name, or None."""
+    """Config of a hub dataset; language and script come from its name, or are None."""
 
     name: str
     language: str | None
@@ -104,7 +104,7 @@ def find_config(configs: Sequence[Config], name: str, where: str) -> Config:
 def find_split_files(
     config: Config | None, split: str, paths: Sequence[str], where: str
 ) -> tuple[list[str], list[str]]:
-    """Return the patterns and paths of a split's files of Parquet or JSON lines.
+    """Return the patterns and the paths of a split's Parquet or JSON lines files.
 
     Both lists are empty if the split has no files. If `config` has patterns for the split, they select the files. If it
     has only a folder, or is None because the card has no configs, files are selected by the split's name in their

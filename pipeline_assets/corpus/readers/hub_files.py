@@ -106,8 +106,8 @@ class HubFiles:
             write_listing(path, files)
         return files
 
-    def confirm(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Raise InputError if the hub states a different hash or size of a file.
+    def confirm_file(self, dataset: str, commit: str, file: HubFile) -> None:
+        """Raise InputError if the hub states another hash or size than the listing.
 
         RetryableError means that the cached listing was wrong; it is deleted. For a file with bytes in the cache, no
         request is sent, because the file was confirmed before its download.
@@ -290,7 +290,7 @@ def _changed_error(what: str, where: str) -> InputError:
     return InputError(what, where, "the file changed on the hub: pin a new commit")
 
 
-def is_name(name: str, repo_type: RepoType) -> bool:
+def is_repo_name(name: str, repo_type: RepoType) -> bool:
     """Check whether a name is valid for a hub repository of this type."""
     return _NAMES[repo_type][0].fullmatch(name) is not None
 
@@ -299,5 +299,5 @@ def check_name(name: str, repo_type: RepoType = "dataset") -> None:
     """Raise UsageError if a name is not valid for a repository of this type."""
     if name.removeprefix("hf://").startswith("buckets/"):
         raise UsageError("a bucket has no commits, so it cannot be pinned", name, "copy its files to a dataset")
-    if not is_name(name, repo_type):
+    if not is_repo_name(name, repo_type):
         raise UsageError(f"not a {repo_type} name", name, f"write owner/name, such as {_NAMES[repo_type][1]}")

@@ -32,7 +32,7 @@ _MAX_REFUSAL_BLOCKS = 4
 
 
 class Traffic:
-    """Thread-safe counter of the bytes of bodies that a hub sent."""
+    """Thread-safe counter of bytes in response bodies."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -178,7 +178,7 @@ def with_retries(call: Callable[[], T], request: HubCall) -> T:
 
 
 def _check_address(address: str) -> None:
-    """Raise UsageError if an address is not an HTTP URL, or contains a user."""
+    """Raise UsageError if an address is not an HTTP URL, or contains a user name."""
     import httpx2
 
     try:

@@ -29,24 +29,24 @@ class UnansweredError(httpx2.RequestError):
 class LibraryClient(LimitedClient):
     """`LimitedClient` for `huggingface_hub`; it also limits the waits before retries.
 
-    Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. Set `retries` if the
-    library itself retries all requests; otherwise it retries PUT alone. If a server requests a longer wait before a
+    Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. `retries_all` means that
+    the library itself retries all requests; otherwise it retries only PUT. If a server requests a longer wait before a
     retry by the library, the wait is shortened to `_MAX_RETRY_WAIT_S`.
     """
 
     _decodes_refusals = True
 
     def __init__(
-        self, address: str, progress_s: float = PROGRESS_S, *, token: str | None = None, retries: bool = False
+        self, address: str, progress_s: float = PROGRESS_S, *, token: str | None = None, retries_all: bool = False
     ) -> None:
         self._token = token
-        self._retries = retries
+        self._retries_all = retries_all
         super().__init__(address, progress_s)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request, and raise temporary failures that the library does not retry.
+        """Send a request; raise an error for a failure that the library does not retry.
 
-        They are UnansweredError and HfHubHTTPError. A streamed response is returned whatever its status.
+        The error is UnansweredError or HfHubHTTPError. A streamed response is returned whatever its status.
         """
         request.extensions = {**request.extensions, "is_streamed": stream}
         try:
@@ -63,7 +63,7 @@ class LibraryClient(LimitedClient):
 
     def _retries_itself(self, request: httpx2.Request) -> bool:
         """Check whether `huggingface_hub` itself retries a request, as it does each PUT."""
-        return self._retries or request.method == "PUT"
+        return self._retries_all or request.method == "PUT"
 
     def _restrict_headers(self, request: httpx2.Request) -> None:
         if self._token is not None:

@@ -12,7 +12,7 @@ from pipeline_assets.spine.errors import InputError
 
 _NEXT = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')  # up to the next quote, bracket or comma
 _STRING_END = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)  # up to the closing quote, if any
-_STEPS = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}  # changes of the depth
+_DEPTH_CHANGES = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _BLANK = b" \t\r\n"
 
 
@@ -56,7 +56,7 @@ def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, b
             raise InputError(what, where, "write one line per value, or exclude the file")
         if start == 0 and text.startswith(UTF8_MARK):
             start, text = len(UTF8_MARK), text[len(UTF8_MARK) :]
-        step = _STEPS.get(token, 0)
+        step = _DEPTH_CHANGES.get(token, 0)
         if depth + step < 0 or (is_array and depth == 0 and (token or text.strip())):
             what = f"the JSON ends before byte {_value_position(text, start, None):,}, but other data follows"
             raise InputError(what, where, "write one array, or one line per value")
@@ -111,7 +111,8 @@ def _split_at_brackets(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]
 def _value_position(text: bytearray, start: int, bracket: int | None) -> int:
     """Return the position of a value, see `json_values`.
 
-    `text`, whitespace and the value, begins at byte `start`. `bracket` is the array's bracket for the first element.
+    `text`, whitespace and the value, begins at byte `start`. `bracket` is the offset of the array's bracket for the
+    first element, otherwise None.
     """
     blanks = len(text) - len(text.lstrip(_BLANK))
     newline = text.rfind(b"\n", 0, blanks)

@@ -29,10 +29,10 @@ def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]
     """
     with open_source(file) as opened:
         first = _seek_line(opened, start)
-        yield from lines_with_offsets(read_blocks(opened, file), first, file.path)
+        yield from regroup_by_lines(read_blocks(opened, file), first, file.path)
 
 
-def lines_with_offsets(blocks: Iterable[bytes], offset: int, where: object) -> Iterator[tuple[int, bytes]]:
+def regroup_by_lines(blocks: Iterable[bytes], offset: int, where: object) -> Iterator[tuple[int, bytes]]:
     """Regroup a file's blocks into whole lines; yield each new block with its offset.
 
     The first block begins at byte `offset` of the file. A UTF-8 byte order mark is skipped; UTF-16 raises InputError.

@@ -81,7 +81,7 @@ class LocalRecipe(SourceLabels):
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
-        """Return the recipe's content without unset later keys, so that digests stay."""
+        """Return the content without unset keys of later versions, which keeps digests."""
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
     def detect_format(self, name: str) -> Format | None:

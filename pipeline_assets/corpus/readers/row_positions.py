@@ -81,7 +81,7 @@ def _row_start(file: SourceFile, offset: int, line: int) -> int:
 
 
 def format_row(name: str, row: int, file: SourceFile | None) -> str:
-    """Format a position as `line 12 (byte 3,456)`, or `row 12` in Parquet, XML and 7z.
+    """Format a position as `line 12 (byte 3,456)`, or `row 12` if rows are numbered.
 
     The line number is omitted if lines cannot be counted, or without `file`, as for a file on another machine.
     """

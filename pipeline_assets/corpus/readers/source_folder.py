@@ -51,7 +51,7 @@ def list_files(root: Path, patterns: Sequence[str], exclude: Sequence[str] = ())
 
     Patterns have shell syntax: `*` matches within one folder and ignores hidden files, `**` matches any number of
     folders. A pattern that is the name of a file matches that file, even with special characters. A pattern without a
-    match raises UsageError, and so does one that leads out of the folder, also in `exclude`. An unreadable folder,
+    match raises UsageError. So does a pattern, also in `exclude`, that leads out of the folder. An unreadable folder,
     whose files would be omitted silently, raises RetryableError. Links are followed, except to a folder that contains
     them.
     """

@@ -6,8 +6,8 @@
   Other text and remaining markup (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`) are unchanged. Titles are escaped in
   every dump, and are always unescaped.
 - doc_id: `wikipedia:<language>:<page id>`, equal for all versions of a page. The language comes from the url.
-- A page that consists of its title is rejected as `title_only`: redirects, and pages of templates only. They are half
-  of the pages in some real files.
+- A page that consists of its title is rejected as `title_only`. Such pages are redirects, or contain only templates;
+  they are half of the pages in some real files.
 - `revid` in `meta` is copied from the file. As `revid`, wikiextractor 3.1 writes the last id that the dump has before
   the text of the page, which is the editor's id if the dump names an editor.
 """

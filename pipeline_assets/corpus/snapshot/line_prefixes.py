@@ -22,7 +22,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles, map_in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
 from pipeline_assets.corpus.readers.json_lines import parse_row, raise_if_json_value
-from pipeline_assets.corpus.readers.lines import lines_with_offsets
+from pipeline_assets.corpus.readers.lines import regroup_by_lines
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -102,7 +102,7 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
     """
     try:
         text = decompress(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
-        for _, block in lines_with_offsets(text, 0, where):
+        for _, block in regroup_by_lines(text, 0, where):
             yield from (line for line in io.BytesIO(block) if not line.isspace())
     except RetryableError:
         raise

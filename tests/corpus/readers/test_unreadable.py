@@ -19,7 +19,7 @@ def lost(size: int, source: int, files: int, names: int = 2) -> LostFiles:
     ],
 )
 def test_as_much_as_the_limit_may_be_lost(size: int, source: int, files: int, names: int, max_fraction: str) -> None:
-    lost(size, source, files, names).check(max_fraction, "here")
+    lost(size, source, files, names).raise_if_above_limit(max_fraction, "here")
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_as_much_as_the_limit_may_be_lost(size: int, source: int, files: int, na
 def test_more_than_the_limit_may_not_be_lost(
     size: int, source: int, files: int, names: int, max_fraction: str, part: str
 ) -> None:
-    assert part in refusal(lambda: lost(size, source, files, names).check(max_fraction, "here"))
+    assert part in refusal(lambda: lost(size, source, files, names).raise_if_above_limit(max_fraction, "here"))
