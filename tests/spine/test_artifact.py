@@ -15,6 +15,7 @@ from pipeline_assets.spine.artifact import Damage, copy_manifest, open_artifact,
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Identity, StageVersion, StoredFile
 from pipeline_assets.spine.opening import seal_in_place
+from pipeline_assets.spine.verified_reads import verify_reads
 
 
 @pytest.fixture
@@ -92,6 +93,18 @@ def test_a_file_that_is_missing_or_of_another_size_is_found_and_does_not_open(
     assert refusal(lambda: open_artifact(folder)) == (
         f"{folder / name}: {what}; run `corpusmill verify` on the folder, then rebuild it"
     )
+
+
+def test_a_build_that_reads_a_changed_file_is_refused(folder: Path) -> None:
+    overwrite(folder / "parts/a.txt", b"ONE\nTWP\n")
+    artifact, actual = open_artifact(folder), hashlib.sha256(b"ONE\nTWP\n").hexdigest()
+
+    with pytest.raises(InputError) as refused, verify_reads():
+        artifact.path("parts/b.txt")
+        artifact.path("parts/a.txt")
+        pytest.fail("the changed file was opened")
+
+    assert str(refused.value).startswith(f"{folder}/parts/a.txt: sha256 is {actual}, sealed with ")
 
 
 def test_files_that_the_manifest_does_not_name_are_found_in_the_order_of_their_names(folder: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from held_runs import find
 from modal_loopback import ModalOnLoopback, wait_for
+from refusals import refusal
 from tiny_scoring import MADE, rows_of, save_whole_model, write_pool
 
 from pipeline_assets.build.run import Run
@@ -22,6 +23,7 @@ from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from resources.modal_launcher import ModalLauncherFactory
@@ -102,6 +104,17 @@ def test_scores_are_those_of_this_machine_and_another_data_root_finds_those_that
     assert kept == [".json"] * (SHARDS + 2) + [".parquet"] * (SHARDS + 2)
     told = made.provenance["modal"]
     assert (told["gpu"], told["gpu_price"], told["prices_read"], told["places"]) == ("none", 4.0, "2026-05-07", 4)
+
+
+def test_rows_longer_than_the_model_takes_are_refused_before_any_call(
+    hub: LoopbackHub, modal: ModalOnLoopback, tmp_path: Path
+) -> None:
+    launcher = ModalLauncherFactory(ModalSettings(gpu="none"))
+
+    line = refusal(lambda: scores_of(tmp_path / "root", hub, launcher, max_length=1_000_000), UsageError)
+
+    assert line.startswith("scoring.max_length: must be at most the model's ")
+    assert [path for path in modal.mount.rglob("*") if path.is_file()] == []
 
 
 def dagster_run(root: Path, modal: ModalOnLoopback, hub: LoopbackHub) -> subprocess.Popen[bytes]:
