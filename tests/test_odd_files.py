@@ -14,7 +14,7 @@ from command_results import Corpusmill, only_line
 from demo_variants import V1
 from fuzz_cases import commands, damaged, leave_unfinished_work, small_files, typed
 
-from pipeline_assets.spine.lock import FIX as LOCK_FIX
+from pipeline_assets.spine.lock import LOCK_FIX
 
 
 def put_in_its_place(make: Callable[[Path], object]) -> Callable[[Path], None]:

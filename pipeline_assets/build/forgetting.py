@@ -32,7 +32,7 @@ Value = tuple[Selector, str]
 
 @dataclass(frozen=True)
 class FoundRow:
-    """Row to forget, and its values that are listed in addition to the request."""
+    """Row to forget, and values of it to list in addition to the requested ones."""
 
     folder: Path
     file: str

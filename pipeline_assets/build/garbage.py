@@ -111,7 +111,7 @@ class Survey:
         sealed, leftovers, kept_folders, links = dict[Path, Manifest](), *_find_leftovers(root)
         for leftover, folder in leftovers:
             is_resumable = folder in requested and not requested[folder].matches_recipe(root)
-            sealed |= self._read_leftover(leftover, folder, is_resumable)
+            sealed |= self._classify_leftover(leftover, folder, is_resumable)
         lineage = Lineage(root)  # after the leftovers, so that a builder which seals in between is seen
         sealed |= lineage.sealed
         self.garbage += [
@@ -161,7 +161,7 @@ class Survey:
         if now.errors and not self.errors:
             raise now.errors[0]
 
-    def _read_leftover(self, leftover: Path, folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
+    def _classify_leftover(self, leftover: Path, folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Add a leftover of `folder` to `garbage`, `unfinished` or the hidden artifacts.
 
         Return the manifests of a hidden artifact, by the folder that each had before; empty for any other leftover.

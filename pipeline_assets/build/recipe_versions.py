@@ -33,8 +33,8 @@ class Version:
     """Version of a recipe.
 
     Attributes:
-        path: Recipe file of the version. If no head moved, the newest version, or the base recipe if none exists.
-        previous: File of the previous version, or the base recipe if none exists; None if no head moved.
+        path: Recipe file of the version. If the period has none, the newest version, or else the base recipe.
+        previous: File of the previous version, or else the base recipe; None if the period has no version.
         moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed; empty if the version already existed.
         head_errors: Errors of datasets whose head is unknown, or that the recipe reads at several commits; their
             previous commits are used.

@@ -143,6 +143,7 @@ def build_recipe(
 
     `path` is the recipe's file. `partition` selects the artifacts that have this partition or no partition; `kinds`
     selects artifacts by the names of their kinds.
+
     Without `lines`, one line per artifact is printed at the end. With `lines`, the lines of an artifact are printed as
     soon as it is up to date, and errors name options instead of keys in the recipe file. If `strict`, warnings of
     checks end the command with status 1. If `join`, other processes may build some artifacts, see `join_targets`. Raise

@@ -34,7 +34,7 @@ def why(
 ) -> bool:
     """Show why a document was kept or dropped.
 
-    Several documents in a file, or with a text, are listed. Exit status 1: none was found.
+    If a file or a text matches several documents, they are listed. Exit status 1: none was found.
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """

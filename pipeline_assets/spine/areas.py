@@ -19,7 +19,7 @@ MANIFEST_COPIES = "manifests"
 
 
 def read_sealed_manifest(path: Path | str) -> Manifest:
-    """Read a manifest file; check its digest only if its seal is broken."""
+    """Read a manifest file; an intact seal replaces the check of its digest."""
     data = MANIFEST_FILE.read_raw(path)
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
@@ -47,7 +47,7 @@ def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
 
 
 def scan_areas(root: Path) -> Iterator[tuple[str, Manifest | InputError]]:
-    """Yield what `scan_folders` finds in all areas of a data root."""
+    """Yield the results of `scan_folders` for all areas of a data root."""
     for area in sorted(AREAS):
         yield from scan_folders(str(root / area))
 

@@ -169,7 +169,7 @@ def _stop_server() -> str:
 
 
 def _inherited_state() -> tuple[object, ...]:
-    """Return what a process inherits: environment, working directory, module path."""
+    """Return the inherited state: environment, working directory and module path."""
     return dict(os.environ), os.getcwd(), tuple(sys.path)
 
 

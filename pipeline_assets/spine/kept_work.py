@@ -75,7 +75,10 @@ class KeptWork:
         self._files[stage, name] = {file.path for file in receipt.files}
 
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
-        """Discard all tasks of `stages`, and tasks named `SHARD` or `SHARD.…` of `shards`."""
+        """Discard the kept tasks of some stages and of some shards.
+
+        The name of a shard's task is the shard's name, or begins with it and a dot.
+        """
         discarded = {*shards}
         for stage, name in [*self._tasks]:
             if stage in stages or name.partition(".")[0] in discarded:

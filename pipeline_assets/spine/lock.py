@@ -34,7 +34,7 @@ from pipeline_assets.spine.temporary_names import is_dead_process
 
 _DYING_CHILD_S, _UNNAMED_OWNER_S = 2.0, 0.3  # how long `_open_locked` waits
 _POLL_S = 0.01
-FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"
+LOCK_FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"
 _LOCK_AGAIN = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)"
 _probed_disks: set[int] = set()
 # Follow no link, and wait for no FIFO.
@@ -181,7 +181,7 @@ def _open_locked(path: Path, target: Path) -> int:
             if error.errno not in _NO_LOCKS:
                 error.filename = str(path)
                 raise
-            raise RetryableError(f"this file system has no locks ({error.strerror})", path, FIX) from None
+            raise RetryableError(f"this file system has no locks ({error.strerror})", path, LOCK_FIX) from None
         if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             return descriptor
         os.close(descriptor)
@@ -229,7 +229,7 @@ def _raise_if_not_exclusive(descriptor: int, path: Path) -> None:
         return
     child = subprocess.run([sys.executable, "-I", "-S", "-c", _LOCK_AGAIN, path], stderr=subprocess.DEVNULL)
     if child.returncode == 0:
-        raise RetryableError("locks have no effect on this file system: two processes got the same one", path, FIX)
+        raise RetryableError("locks have no effect on this file system: two processes got the same one", path, LOCK_FIX)
     _probed_disks.add(disk)
 
 
