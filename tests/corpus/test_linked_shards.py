@@ -9,12 +9,14 @@ from typing import Any
 import decontamination_build
 import dedup_build
 import pytest
+import zstandard
 from document_corpus import numbered
 from plain_dedup import PlainDocument
 from refusals import refusal
 from stage_a_build import INLINE, local_source, recipe_of
 
 from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
@@ -131,6 +133,23 @@ def test_where_a_link_is_refused_the_copy_has_the_digest_of_the_link(
     assert links(copied, normalized) == [False] * 3
     assert [path.read_bytes() for path in shards(copied)] == [path.read_bytes() for path in shards(normalized)]
     assert (copied.manifest.digest, copied.manifest.storage) == (linked.manifest.digest, linked.manifest.storage)
+
+
+@pytest.mark.parametrize("settings", [INLINE, RunSettings(2)], ids=["inline", "workers"])
+def test_a_shard_with_other_valid_text_is_read_and_not_sealed(settings: RunSettings, tmp_path: Path) -> None:
+    recipe, root = notes(tmp_path, WITHOUT_LIMITS), tmp_path / "data"
+    _, normalized = (build_step(recipe, root, step) for step in ("raw", "normalized"))
+    changed = shards(normalized)[1]
+    with open(changed, "rb") as sealed, JsonlZstWriter(changed.with_name("other"), level=3) as other:
+        text = zstandard.ZstdDecompressor().stream_reader(sealed).read()
+        other.write_lines(text.replace(b"six", b"vix"), 1)
+    assert other.path.stat().st_size == changed.stat().st_size  # else the size alone would tell
+    other.path.rename(changed)
+
+    message = refusal(lambda: build_step(recipe, root, "filtered", settings), InputError)
+
+    assert message.startswith(f"{changed}: sha256 is ") and ", sealed with " in message
+    assert read_manifest(root / "stage_a/mixed/filtered/notes") is None
 
 
 @pytest.mark.parametrize("settings", [INLINE, RunSettings(2)], ids=["inline", "workers"])
