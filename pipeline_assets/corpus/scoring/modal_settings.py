@@ -43,7 +43,7 @@ class ModalSettings(pydantic.BaseModel):
         split_cost_limit: Limit for one split; None for no limit.
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     app: str = pydantic.Field("corpusmill-nll-scoring", pattern=r"^[a-z0-9-]{1,48}$")
     environment: str | None = None

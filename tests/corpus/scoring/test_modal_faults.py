@@ -327,6 +327,7 @@ def test_the_files_are_fetched_by_one_call_whoever_waits_for_it(
     [
         ("PLACES", "many", "invalid value 'many'"),
         ("GPU_PRICE", "-1", "invalid value '-1'"),
+        ("TOKENS_PER_S", "inf", "invalid value 'inf'"),  # every estimate, and so every limit, would be met
         ("PRICES_READ", "yesterday", "invalid value 'yesterday'"),
         ("APP", "My App", "invalid value 'My App'"),
         ("PLACE", "4", "unknown setting; did you mean CORPUSMILL_MODAL_PLACES?"),
