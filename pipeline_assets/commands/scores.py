@@ -34,6 +34,7 @@ from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, estimate_work, score_outputs, scored_splits
 
+_NOT_IN_SPLITS = re.compile(r"[^\w.-]+|^[.-]+")  # what the name of a file may have, and that of a split may not
 Model = Annotated[str, typer.Option("--model", help="Local folder, or name on the hub.")]
 Against = Annotated[str | None, typer.Option("--against", help="Model to compare with, in bits per byte.")]
 Scores = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or a parent folder.")]
@@ -216,7 +217,8 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     for name in names:
         is_in_folder = not folders or any(f"/{folder}" in f"/{name}" for folder in folders)
         if is_in_folder and name.endswith(".parquet"):
-            splits.setdefault(pooled_split(name), set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
+            split = _NOT_IN_SPLITS.sub("_", pooled_split(name)) or "_"
+            splits.setdefault(split, set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
     if not splits:
         what = "no Parquet files found" + (f" in {' or '.join(folders)}" if folders else "")
         raise UsageError(what, pool, "choose pools: Parquet files with the columns id, text and loss_mode")

@@ -54,6 +54,17 @@ def test_a_strangers_pool_is_scored_told_and_chosen_from(corpusmill: Corpusmill,
     ]
 
 
+def test_files_of_any_name_are_splits(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+    for number, name in enumerate(["-dash.parquet", "my pool #1.parquet", "ü[1].parquet"], 1):
+        write_pool(tmp_path / "mine", rows_of(number), name)
+
+    done = score(corpusmill, tmp_path / "mine", models / "first", tmp_path / "out", "--dry-run")
+
+    assert done.returncode == 0, done.stderr
+    splits = [line.partition(" rows")[0] for line in done.stdout.splitlines()]
+    assert splits == ["mine/_dash: 1", "mine/my_pool_1: 2", "mine/ü_1_: 3"]
+
+
 def test_pools_without_rows_are_named_and_others_scored(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     """Answers of one token are below the minimum, so their rows are in no pool."""
     root, rows = tmp_path / "out", [row(f"{number}", f"What are {number} and {number}?") for number in range(3)]
