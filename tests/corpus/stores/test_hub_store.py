@@ -142,6 +142,13 @@ def test_without_a_token_nothing_is_written(hub: BucketHub, tmp_path: Path) -> N
         store_of(hub, tmp_path / "cache", token=None).prepare_writes()
 
 
+def test_a_token_that_may_only_read_is_refused_before_anything_is_sent(
+    hub: BucketHub, store: HubStore, tmp_path: Path
+) -> None:
+    with pytest.raises(RetryableError, match="HF_TOKEN: the token is read-only; set it to a token with write access"):
+        store_of(hub, tmp_path / "other", token="hf_read_only").prepare_writes()
+
+
 def test_a_head_that_never_rests_is_an_error(
     hub: BucketHub, store: HubStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
