@@ -18,7 +18,7 @@ from pipeline_assets.commands.build import BuildOptions, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify
 from pipeline_assets.commands.options import Content, Section
 from pipeline_assets.commands.terminal import align, as_command, print_lines
-from pipeline_assets.corpus.nemotron.pools import POOLS, pooled_split
+from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, pooled_split
 from pipeline_assets.corpus.nemotron.pools_recipe import needed_columns
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
@@ -213,7 +213,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     else:
         names = [file.name for file in list_files(path, ["**/*"])] if has_files(path) else []
     splits: dict[str, set[str]] = {}
-    folders = [] if subdir is None else [f"{subdir.strip('/')}/", f"{POOLS}{subdir.strip('/')}/"]
+    folders = [] if subdir is None else [f"{subdir.strip('/')}/", f"{POOL_PREFIX}{subdir.strip('/')}/"]
     for name in names:
         is_in_folder = not folders or any(f"/{folder}" in f"/{name}" for folder in folders)
         if is_in_folder and name.endswith(".parquet"):

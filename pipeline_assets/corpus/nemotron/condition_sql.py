@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MAX_CHARACTERS = 65_536
 _MAX_TERMS = 1_000  # nodes of the tree: columns, values, operators, calls
 _MAX_DEPTH = 12  # sqlglot needs up to 24 of Python's 1,000 frames per level
-_MAX_LITERAL = 1_000  # characters of a quoted text
+_MAX_LITERAL_CHARACTERS = 1_000
 _NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?|\.[0-9]{1,40}")
 _CLOCK = {"NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"}
 _CLOCK_USED = "the condition depends on the clock, so its rows would change from day to day"
@@ -51,13 +51,13 @@ _COMPARISONS = {"Between", "EQ", "GT", "GTE", "ILike", "In", "Is", "LT", "LTE", 
 _COMPARISONS |= {"RegexpILike", "RegexpLike"}
 _ARITHMETIC = {"Add", "Div", "Mul", "Neg", "Sub"}
 # Arguments that a node may have; others, such as the query of an IN, are not supported.
-_PARTS = {"this", "expression", "expressions", "is_string", "quoted", "negate", "low", "high", "typed", "safe"}
+_NODE_ARGUMENTS = {"this", "expression", "expressions", "is_string", "quoted", "negate", "low", "high", "typed", "safe"}
 
 
 def sql_functions() -> dict[str, Callable[..., Any]]:
     """Return the supported SQL functions by name, as functions of polars expressions.
 
-    Lengths are signed, because the unsigned ones of polars have no difference below 0.
+    Lengths are cast to signed integers, because a difference of unsigned integers cannot be negative.
     """
     import polars as pl
 
@@ -219,13 +219,13 @@ def _to_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) -> Any:
 
 
 def _check_form(node: "exp.Expr") -> None:
-    """Raise ValueError for unsupported parts of a node, or missing parentheses."""
+    """Raise ValueError for unsupported arguments of a node, or missing parentheses."""
     from sqlglot import exp
 
     if isinstance(node, exp.Alias):
         raise ValueError("the condition is invalid (CAST and AS are not supported; see docs/nemotron.md)")
-    parts = [part for part, value in node.args.items() if value not in (None, False, [])]
-    if unsupported := [part for part in parts if part not in _PARTS]:
+    arguments = [name for name, value in node.args.items() if value not in (None, False, [])]
+    if unsupported := [name for name in arguments if name not in _NODE_ARGUMENTS]:
         raise _not_supported(node, unsupported[0])
     kind, operands = type(node).__name__, {type(operand).__name__ for operand in node.iter_expressions()}
     if kind != "Not" and kind in _COMPARISONS | _ARITHMETIC and operands & _COMPARISONS:
@@ -245,8 +245,8 @@ def _column(node: "exp.Column", frame: "pl.DataFrame") -> "pl.Expr":
 
 
 def _literal_text(node: "exp.Expr") -> str:
-    if len(node.this) > _MAX_LITERAL:
-        raise ValueError(f"a quoted text has at most {_MAX_LITERAL:,} characters, got {len(node.this):,}")
+    if len(node.this) > _MAX_LITERAL_CHARACTERS:
+        raise ValueError(f"a quoted text has at most {_MAX_LITERAL_CHARACTERS:,} characters, got {len(node.this):,}")
     return str(node.this)
 
 

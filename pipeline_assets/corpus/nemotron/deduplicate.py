@@ -66,7 +66,7 @@ def deduplicate_split(
     staging: StagingDir,
     rows: Artifact,
     prompts: Artifact,
-    clean: Artifact | None,
+    decontaminated: Artifact | None,
     near: Artifact | None,
     split: str,
     drops: bool,
@@ -74,15 +74,15 @@ def deduplicate_split(
 ) -> BuildResult:
     """Build the kept rows of a split.
 
-    `rows` has the split's normalised rows, `prompts` its prompts. `clean` is the result of decontamination, None if it
-    was skipped. `near` is the result of the search for near duplicates, None if it was skipped; decisions on sources
-    other than `split` are ignored. If `drops`, near duplicates are dropped instead of tagged.
+    `rows` has the split's normalised rows, `prompts` its prompts. `decontaminated` and `near` are the results of
+    decontamination and of the search for near duplicates, None if skipped; decisions of `near` on sources other than
+    `split` are ignored. If `drops`, near duplicates are dropped instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DroppedRow))
     dropped_files = _write_by_shard(staging, "gone", names, dropped_rows)
     refused = _write_by_shard(
-        staging, "refused", names, ((_shard_number(row.file), row) for row in _removed_prompts(clean))
+        staging, "refused", names, ((_shard_number(row.file), row) for row in _removed_prompts(decontaminated))
     )
     decisions = () if near is None else (row for row in read_decisions(near) if row.source == split)
     duplicates = ((_shard_number(row.shard), row) for row in decisions if row.decision != "kept")
@@ -102,16 +102,16 @@ def deduplicate_split(
 
 
 def _shard_number(shard: str) -> str:
-    """Return a prompt shard's five-digit number, which its file of rows has too."""
+    """Return the five-digit number that a prompt shard shares with its file of rows."""
     return Path(shard).name.removesuffix(SUFFIX).rpartition("-")[2]
 
 
-def _removed_prompts(clean: Artifact | None) -> Iterator[Reject]:
+def _removed_prompts(decontaminated: Artifact | None) -> Iterator[Reject]:
     """Yield prompts that decontamination dropped or rejected, by shard and row."""
-    if clean is None:
+    if decontaminated is None:
         return
-    contaminated = (Reject(row.shard, row.row, row.reason, str(row)) for row in read_contaminated(clean))
-    poison_rows = read_structs(clean.path(REJECTS_FILE), Reject)
+    contaminated = (Reject(row.shard, row.row, row.reason, str(row)) for row in read_contaminated(decontaminated))
+    poison_rows = read_structs(decontaminated.path(REJECTS_FILE), Reject)
     yield from heapq.merge(contaminated, poison_rows, key=lambda row: (row.file, row.row))
 
 

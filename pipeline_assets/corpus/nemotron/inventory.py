@@ -12,7 +12,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.markdown import code, escape_cell, markdown_table
 from pipeline_assets.corpus.nemotron import source_rows
-from pipeline_assets.corpus.nemotron.parquet_values import as_json_lines, find_object_columns
+from pipeline_assets.corpus.nemotron.parquet_values import as_json_row, find_object_columns
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add_tally
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
@@ -26,8 +26,12 @@ from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
 
-_SHORT = {"difficulty_stated": "stated difficulty", "reasoning_label": "label", "reasoning_content": "reasoning text"}
-_ALWAYS = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})
+_SHORT_NAMES = {
+    "difficulty_stated": "stated difficulty",
+    "reasoning_label": "label",
+    "reasoning_content": "reasoning text",
+}
+_ALWAYS_SHOWN = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})
 _MAX_TAGS = 8
 _SIZES = ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"]
 _ROLE_PARTS = ("keys", "calls", "arguments", "types")  # parts of the tally of a role's messages
@@ -37,8 +41,8 @@ def render_coverage(inventory: Mapping[str, Any]) -> str:
     """Render an inventory as Markdown: coverage, sizes, tags, unread files and rows."""
     split = escape_cell(f"{inventory['dataset'].rpartition('/')[2]} {inventory['split']}")
     coverage, scan = inventory["coverage"], inventory["scan"]
-    names = [name for name in COVERAGE if name in _ALWAYS or coverage[name]["rows"]]
-    headings = [_SHORT.get(name, name.replace("_", " ")) for name in names]
+    names = [name for name in COVERAGE if name in _ALWAYS_SHOWN or coverage[name]["rows"]]
+    headings = [_SHORT_NAMES.get(name, name.replace("_", " ")) for name in names]
     shares = [_format_percent(coverage[name]["share"]) for name in names]
     size = [
         split,
@@ -137,7 +141,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
         if isinstance(row, Reject):
             rejects.append(row)
         else:
-            census.add_row(row.columns, as_json_lines(row.columns, parquet[row.file]) if row.file in parquet else None)
+            census.add_row(row.columns, as_json_row(row.columns, parquet[row.file]) if row.file in parquet else None)
     counts = {"in": census.rows + len(rejects), "rows": census.rows, **count_rejects(rejects)}
     name = f"{_REJECTS}/{shard.name}{SUFFIX}"
     reject_file = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
 from pipeline_assets.corpus.nemotron.normalise_rows import INVALID_HARMONY, Encoder, NormalisedRows, normalise_rows
-from pipeline_assets.corpus.nemotron.parquet_values import as_json_lines, find_object_columns
+from pipeline_assets.corpus.nemotron.parquet_values import as_json_row, find_object_columns
 from pipeline_assets.corpus.nemotron.row_census import OTHERS
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_values import Row
@@ -133,7 +133,7 @@ def _read_blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | F
                 yield file, block
                 block, characters = [], 0
             if isinstance(row, SourceRow):
-                columns = as_json_lines(row.columns, parquet[file]) if file in parquet else row.columns
+                columns = as_json_row(row.columns, parquet[file]) if file in parquet else row.columns
                 block.append((row.position, columns))
                 characters += _estimate_characters(columns)
             else:

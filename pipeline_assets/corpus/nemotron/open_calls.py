@@ -116,7 +116,10 @@ class OpenCalls:
         return self._next_open(None)
 
     def _next_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the next open call, of those with `key` if set; else None."""
+        """Return the index of the next open call, or None.
+
+        With `key`, only calls that have this key are considered.
+        """
         if not (waiting := self._waiting[key]):
             return None
         # The first call since `_latest`, else the earliest call.

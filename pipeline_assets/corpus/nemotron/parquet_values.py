@@ -1,7 +1,7 @@
-"""Values of Parquet files, converted to those of JSON lines.
+"""Conversion of Parquet values to the values that JSON lines would have.
 
 A row must be equal in both formats. Parquet has one schema for all rows, so a key that an object lacks arrives as null.
-A null that a JSON line contains is indistinguishable from such a null, and is removed too; nulls in lists are kept.
+An explicit null is indistinguishable from a missing key, so both are removed; nulls in lists are kept.
 Parquet also lacks each row's order of keys, so the properties of a tool may have a different order in a text.
 """
 
@@ -41,10 +41,10 @@ def find_object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
     return columns
 
 
-def as_json_lines(row: Mapping[str, Any], with_objects: Iterable[str]) -> dict[str, Any]:
-    """Convert a row to JSON values, without nulls in the objects of `with_objects`."""
+def as_json_row(row: Mapping[str, Any], object_columns: Iterable[str]) -> dict[str, Any]:
+    """Convert a row to JSON values, without nulls in the objects of `object_columns`."""
     converted: dict[str, Any] = as_json(row)
-    for column in with_objects:
+    for column in object_columns:
         converted[column] = _without_nulls(converted[column])
     return converted
 

@@ -23,13 +23,13 @@ Limits = Mapping[str, Mapping[str, int]]
 
 
 def find_limits(
-    spilled: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags: str
+    spilled: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags_column: str
 ) -> tuple[Limits, dict[str, Any]]:
     """Return the limits of pools with a quota, and the counts of candidates and rows.
 
-    Counts are by pool, in total and by stratum. `spilled` maps splits to files of candidates. `flags` names the column
-    that states the pools of a row: for each of `pools`, a character U+0001 or U+0000. Memory: some tens of bytes per
-    row and pool.
+    Counts are by pool, in total and by stratum. `spilled` maps splits to files of candidates. `flags_column` names
+    the column that states the pools of a row: for each of `pools`, a character U+0001 or U+0000. Memory: some tens of
+    bytes per row and pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):
@@ -37,8 +37,8 @@ def find_limits(
             continue
         ranks, names = [np.empty(0, np.uint64)], list[str]()
         for split, path in ((split, path) for split, paths in spilled.items() for path in paths):
-            table = read_columns(path, [flags, "id", *quota.stratify])
-            is_candidate = np.array([flag[number] == "\x01" for flag in table[flags].to_pylist()], bool)
+            table = read_columns(path, [flags_column, "id", *quota.stratify])
+            is_candidate = np.array([flag[number] == "\x01" for flag in table[flags_column].to_pylist()], bool)
             table = table.filter(bool_column(is_candidate))
             ranks.append(selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()))
             names += read_strata(table, quota)

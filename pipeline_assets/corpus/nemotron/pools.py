@@ -38,7 +38,7 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir,
 if TYPE_CHECKING:
     import polars as pl
 
-POOLS = "candidates_"
+POOL_PREFIX = "candidates_"
 _CHOSEN = "chosen"  # pools of a row: U+0001 or U+0000 for each pool
 _MAX_EXAMPLES = 20
 _BUCKET_BYTES = 64 << 20  # maximum uncompressed size of the split's rows in one bucket, on average
@@ -108,7 +108,7 @@ def build_pools(
 
 def pool_purpose(path: str) -> str:
     """Return the name of the pool that a file belongs to, without `candidates_`."""
-    return path.partition("/")[0].removeprefix(POOLS)
+    return path.partition("/")[0].removeprefix(POOL_PREFIX)
 
 
 def pooled_split(path: str) -> str:
@@ -287,7 +287,7 @@ def write_pools(
     for number, pool in enumerate(pools):
         rows = np.flatnonzero(chosen[:, number])
         if len(rows):
-            name = f"{POOLS}{pool}/{split}-{bucket:05d}-of-{buckets:05d}.parquet"
+            name = f"{POOL_PREFIX}{pool}/{split}-{bucket:05d}-of-{buckets:05d}.parquet"
             with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PARQUET_OPTIONS) as output:
                 output.write(table.take(to_arrow(rows)))
             files.append(output.output(name))

@@ -79,7 +79,7 @@ _COLUMN_COVERAGE: Final = (
 _MESSAGE_KEYS: Final = ("tool_calls", "reasoning_content")
 _SETTINGS = RowsRecipe.model_validate({"system": None})
 _FOLD_AT = 4096  # distinct shapes and paths in memory
-Path = tuple[str, ...]
+NamePath = tuple[str, ...]
 Types = tuple[type, ...]
 
 
@@ -97,8 +97,8 @@ class RowCensus:
     def __init__(self) -> None:
         self.rows = 0
         self._tally: Tally = {}
-        self._shapes: Counter[tuple[Path, tuple[str, ...], Types]] = Counter()
-        self._paths: Counter[Path] = Counter()
+        self._shapes: Counter[tuple[NamePath, tuple[str, ...], Types]] = Counter()
+        self._paths: Counter[NamePath] = Counter()
 
     def add_row(self, row: Mapping[str, Any], values: Row | None = None) -> None:
         """Count one row; `values` is the row as JSON values, if `row` is not JSON already."""
@@ -148,7 +148,7 @@ class RowCensus:
         arguments = (function if isinstance(function, dict) else call).get("arguments")
         self._paths["messages", role, "arguments", type_name(type(arguments))] += 1
 
-    def _count_shape(self, path: Path, values: Mapping[str, Any]) -> None:
+    def _count_shape(self, path: NamePath, values: Mapping[str, Any]) -> None:
         self._shapes[path, tuple(values), tuple(map(type, values.values()))] += 1
 
     def _fold(self) -> None:

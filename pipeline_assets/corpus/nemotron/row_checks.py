@@ -44,9 +44,9 @@ def encoding_faults(
     """Yield a (row in the batch, problem) pair for each fault of a row's tokens.
 
     Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts. `span_faults` checks
-    the bodies that count in the loss by `loss_mode`, or by the row's own rule if it is of `AssistantTurns`. `rows` are
-    the numbers of sampled rows, because tiktoken is several times slower than the rest. Rows that are not valid Harmony
-    are skipped.
+    the bodies that count in the loss by `loss_mode`, or by the row's own rule if that is an `AssistantTurns` rule.
+    `rows` are the numbers of sampled rows, because tiktoken is several times slower than the rest. Rows that are not
+    valid Harmony are skipped.
     """
     sample = batch.take(to_arrow(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):
@@ -167,9 +167,9 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
 
 
 def compare_coverage(shards: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
-    """Compare counts of rows with metadata in shards and inventory, if both are whole.
+    """Compare counts of rows with metadata in shards and inventory, unless sampled.
 
-    `inventories` has the inventory of the shards, None if it is not built; without one there is nothing to compare.
+    `inventories` has the inventory of the shards, or None if it is not built; empty if the recipe has none.
     """
     built = [inventory for inventory in inventories if inventory is not None]
     if not built:

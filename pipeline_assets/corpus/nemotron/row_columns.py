@@ -52,7 +52,7 @@ def row_id(row: Row, dataset: str, split: str) -> str:
 
 
 def is_row_id(uuid: str) -> bool:
-    """Check whether a uuid can be an id of a row: not if it ends in `#` and digits."""
+    """Check whether a uuid can be a row's id: it must not end in `#` and digits."""
     return _IS_NUMBERED.fullmatch(uuid) is None
 
 
@@ -84,9 +84,9 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
 
     The columns describe the condition with the highest accuracy; only `meta_correctness_high` describes the best
     `high_…` condition, and `meta_solved_bin` all conditions. A condition is ignored if its `count` is 0, or its `pass`
-    exceeds its `count`. If `count` or `pass` is not a number, only `accuracy` is used, or the condition is ignored if
-    `accuracy` is not a share; `meta_pass_k` and `meta_correct_count` are then null. Numbers may be text. Shares are
-    rounded to four digits.
+    exceeds its `count`. If `count` or `pass` is not a number, only `accuracy` is used, and `meta_pass_k` and
+    `meta_correct_count` are null; if `accuracy` is not a share either, the condition is ignored. Numbers may be text.
+    Shares are rounded to four digits.
     """
     valid = {}
     for condition in CONDITIONS:
@@ -147,7 +147,7 @@ def _to_float(value: JsonValue) -> float | None:
 
 
 _BINS = ("low", "medium", "high")
-_NAMES, _URLS = ("user_name",), ("url", "user_url")
+_USER_NAME_COLUMNS, _URL_COLUMNS = ("user_name",), ("url", "user_url")
 # Source columns that have their own column or are part of the text; `source_tools_id` stands for the tools.
 _STORED_COLUMNS = frozenset(
     {"uuid", "messages", "text", "tools", "metadata", "expected_answer", "capability_target", "reasoning", "license"}
@@ -205,7 +205,7 @@ def _collect_tags(row: Row, text: RowText) -> list[str]:
 
 
 def _encode_unused_columns(row: Row, settings: RowsRecipe) -> str | None:
-    hidden = (() if settings.keep_user_names else _NAMES) + (() if settings.keep_urls else _URLS)
+    hidden = (() if settings.keep_user_names else _USER_NAME_COLUMNS) + (() if settings.keep_urls else _URL_COLUMNS)
     stored = _STORED_COLUMNS - {"messages"} if has_value(row.get("text")) else _STORED_COLUMNS
     uuid = to_text(row.get("uuid"))
     if uuid is not None and not is_row_id(uuid):

@@ -47,9 +47,9 @@ def _read_prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[st
 
 @contextmanager
 def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
-    """Yield the finder of a prompt file, None without a path.
+    """Yield a function that finds prompts in the file at `path`; None without a path.
 
-    Calling the finder raises InputError if the file is damaged.
+    Calling the function raises InputError if the file is damaged.
     """
     if path is None:
         yield None

@@ -19,7 +19,7 @@ _ESCAPES = str.maketrans({"\b": r"\b", "\f": r"\f", "\t": r"\t"})
 _CHANNELS = frozenset({None, "analysis", "commentary", "final"})
 _CONTROLS = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
 _JSON = re.compile(r"\s*[{\[]")
-_ESCAPE = re.compile(r"\\(?:([bf]|u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]))|.)", re.DOTALL)
+_CONTROL_ESCAPE = re.compile(r"\\(?:([bf]|u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]))|.)", re.DOTALL)
 
 
 def restore_latex(message: Message, counts: Counter[str]) -> Message:
@@ -48,7 +48,7 @@ def count_control_characters(parsed: ParsedText) -> int:
 
 def _count_escapes(content: str) -> int:
     """Count escapes of control characters in JSON; 0 for other content, such as LaTeX."""
-    count = sum(match.group(1) is not None for match in _ESCAPE.finditer(content)) if "\\" in content else 0
+    count = sum(match.group(1) is not None for match in _CONTROL_ESCAPE.finditer(content)) if "\\" in content else 0
     if not count:
         return 0
     try:

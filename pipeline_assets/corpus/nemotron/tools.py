@@ -182,8 +182,8 @@ _ReadKeyword: TypeAlias = Callable[[_SchemaRewriter, Any], JsonValue]
 def _read_types(_: _SchemaRewriter, types: JsonValue) -> JsonValue:
     names = types if isinstance(types, list) else [types]
     known = {_PYTHON_NAMES.get(name, name) for name in names if isinstance(name, str)}
-    is_read = known and known <= _TYPES and all(isinstance(name, str) for name in names)
-    return cast(JsonValue, sorted(known)) if is_read else None
+    is_valid = known and known <= _TYPES and all(isinstance(name, str) for name in names)
+    return cast(JsonValue, sorted(known)) if is_valid else None
 
 
 def _read_names(_: _SchemaRewriter, names: JsonValue) -> JsonValue:
@@ -191,8 +191,8 @@ def _read_names(_: _SchemaRewriter, names: JsonValue) -> JsonValue:
     return cast(JsonValue, known)
 
 
-def _keep_if(is_read: Callable[[Any], bool]) -> _ReadKeyword:
-    return lambda _, value: value if is_read(value) else None
+def _keep_if(is_valid: Callable[[Any], bool]) -> _ReadKeyword:
+    return lambda _, value: value if is_valid(value) else None
 
 
 def _is_number(value: JsonValue) -> bool:

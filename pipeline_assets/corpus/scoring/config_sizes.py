@@ -26,7 +26,7 @@ _MAX_EXPERTS = 10_000  # per layer; the largest models have fewer than 1,000
 
 @contextmanager
 def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
-    """Convert any error of a library in the block to an InputError with these texts."""
+    """Convert any library error in the block to an InputError with `what` and `fix`."""
     try:
         yield
     except InputError:

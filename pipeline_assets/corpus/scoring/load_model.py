@@ -217,7 +217,7 @@ def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
 
 
 def _mean_nll(model: LanguageModel, rows: Sequence[NDArray[np.int32]]) -> list[float]:
-    """Score rows, and return each one's mean NLL; an empty list if attention fails."""
+    """Return the mean NLL of each row; an empty list if attention fails."""
     token_rows = [TokenRow(row, np.arange(len(row)) > 0) for row in rows]
     try:
         scores = score_rows(model, token_rows, max(_RANDOM_LENGTHS) * len(rows)).rows

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 _STANDARD_ERRORS = 1.96  # half the width of a 95 % interval
 _DIGITS = 6  # decimals of an interval; the variance of equal changes cancels to about eight decimals only
 _SCHEMA = pl.Schema({"id": pl.String, "nll_sum": pl.Float64, "completion_bytes": pl.Int64, "meta_domain": pl.String})
-_HEAD = ("", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better")
+_TABLE_HEADER = ("", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Gap:
         return cls(rows, size, first / bits, second / bits, (second - first) / bits, low, high, share)
 
     def cells(self) -> list[str]:
-        """Return the figures as text, in the order of the columns in `_HEAD`."""
+        """Return the figures as text, in the order of the columns in `_TABLE_HEADER`."""
         bits = ("-" if value is None else f"{value:.4f}" for value in (self.first, self.second))
         change = "-" if self.gap is None else f"{self.gap:+.4f}"
         interval = "-" if self.low is None else f"{self.low:+.4f} to {self.high:+.4f}"
@@ -81,7 +81,7 @@ class ScoreGap:
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table as rows of texts: header, all, splits, domains."""
         gaps = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
-        return [_HEAD, *((name, *gap.cells()) for name, gap in gaps.items())]
+        return [_TABLE_HEADER, *((name, *gap.cells()) for name, gap in gaps.items())]
 
     def warnings(self) -> Iterator[str]:
         """Yield a line for each split with excluded rows."""

@@ -30,7 +30,7 @@ from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
 _NO_LIMIT = 1 << 62  # memory limit of a worker, which contains a model
 _RESCORING_BATCH_ROWS = 1, 16  # rows per batch when rows are scored again
-_COVERED = 0.95  # share of rescored rows that are within the error bar
+_ERROR_BAR_SHARE = 0.95  # share of rescored rows that are within the error bar
 _MAX_NOT_FINITE = 0.01  # maximum share of rows whose logits are not finite
 _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
@@ -167,7 +167,7 @@ def _measure_stability(sample: Mapping[tuple[str, int], float], rescored: Sequen
     if not differences:
         return {"rescored": 0, "error_bar": None, "largest": None}
     values = np.array([*differences.values()])
-    error_bar = float(np.quantile(values, _COVERED, method="higher"))
+    error_bar = float(np.quantile(values, _ERROR_BAR_SHARE, method="higher"))
     return {"rescored": len(values), "error_bar": repr(error_bar), "largest": repr(float(values.max()))}
 
 

@@ -71,7 +71,7 @@ def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def rows_have_scores(scores: Artifact) -> Verdict:
-    """Check that a row has a score; count the rows without one by reason."""
+    """Check that at least one row has a score; count rows without a score by reason."""
     counts = scores.manifest.identity.counts
     without = sum(counts["unscored"].values())
     scored, summary = counts["documents"] - without, scored_summary(counts)

@@ -202,7 +202,7 @@ def _build_loss_mask(
 
 
 def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Tokenizer) -> int:
-    """Return the index after the tokens from `start` that decode to `text`, or `stop`."""
+    """Return the end of the tokens from `start` that decode to `text`; else `stop`."""
     return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
 
 

@@ -39,7 +39,7 @@ from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
-SUBSETS = "subset_"
+SUBSET_PREFIX = "subset_"
 RULE = "training_subset"
 _SCORED = ["nll_mean", "nll_sum", "ppl", "completion_token_count", "percentile_within_split", "bits_per_byte"]
 SUBSET_SCHEMA = pa.schema([*SCHEMA, (RULE, pa.string()), *(SCORES.field(name) for name in _SCORED)])
@@ -202,7 +202,7 @@ def _write_subsets(
     for shard, receipt in zip(shards, receipts, strict=True):
         for number, file in enumerate(receipt.files):
             suffix = f"{number:05d}-of-{len(receipt.files):05d}"
-            path = f"{SUBSETS}{shard.rule}/{shard.split.name}-{suffix}.parquet"
+            path = f"{SUBSET_PREFIX}{shard.rule}/{shard.split.name}-{suffix}.parquet"
             files[shard.rule].append(file.link_as(path, staging))
     return files
 
