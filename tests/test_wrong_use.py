@@ -60,6 +60,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("trace --source table.parquet#0 --data none", 2, "folder not found"),
         ("trace --source table.parquet#0 --data empty", 1, "no source below empty lists this file"),
         ("peek none --row 0", 2, NO_FOLDER),
+        ("push none file:///proc/none --data empty", 2, NO_FOLDER),
         ("run healing_text_v2", 2, f"{NO_RECIPE}; did you mean healing_text_v1?"),
         ("plan none", 2, NO_RECIPE),
         ("run mine --data table.parquet", 2, "table.parquet: expected a folder, got a file"),
