@@ -108,6 +108,15 @@ def test_a_folder_is_no_output_file_and_nothing_is_read(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["log", "log.json"])
+def test_a_folder_is_no_log_file(out: Path, tmp_path: Path, typed: Corpusmill, name: str) -> None:
+    (tmp_path / name).mkdir()
+
+    refused = typed("stage2", "process", "small", "--out-dir", out, "--log-file", tmp_path / name, status=2)
+
+    assert f"{tmp_path / name}: output file is a folder; name a file" in refused.stderr
+
+
 def test_a_json_log_file_holds_the_statistics_of_the_mixture(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
     log = tmp_path / "logs" / "process.json"
     shutil.rmtree(out / "stage2/small/mixtures")  # as if the artifacts were pulled
