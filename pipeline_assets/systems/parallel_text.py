@@ -25,6 +25,7 @@ from pipeline_assets.corpus.parallel_text.encode_recipe import ENCODE_STAGE, Enc
 from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.parallel_text.translation_files import PairSource, TranslationFile
+from pipeline_assets.corpus.readers.file_patterns import matching_names
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder, open_pinned_files
@@ -134,6 +135,7 @@ def _sample(job: Job) -> BuildResult:
             folder = listed.external_inputs.resolve_path(run.root).path
             local = reading.enter_context(open_pinned_files(folder, pin.manifest))
             files = [TranslationFile(file.name, functools.partial(Path, file.path)) for file in local]
+            matched = [matching_names(folder, [pattern]) for pattern in patterns]
             source = sampling.SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
         else:
             dataset, revision, pinned = raw_pin.pinned_files(pin.manifest)
@@ -143,14 +145,10 @@ def _sample(job: Job) -> BuildResult:
                 return hub.fetch(dataset, revision, file).local
 
             files = [TranslationFile(file.path, functools.partial(fetch_file, file)) for file in pinned]
+            matched = [fnmatch.filter([file.name for file in files], pattern) for pattern in patterns]
             source = sampling.SampleSource(dataset=dataset, revision=revision, splits=splits)
-
-        def reading_order(file: TranslationFile) -> tuple[int, str]:
-            """Return a sort key: the position of the first matching pattern, then the name."""
-            matching = (number for number, pattern in enumerate(patterns) if fnmatch.fnmatchcase(file.name, pattern))
-            return next(matching, len(patterns)), file.name
-
-        files.sort(key=reading_order)
+        first = {name: number for number, names in reversed([*enumerate(matched)]) for name in names}
+        files.sort(key=lambda file: (first.get(file.name, len(patterns)), file.name))
         return write_sample(job.staging, files, recipe, source, now, run.settings, job.removals)
 
 

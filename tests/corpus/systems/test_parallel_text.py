@@ -124,6 +124,18 @@ def test_it_does_not_matter_where_the_files_lie_or_in_which_format(made: dict[st
         assert uids(local) == uids(made)
 
 
+def test_splits_are_read_in_the_recipes_order_by_any_pattern_of_their_files(tmp_path: Path) -> None:
+    write_set(tmp_path / "set", parquet=False)
+
+    samples = []
+    for number, pattern in enumerate(("{split}-0.jsonl", "**/{split}-*.jsonl", "./{split}-0.jsonl")):
+        source = {"path": str(tmp_path / "set"), "splits": ["validation", "train"], "files": [pattern]}
+        recipe = ParallelRecipe.from_mapping(content_of(source), "made")
+        samples.append(uids(build(recipe, tmp_path / f"root-{number}")))
+
+    assert samples[1] == samples[2] == samples[0]
+
+
 def test_it_is_built_again_bit_for_bit(made: dict[str, Artifact], files: HubFiles, root: Path) -> None:
     for artifact in some(made.values()):
         assert rebuild(artifact.folder, Run(root, INLINE, files), SYSTEMS.kinds).is_identical
