@@ -105,11 +105,11 @@ class RankLoader(Generic[B]):
 
 @dataclass(frozen=True)
 class _WholeBatches(Dataset[Any]):
-    """Batches by their row numbers; torch's `__getitems__` would have to return items."""
+    """Dataset whose item for an array of row numbers is the batch of these rows."""
 
     dataset: "TokenRows | PairDataset"
 
-    def __getitem__(self, rows: NDArray[np.int64]) -> Any:
+    def __getitem__(self, rows: NDArray[np.int64]) -> Any:  # torch's `__getitems__` would have to return items
         return self.dataset.read(rows)
 
 
@@ -141,7 +141,7 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
 
 
 def _to_tensors(arrays: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Build a batch from a worker's token rows and, for a packed set, document runs."""
+    """Build a batch from a worker's arrays, as `RowReader.read` returns them."""
     tokens, *runs = arrays
     documents = [torch.from_numpy(np.repeat(*runs).reshape(tokens.shape))] if runs else []
     return torch.from_numpy(tokens.astype(np.int64)), *documents, rows

@@ -108,7 +108,7 @@ def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: st
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Output of a `ShardWriter`, whose repeated ids are known.
+    """Shard of a `ShardWriter`, with the rows that repeat an id.
 
     `file` has the documents; `repeats` is the file of `write_repeats`, None if the shard repeats no id.
     """
@@ -128,8 +128,8 @@ def finalize_shards(
 ) -> list[Receipt]:
     """Write converted shards to `shards/NAME.jsonl.zst`, with unique doc_ids.
 
-    Only shards with a repeated doc_id are rewritten; the others get a hard link. `converted` has the receipt of
-    `ShardWriter` for each shard's name, in manifest order; the result has the new receipts, in the same order.
+    Only shards with a repeated doc_id are rewritten; the others get a hard link. `converted` maps
+    the name of each shard to its receipt of `ShardWriter`, in manifest order. The new receipts have the same order.
     """
     receipts = list(converted.values())
     ids = [staging.path(receipt.files[1].path) for receipt in receipts]

@@ -208,7 +208,7 @@ def ledger_entry(source: str, step: str, ledger: Ledger, examples: Mapping[str, 
 
 
 def _summarize_scores(filtered: Artifact) -> dict[str, Any]:
-    """Return a source's counts of documents by score bin, and at or above each bin."""
+    """Count a source's documents in each score bin, and from each bin upwards."""
     identity = filtered.manifest.identity
     [(column, bins)], section = identity.counts["scored"].items(), identity.recipe["filters"]["score"]
     scored, dropped = sum(bins), identity.ledger.dropped.get(f"score:{column}", 0)

@@ -99,7 +99,7 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """Write each shard's repeats to a work file; return its path, None if no repeats."""
+    """Write a file of repeats for each shard; list the paths, None for no repeats."""
     written: list[Path | None] = [None] * len(paths)
     for block in find_repeats(paths):
         block = block[np.argsort(block["shard"], kind="stable")]

@@ -1,7 +1,7 @@
 """Evidence in a report: drawn samples of dropped rows and of near duplicates.
 
 Rows are drawn by seeded hashes of their positions. The samples of an artifact come from the first rows of the shards
-with the lowest hashes. So few shards are read, and none to its end unless a reason is rare.
+with the lowest hashes. This reads only a few shards, and only their first rows, except to find a rare reason.
 """
 
 import bisect

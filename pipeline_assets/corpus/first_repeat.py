@@ -10,7 +10,7 @@ from pipeline_assets.corpus.doc_ids import find_repeats
 
 
 class FirstRepeat(NamedTuple):
-    """First document that repeats an id, by shard and row; count of all repeats."""
+    """Shard and row of the first document that repeats an id, and number of repeats."""
 
     shard: int
     row: int
@@ -18,7 +18,7 @@ class FirstRepeat(NamedTuple):
 
 
 def find_first_repeat(paths: Sequence[Path]) -> FirstRepeat | None:
-    """Return the first document, by shard and row, that repeats an id, or None."""
+    """Find the first repeat in the files of `IdsWriter`; None if all ids differ."""
     first, repeats = None, 0
     for block in find_repeats(paths):
         earliest = block[np.lexsort((block["row"], block["shard"]))[0]]

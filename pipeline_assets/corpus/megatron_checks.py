@@ -118,7 +118,7 @@ def _doc_ids(split: Artifact) -> list[bytes]:
 
 
 def _document_tokens(split: Artifact) -> list[memoryview]:
-    """Return each document's token ids as bytes, which stand for its text."""
+    """Return each document's token ids as bytes, which are compared instead of texts."""
     dataset = _open_dataset(split)
     data: Any = dataset.tokens.view(np.uint8)
     ends = np.cumsum(dataset.lengths, dtype=np.int64) * 4  # bytes: ids are int32

@@ -56,7 +56,8 @@ class MegatronRecipe(RecipeSection):
 
     Attributes:
         token_budget: Tokens of both splits together; valid gets `valid_fraction` of them.
-        valid_fraction: Valid's share of the budget, and of the documents, which a hash of their ids assigns to splits.
+        valid_fraction: Share of the valid split in the budget and in the documents, whose split depends on a hash of
+            the doc_id.
     """
 
     tokenizer: HarmonyRecipe = HarmonyRecipe()

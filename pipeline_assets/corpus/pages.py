@@ -83,8 +83,8 @@ def _parse_columns(keys: str) -> list[tuple[str, str]]:
 def value_at(record: Any, path: str) -> Any:
     """Return the value at a dotted path in nested records; None if its key is missing.
 
-    If a part of the path has an `estimated_` key, its value is used, as an `Estimate`. A string at a path that ends
-    with one of `_DECIMALS` becomes a float.
+    If a record has the key `estimated_KEY`, its value replaces the value of KEY, as an `Estimate`. A string at a path
+    that ends with one of `_DECIMALS` becomes a float.
     """
     for part in filter(None, path.split(".")):
         if isinstance(record, list):

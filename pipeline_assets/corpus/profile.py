@@ -38,7 +38,7 @@ K = TypeVar("K", "Group", str)
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False):
-    """Fields of a Document that are counted."""
+    """Fields of a Document that its profile depends on."""
 
     text: str
     doc_id: str
@@ -127,7 +127,10 @@ def profile_shard(
 
 
 def estimate_tokens(profile: Profile) -> dict[Group, Counts]:
-    """Estimate tokens and lengths by each group's sample, or its source's if empty."""
+    """Estimate each group's tokens and lengths from sampled documents.
+
+    A group without sampled documents is estimated from the sample of its source.
+    """
     sources, estimated = sum_by(profile, "source"), dict[Group, Counts]()
     for group, counts in profile.items():
         sampled = counts if counts.sample.weighted_bytes else sources[group.source]

@@ -49,7 +49,7 @@ class Removals:
         return any(keyed_hash(self.secret, *value) in self.entries for value in _values(row, self._selectors))
 
     def has(self, selector: Selector, value: str) -> bool:
-        """Check whether a value has an entry."""
+        """Check whether an entry matches a value."""
         return keyed_hash(self.secret, selector, normalize_value(selector, value)) in self.entries
 
     def matches(self, row: RowKeys) -> set[str]:

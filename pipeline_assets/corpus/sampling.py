@@ -35,7 +35,7 @@ class TextRecipe(SelectionRecipe):
     """Selection of shards with the split into train and valid.
 
     Attributes:
-        valid_fraction: Valid's share of the documents, which a hash of their ids assigns to splits.
+        valid_fraction: Share of the valid split in the documents, whose split depends on a hash of the doc_id.
     """
 
     valid_fraction: Share

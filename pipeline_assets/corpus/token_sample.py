@@ -63,7 +63,7 @@ class Sample(NamedTuple):
     tokens_squares: int = 0
 
     def relative_error(self) -> float:
-        """Return half the width of the 95 % interval of the tokens, as a share of them.
+        """Return half the width of the 95 % interval of the tokens, divided by the tokens.
 
         Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
         """
@@ -92,9 +92,9 @@ def count_tokens(
     return Sample(*map(sum, zip(*rows, strict=True))), lengths
 
 
-def scale(part: int, whole: int, to_whole: int) -> int:
-    """Return `to_whole * part / whole`, rounded to an integer."""
-    return (to_whole * part + whole // 2) // max(whole, 1)
+def scale(part: int, whole: int, new_whole: int) -> int:
+    """Return `new_whole * part / whole`, rounded to an integer."""
+    return (new_whole * part + whole // 2) // max(whole, 1)
 
 
 def utf8_size(text: str) -> int:

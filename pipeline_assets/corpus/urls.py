@@ -1,4 +1,4 @@
-"""URLs in the form in which lists of blocked and removed pages are compared."""
+"""Normalized URLs, which are compared with blocklists and removal lists."""
 
 import contextlib
 import re
@@ -9,7 +9,7 @@ _URL = re.compile(
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Return the host of a URL, and its port, path and query, as normalised texts.
+    """Split a URL into its host, and its port, path and query; normalize both parts.
 
     Scheme, user, fragment, port 80 or 443, and slashes at the end of the path are omitted. Hosts are in lower case and
     in IDNA; a URL without a host has the host "".

@@ -67,7 +67,7 @@ def decontaminate_shard(
     or cut document, in order; the rejected rows, which crash a worker.
 
     Counts: `rows`, all rows; `documents` and `bytes`, kept documents and their text; `changed`, cut documents;
-    `cut/words` and `cut/bytes`, what cuts removed; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`,
+    `cut/words` and `cut/bytes`, removed by cuts; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`,
     documents with items of an evaluation set; `cut_for/<set>`, the cut documents among them.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})

@@ -136,16 +136,16 @@ def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64
 
 
 class NgramMatches(NamedTuple):
-    """N-grams in a text: ascending indices of first words, and numbers; (matches,)."""
+    """N-grams in a text, shape (matches,): first words, ascending, and numbers."""
 
     words: NDArray[np.int64]
     ngrams: NDArray[np.int64]
 
 
 def propose_ngrams(hashes: NDArray[np.uint64], bounds: NDArray[np.int64], table: NgramTable) -> NgramMatches:
-    """Find words of documents at which n-grams may begin, by keys alone.
+    """Find the n-grams that documents seem to contain, by keys alone.
 
-    `hashes` has the word hashes of all documents, and `bounds` the first word of each document, then their number.
+    `hashes` has the word hashes of all documents; `bounds`, the first word of each document, then the number of words.
     """
     shortest = int(table.all_sizes[0])
     # Key of the `shortest` words from each word on, by Horner's rule for all of them at once.
@@ -189,7 +189,7 @@ def _are_same(
     other_places: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return a mask of the pairs of places at which the same `sizes` words begin."""
+    """Return a mask of the pairs of places whose next `sizes` words are equal."""
     starts, other_starts = words.begins[places], other_words.begins[other_places]
     lengths = words.begins[places + sizes] - starts
     # Compare the bytes only where the lengths are equal.

@@ -132,7 +132,7 @@ class EvaluationSource(EvaluationRecipe):
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Evaluation set, with its recipe, the manifest that lists its files, and folder."""
+    """Evaluation set: its recipe, the manifest that lists its files, and its folder."""
 
     recipe: EvaluationRecipe
     listing: Manifest
@@ -172,7 +172,7 @@ class ContaminatedLine(msgspec.Struct, frozen=True):
     Attributes:
         reason: `contaminated`, or `few_words_left` for a document that is dropped because cutting leaves too few words.
         evaluation_set: Evaluation set of `item`.
-        item: Id of the item with the largest overlap; the first of several.
+        item: Id of the item with the largest overlap; on ties, the first.
         overlap: Fraction of the item's n-grams in the document: `shared_ngrams` / `item_ngrams`.
         items: Number of contaminating items by evaluation set; items with the same words count separately.
         spans: Start and end, in characters, of each passage to cut; without a section `cut`, of each match.

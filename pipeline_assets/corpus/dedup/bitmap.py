@@ -14,7 +14,7 @@ from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values
 
-_NUMBER = np.uint64(2**32 - 1)  # mask of the lower 32 bits
+_NUMBER_MASK = np.uint64(2**32 - 1)  # mask of the lower 32 bits
 _3, _7, _ONE = np.uint64(3), np.uint64(7), np.uint8(1)
 
 
@@ -27,14 +27,14 @@ def empty_bitmap(document_count: int) -> NDArray[np.uint8]:
 def add_to_bitmap(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> None:
     """Set the bits of documents in the bitmap `members`, in place."""
     for order in orders:
-        number = order & _NUMBER
+        number = order & _NUMBER_MASK
         members[number >> _3] |= _ONE << np.uint8(number & _7)
 
 
 @compiled_inner
 def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
     """Check whether the bit of a document is set in the bitmap `members`."""
-    number = order & _NUMBER
+    number = order & _NUMBER_MASK
     return bool(members[number >> _3] >> np.uint8(number & _7) & _ONE)  # shift the document's bit down to bit 0
 
 
@@ -56,7 +56,7 @@ def save_bitmap(members: NDArray[np.uint8], path: Path) -> Path:
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
     """Map a file of `save_bitmap`, read-only, into memory that processes share.
 
-    A process verifies it once; raise InputError if it is damaged, RetryableError in an unfinished build.
+    A process verifies the file once. Raise InputError if it is damaged, or RetryableError in an unfinished build.
     """
     written = path.stat()
     return _open_bitmap(path, written.st_ino, written.st_mtime_ns)

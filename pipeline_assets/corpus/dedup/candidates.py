@@ -83,7 +83,7 @@ def propose_pairs(
 def _propose_in_bucket(
     bands: KeyRange, seen: Sequence[SeenRuns], copies: Path | None, max_compared: int, folder: StagingView
 ) -> Receipt:
-    """Pair documents as `propose_pairs` does for one key, one run in memory at a time."""
+    """Run `propose_pairs` for a range of one key, with one run in memory at a time."""
 
     def blocks() -> Iterator[NDArray[np.uint64]]:
         seen_tables = (table for runs in seen for table in runs.tables(bands.low, bands.high))

@@ -30,7 +30,7 @@ def worker_bytes(settings: RunSettings) -> int:
 
 
 def min_tasks(settings: RunSettings) -> int:
-    """Return how many tasks a step needs, at least, to keep all workers busy."""
+    """Return the minimum number of tasks of a step that keeps all workers busy."""
     return 4 * settings.workers if settings.workers > 1 else 1
 
 

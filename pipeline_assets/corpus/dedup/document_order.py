@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.recipe import Selection
 
-_LAST = 2**32 - 1
-_NUMBER = np.uint64(_LAST)
+_MAX_KEY = 2**32 - 1
+_NUMBER_MASK = np.uint64(_MAX_KEY)
 _32 = np.uint64(32)
 
 
@@ -28,8 +28,8 @@ def priorities(
         case "first":
             upper = np.ones(len(numbers), np.uint64)  # equal for all: the number in the lower half decides
         case "longest":
-            # Longer texts get smaller keys. The cap at _LAST - 1 keeps the key of a huge text above 0.
-            upper = (_LAST - np.minimum(text_bytes, _LAST - 1)).astype(np.uint64)
+            # Longer texts get smaller keys. The cap at _MAX_KEY - 1 keeps the key of a huge text above 0.
+            upper = (_MAX_KEY - np.minimum(text_bytes, _MAX_KEY - 1)).astype(np.uint64)
         case "quality":
             # Adding 0 turns -0.0 into 0.0, so that both have the same bits.
             bits = (quality + np.float32(0)).view(np.int32).astype(np.int64)
@@ -38,15 +38,15 @@ def priorities(
             ascending = np.where(bits < 0, -(2**31) - bits, bits)
             # `ascending` is at most 2**31 - 2**23 (infinity), so the difference is above 0 and the best quality has the
             # smallest key. It is below 2**32 - 1, the key of documents without a quality, which come last.
-            upper = np.where(np.isnan(quality), _LAST, (2**31 - 2) - ascending).astype(np.uint64)
+            upper = np.where(np.isnan(quality), _MAX_KEY, (2**31 - 2) - ascending).astype(np.uint64)
     return upper << _32 | numbers
 
 
 def is_from_seen_corpus(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Return a mask of the priorities of documents in stores, shape (documents,)."""
-    return orders <= _NUMBER
+    return orders <= _NUMBER_MASK
 
 
 def document_numbers(orders: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return document numbers, shape (documents,), the lower 32 bits of priorities."""
-    return orders & _NUMBER
+    return orders & _NUMBER_MASK

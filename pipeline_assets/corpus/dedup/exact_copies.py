@@ -46,7 +46,7 @@ def divide_by_memory(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_
 
 
 def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
-    """Find documents, with hashes in a range, that are exact copies of earlier ones.
+    """Find the exact copies of earlier documents among the hashes in a range.
 
     The earlier document may be in a signature store. Files: a run sorted by `number`, the document number of a copy;
     `first` and `first_id` are the priority and the id of its original. Counts: `copies`.

@@ -33,8 +33,8 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 logger = logging.getLogger("corpusmill")
 
 BLOCK_DOCUMENTS = 1 << 16
-_QUERIES = 128  # queries in one search: if all match a whole block, the results take 100 MiB
-_NEAREST = 1024  # a GPU search returns this many nearest sketches, not all within a distance
+_BATCH_QUERIES = 128  # queries in one search: if all match a whole block, the results take 100 MiB
+_GPU_NEAREST = 1024  # a GPU search returns this many nearest sketches, not all within a distance
 
 
 class _Sketches(NamedTuple):
@@ -136,9 +136,9 @@ def _find_near_pairs(
         orders, earlier = (part.orders[part.sources == source] for part in (queries, base))
         bits = queries.bits[queries.sources == source]
         index = _SketchIndex(base.bits[base.sources == source], recipe, device)
-        for start in range(0, len(orders), _QUERIES):
-            later = orders[start : start + _QUERIES]
-            query, neighbour = index.find_near(bits[start : start + _QUERIES])
+        for start in range(0, len(orders), _BATCH_QUERIES):
+            later = orders[start : start + _BATCH_QUERIES]
+            query, neighbour = index.find_near(bits[start : start + _BATCH_QUERIES])
             is_before = earlier[neighbour] < later[query]
             query, neighbour = query[is_before], neighbour[is_before]
             # Rank of each result among its query's results: `query` ascends, so the search finds where they begin.
@@ -169,7 +169,7 @@ class _SketchIndex:
         if self._gpu is None:
             query, neighbour = self._search_exhaustively(queries)
         else:
-            nearest = min(_NEAREST, self._all.ntotal)
+            nearest = min(_GPU_NEAREST, self._all.ntotal)
             distances, neighbours = self._gpu.search(queries, nearest)
             is_near = distances <= self._max_distance
             # If even the farthest returned sketch is near, near ones may be missing: search this query on the CPU.

@@ -83,9 +83,9 @@ class SeenStore:
         first_number: Number of the store's first document; the numbers continue from store to store into the corpus.
         documents: Number of documents in the store.
         documents_file: Parquet file with the id and source of each document, in order.
-        hashes: Run of the hashes of normalized texts.
-        bands: Run of the keys of bands; empty in a store without bands.
-        sketches: Run of binary sketches; empty in a store without sketches.
+        hashes: Runs of the hashes of normalized texts.
+        bands: Runs of the keys of bands; empty in a store without bands.
+        sketches: Runs of binary sketches; empty in a store without sketches.
         sources: For each source in the store, the number of its first document, and its name.
     """
 
@@ -120,7 +120,7 @@ def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
 
 
 def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
-    """Return the name of each document's store; null if it is in the new corpus."""
+    """Return each document's store name; null for documents of the new corpus."""
     bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
     positions = np.searchsorted(bounds, document_numbers(priorities), side="right")  # first store that ends beyond it
     # The mask of documents in stores is the validity bitmap of the index array: documents of the corpus become null.

@@ -135,7 +135,7 @@ def _find_bounds(samples: NDArray[np.uint64], range_samples: int) -> list[int]:
 
 
 def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
-    """Return a range for each pair of adjacent bounds, or None without runs.
+    """List the ranges between adjacent bounds, or None for each if `runs` is empty.
 
     The last bound exceeds all keys.
     """

@@ -50,7 +50,7 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     pairs = files_in(proposed)
     compared = dedup.document_bitmap(pairs, "later", "earlier")
     words = recipe.proposer.shingle_words
-    members = ((shard, own_members(shard, compared)) for shard in dedup.shards)
+    members = ((shard, shard_members(shard, compared)) for shard in dedup.shards)
     to_write = (Task.bind(write_sets, shard.unnumbered, bits, words, _SETS) for shard, bits in members)
     written = dedup.run_tasks("shingle", to_write)
     corpus_files = [
@@ -67,7 +67,7 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     return written, dedup.run_tasks("edges", (Task.bind(verify_pairs, key_range, *common) for key_range in by_later))
 
 
-def own_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
+def shard_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
     """Return a bit per document of a shard, the highest bit of each byte first.
 
     The bit is set if the document is in the bitmap `members`, see `bitmap`.
@@ -137,7 +137,10 @@ def _read_index(path: Path, count: int = -1) -> NDArray[np.void]:
 
 
 class ShingleSets:
-    """Shingle sets of a corpus, read by an `index_sets` file; InputError if damaged."""
+    """Shingle sets of a corpus, opened by the index of `index_sets`.
+
+    Methods raise InputError if a file is damaged.
+    """
 
     def __init__(self, index: Path) -> None:
         with open(index, "rb") as file, errors_as_damage(index, "index of shingle sets"):

@@ -1,6 +1,6 @@
 """Filter by lists of domains, URLs and words.
 
-A list has one entry per line; lines that begin with `#` are comments. A domain matches its host and all subdomains.
+A list has one entry per line; lines that begin with `#` are comments. A listed domain also matches all its subdomains.
 URLs are compared without scheme, user, fragment, port 80 or 443, and slashes at the end of the path, with hosts in
 lower case and in IDNA. Words are compared case-folded, see `hashed_words`.
 """
@@ -28,8 +28,8 @@ def _url_keys(url: str) -> list[str]:
     return [host and host + rest]
 
 
-def _read_list(path: Path, normalise: Callable[[str], str]) -> tuple[list[int], list[bytes]]:
-    """Return line numbers and normalised entries of a list; InputError if unusable."""
+def _read_list(path: Path, normalize: Callable[[str], str]) -> tuple[list[int], list[bytes]]:
+    """Return line numbers and normalized entries of a list; InputError if unusable."""
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -37,7 +37,7 @@ def _read_list(path: Path, normalise: Callable[[str], str]) -> tuple[list[int], 
     numbers = [number for number, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
     if not numbers:
         raise InputError("the list has no entry", path, _FIX)
-    return numbers, [normalise(lines[number - 1].strip()).encode() for number in numbers]
+    return numbers, [normalize(lines[number - 1].strip()).encode() for number in numbers]
 
 
 def _build_lines(path: Path, list_keys: Callable[[str], list[str]]) -> hashed_words.HashedWords:

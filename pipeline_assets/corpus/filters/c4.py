@@ -146,7 +146,7 @@ def _keep_lines(
 ) -> KeptLines:
     """Copy the kept lines of each document, and count all lines with words.
 
-    `phrase_positions`, ascending, has a byte's position in each line with a phrase of `remove_lines_with`.
+    `phrase_positions`, ascending, has the position of one byte in each line with a phrase of `remove_lines_with`.
     """
     documents = len(offsets) - 1
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)

@@ -95,7 +95,7 @@ def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]
 
 @compiled_inner
 def previous_character(text: NDArray[np.uint8], at: int) -> int:
-    """Return the first byte of the character that ends before byte `at`, not 0."""
+    """Return the position of the character before position `at`, which is above 0."""
     at -= 1
     while text[at] & 0xC0 == 0x80:  # continuation bytes are 10xxxxxx
         at -= 1

@@ -67,7 +67,7 @@ class ColumnRule:
         try:
             return to_bools(pc.call_function(function, [column, constant[0]]))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            raise self._not_comparable(column.type) from None
+            raise self._comparison_error(column.type) from None
 
     def measure(self, meta: Mapping[str, Any]) -> Measurement:
         """Apply the rule to a document's meta; raise the same errors as `keeps`."""
@@ -75,7 +75,7 @@ class ColumnRule:
         value, (_, compare) = meta[self.column], _COMPARE[self.operator]
         comparable = str if isinstance(self.value, str) else (int, float)
         if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
-            raise self._not_comparable(type(value).__name__)
+            raise self._comparison_error(type(value).__name__)
         is_passed = value is not None and compare(value, self.value)
         return Measurement(self.text, value, self.value, not is_passed)
 
@@ -84,7 +84,7 @@ class ColumnRule:
             what = f"column `{self.column}` not found; the columns are {', '.join(columns) or 'none'}"
             raise UsageError(what, f"rule `{self.text}`", "correct the rule")
 
-    def _not_comparable(self, kind: object) -> UsageError:
+    def _comparison_error(self, kind: object) -> UsageError:
         # Snapshots store this text as the detail of a reject, so it must not change.
         fix = "compare it with a value of that type"
         return UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", fix)

@@ -166,7 +166,7 @@ def filter_corpus(
 
     Raises:
         UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant;
-            the language detector is not installed; or no document has a URL that a list could contain.
+            the language detector is not installed; or lists of domains or URLs are set, and no kept document has a URL.
         InputError: No document is kept (the message has the most frequent reasons), a document is too long, a line is
             not a Document, or the recipe's custom step is invalid or rejects too many documents.
     """

@@ -42,10 +42,10 @@ def build_table(hashes: NDArray[np.uint64], values: NDArray[np.int32]) -> Hashed
 
 
 @compiled_inner
-def find_value(table: HashedWords, word: np.uint64) -> int:
+def find_value(table: HashedWords, word_hash: np.uint64) -> int:
     """Return the value of a hash, or -1 if the table does not have it."""
-    position = np.searchsorted(table.hashes, word)
-    is_found = position < len(table.hashes) and table.hashes[position] == word
+    position = np.searchsorted(table.hashes, word_hash)
+    is_found = position < len(table.hashes) and table.hashes[position] == word_hash
     return np.int64(table.values[position]) if is_found else -1  # type: ignore[return-value]
 
 

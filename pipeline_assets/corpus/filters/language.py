@@ -101,7 +101,7 @@ def _load_py3langid() -> Identify:
     from pipeline_assets.corpus.filters.language_scores import LanguageTables, add_feature_scores
 
     class CompiledIdentifier(langid.LanguageIdentifier):  # type: ignore[misc]
-        """Classifier of py3langid that adds scores in one order, so processors agree."""
+        """Classifier of py3langid with sums in a fixed order, equal on all processors."""
 
         def __init__(self, nb_ptc: np.ndarray, *tables: object, tk_row: object) -> None:
             super().__init__(nb_ptc.astype(np.float32), *tables, norm_probs=True, tk_row=tk_row)

@@ -35,13 +35,13 @@ IP_MASKS = (
 _ATOM = rb"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
 _LABEL = rb"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _OCTET = rb"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
-_BYTES = re2.Options()
-_BYTES.encoding = re2.Options.Encoding.LATIN1
-_IP = re2.compile(rb"(?:%b\.){3}%b" % (_OCTET, _OCTET), _BYTES)
+_BYTE_OPTIONS = re2.Options()
+_BYTE_OPTIONS.encoding = re2.Options.Encoding.LATIN1
+_IP = re2.compile(rb"(?:%b\.){3}%b" % (_OCTET, _OCTET), _BYTE_OPTIONS)
 _ZERO = ord("0")
 _MAX_DOT_DISTANCE = 8  # bytes from the first dot of an address to the third
 _LITERAL = rb"\[(?:%b\.){3}(?:%b|[A-Za-z0-9-]*[A-Za-z0-9]:)\]" % (_OCTET, _OCTET)
-_DOMAIN = re2.compile(rb"(?:%b\.)+%b|%b" % (_LABEL, _LABEL, _LITERAL), _BYTES)
+_DOMAIN = re2.compile(rb"(?:%b\.)+%b|%b" % (_LABEL, _LABEL, _LITERAL), _BYTE_OPTIONS)
 _DOT_ATOM_BYTES = bytes(byte for byte in range(128) if re.match(_ATOM + rb"|\.", bytes([byte])))
 _START = re.compile(rb"\b" + _ATOM)
 # Special-purpose networks that are not globally reachable, from IANA's registry (RFC 6890).

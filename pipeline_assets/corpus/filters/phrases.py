@@ -1,6 +1,6 @@
 """Search for many phrases in one pass, with an automaton (Aho and Corasick 1975).
 
-Upper and lower case match each other. Nothing else is normalised: one space in a phrase matches exactly one space.
+Upper and lower case match each other. Nothing else is normalized: one space in a phrase matches exactly one space.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,10 @@ class Automaton(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """Position of a byte in a phrase; at the end, `character` counts all characters."""
+    """Position in a phrase: a byte of a spelling of a character, or the end.
+
+    At the end, `character` is the number of characters.
+    """
 
     phrase: int
     character: int
@@ -69,7 +72,7 @@ class _PhraseGraph:
         return node.character == len(self._spellings[node.phrase])
 
     def add_steps(self, nodes: Iterable[_Node], targets: dict[int, set[_Node]]) -> None:
-        """Add to `targets[byte]`, for each next byte, the nodes that it leads to."""
+        """Add the nodes that follow `nodes` to `targets`, by the byte that leads to them."""
         for node in nodes:
             if self.is_end(node):
                 continue
@@ -115,7 +118,7 @@ def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
 
 
 def _spellings(character: str) -> list[bytes]:
-    """Return the UTF-8 of a character, and of its cases that are one character."""
+    """Return a character's UTF-8 in both cases; omit a case of several characters."""
     cases = {case for case in (character, character.lower(), character.upper()) if len(case) == 1}
     return sorted(case.encode() for case in cases)
 
@@ -210,7 +213,7 @@ class PhraseHits(NamedTuple):
         counts: Number of distinct phrases, or of lines with a phrase, in each document, at most its `max_counts`.
         first: Index of the phrase that ends first in each document; of several that end at one byte, the lowest. -1
             if the document has no phrase.
-        line_positions: Position of a byte in each line with a phrase, ascending; empty unless lines are counted.
+        line_positions: Position of one byte in each line with a phrase, ascending; empty unless lines are counted.
     """
 
     counts: NDArray[np.int64]

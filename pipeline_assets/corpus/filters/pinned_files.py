@@ -21,7 +21,7 @@ class PinnedFile(RecipeSection):
 
     Attributes:
         path: Path, absolute or relative to the data root; not part of `content`, because it changes no byte.
-        sha256: Hash of the file. If it is missing, the build fails with an error that contains the hash.
+        sha256: Hash of the file. If empty, the build fails with an error that contains the actual hash.
     """
 
     path: str = pydantic.Field("", exclude=True)
@@ -54,7 +54,7 @@ class FilterFiles:
 
     def provenance(self, root: Path) -> dict[str, Any]:
         """Return hashes, sizes and modification times of the files, for provenance."""
-        return {_FILTER_FILES: {path: _status(root / path, sha256) for path, sha256 in self.hashes.items()}}
+        return {_FILTER_FILES: {path: _file_record(root / path, sha256) for path, sha256 in self.hashes.items()}}
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Describe the first file whose hash is not the pinned one; None if all are equal.
@@ -64,7 +64,7 @@ class FilterFiles:
         recorded = manifest.provenance.get(_FILTER_FILES, {}).values()
         for path, sha256 in self.hashes.items():
             with contextlib.suppress(OSError):
-                is_recorded = _status(root / path, sha256) in recorded
+                is_recorded = _file_record(root / path, sha256) in recorded
                 if not is_recorded and (actual := file_sha256(root / path)) != sha256:
                     return f"{path} changed: its sha256 is {actual}, the recipe pins {sha256}"
         return None
@@ -103,7 +103,7 @@ def unpinned_files(keys: tuple[str | int, ...], section: object, root: Path) -> 
         yield from unpinned_files((*keys, key), value, root)
 
 
-def _status(path: Path, sha256: str) -> list[str | int]:
+def _file_record(path: Path, sha256: str) -> list[str | int]:
     status = path.stat()
     return [sha256, status.st_size, status.st_mtime_ns]
 

@@ -218,7 +218,7 @@ class FineWebQualityRecipe(_Limits):
 
     Attributes:
         terminal_punctuation: Characters that end a line.
-        min_terminal_lines: Minimum share of lines that end with one of them.
+        min_terminal_lines: Minimum share of lines that end with `terminal_punctuation`.
         max_short_lines: Maximum share of lines with at most `short_line_characters`.
         max_copied_characters: Maximum share of characters in lines that are copies of an earlier line.
     """

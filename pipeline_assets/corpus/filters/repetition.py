@@ -129,14 +129,14 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 
 @compiled_inner
-def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, number: int) -> None:
+def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
     """Store each word's first equal word in `grams`, and its occurrences in `counts`.
 
-    `repeated` becomes the list of all `number` words.
+    `repeated` becomes the list of all words.
     """
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
-    mask = _clear_slots(scratch.slots, number)
-    for word in range(to_index(number)):
+    mask = _clear_slots(scratch.slots, word_count)
+    for word in range(to_index(word_count)):
         start, size = to_index(starts[word]), to_index(ends[word] - starts[word])
         # The hash reads the first eight bytes and the last eight, which begin at `last` and may overlap the first.
         last = max(size, _EIGHT) - _EIGHT
@@ -217,7 +217,10 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
 
 @compiled_inner
 def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
-    """Count repeated n-grams of 2 to 10 words; each length overwrites `scratch`."""
+    """Count repeated n-grams of 2 to 10 words; each length overwrites `scratch`.
+
+    `remaining` is the number of words in `scratch.repeated`.
+    """
     characters = words.characters
     for n in range(2, _MAX_GRAM + 1):
         remaining = _key_grams(remaining, scratch)
@@ -233,7 +236,7 @@ def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDA
 
 @compiled_inner
 def _key_grams(remaining: int, scratch: Scratch) -> int:
-    """Compute keys of n-grams that may repeat; keep only their words; return how many."""
+    """Compute the keys of n-grams that may repeat; keep and count only their words."""
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
     for index in range(to_index(remaining)):

@@ -13,7 +13,7 @@ _DIGITS = 6
 
 
 class ScoreFilter(Filter):
-    """Filter by the probability of a label; UsageError if the classifier lacks it."""
+    """Filter by the probability of a label; UsageError for an unknown label."""
 
     def __init__(self, recipe: ScoreRecipe) -> None:
         labels, self._classifier = load_classifier(Path(recipe.model.path))

@@ -69,7 +69,7 @@ class _Step:
         self._function: Callable[[Document], object] = vars(module)[function]
 
     def answer(self, line: bytes, is_repeated: bool) -> Answer:
-        """Run the function on an encoded document, or twice to compare the results."""
+        """Run the function on an encoded document; if `is_repeated`, twice, to compare."""
         first = self._run(line)
         if is_repeated and (second := self._run(line)) != first:
             results = " then ".join(f"{answer.outcome} {answer.reason}".strip() for answer in (first, second))
@@ -121,7 +121,7 @@ def _describe(error: BaseException, file: str) -> str:
 
 
 def _isolate(parent: int, memory_mib: int) -> None:
-    """Disable the network, end with the parent, limit memory, add the audit hook."""
+    """Disable the network, limit memory, add the audit hook, and die with the parent."""
     with contextlib.suppress(AttributeError, OSError):  # systems other than Linux
         libc = ctypes.CDLL(None)
         if libc.unshare(_CLONE_NEWNET) != 0:

@@ -22,8 +22,8 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER
 
-_INTERVAL, _FIRST = 1000, 100  # one document in a thousand runs twice, and so do the first of each shard
-_LOAD_S, _WALL_SECONDS = 120, 20  # time to load a step; wall time per CPU second that a document may take
+_REPEAT_INTERVAL, _FIRST_REPEATED = 1000, 100  # one document in a thousand, and the first of each shard, run twice
+_MAX_LOAD_S, _WALL_S_PER_CPU_S = 120, 20  # limits on the time of loading, and on the wall time of a document
 _MAX_KILLS = 16  # more in one shard suggest that the step is broken
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 _FIXED = {"PYTHONHASHSEED": "0", "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1", "TZ": "UTC", "OMP_NUM_THREADS": "1"}
@@ -45,7 +45,7 @@ class StepProcess:
         self._connection: Connection | None = None
 
     def apply(self, candidate: Candidate, line: bytes, shard: str, row: int) -> bytes | Reject:
-        """Run the step on the document in `line`; return its line after the step.
+        """Run the step on the document in `line`; return the resulting line, or a reject.
 
         The step's changes are applied to `candidate`, which fails if the step drops the document. A document is
         rejected if the step raises an exception, kills the process twice, or takes too long.
@@ -55,7 +55,7 @@ class StepProcess:
             RetryableError: Too many documents of the shard killed or stopped the process.
         """
         started = time.perf_counter()
-        message = bytes([self._documents < _FIRST or self._documents % _INTERVAL == 0]) + line
+        message = bytes([self._documents < _FIRST_REPEATED or self._documents % _REPEAT_INTERVAL == 0]) + line
         self._documents += 1
         answer = self._request(message) or self._request(message) or Answer("rejected", KILLED_WORKER)
         self.seconds += time.perf_counter() - started
@@ -86,7 +86,7 @@ class StepProcess:
 
     def _request(self, message: bytes) -> Answer | None:
         """Return the answer to a message, or `TOO_SLOW`; None if the process died."""
-        limit = self._step.seconds * _WALL_SECONDS
+        limit = self._step.seconds * _WALL_S_PER_CPU_S
         try:
             connection = self._connection or self._start()
             connection.send_bytes(message)
@@ -109,8 +109,8 @@ class StepProcess:
                 command, stdin=subprocess.DEVNULL, stdout=2, env=environment, pass_fds=pipes
             )
         self._connection.send_bytes(step.code.encode())
-        if not self._connection.poll(_LOAD_S):
-            raise InputError(f"loading takes more than {_LOAD_S} seconds", step.file, "make its imports faster")
+        if not self._connection.poll(_MAX_LOAD_S):
+            raise InputError(f"loading takes more than {_MAX_LOAD_S} seconds", step.file, "make its imports faster")
         answer = _answer_decoder.decode(self._connection.recv_bytes())
         if answer.outcome == "refused":
             raise self._answer_error(answer)

@@ -1,1 +1,1 @@
-"""Normalisation of sources of every kind into Document shards of one schema."""
+"""Normalization of sources of every kind into Document shards of one schema."""

@@ -107,7 +107,7 @@ def count_column_values(fields_with_values: Iterable[str], writer: ShardWriter) 
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """List the named columns of id, date and licence in which no row has a value."""
+    """List the recipe's columns for id, date and licence that are empty in all rows."""
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
 
@@ -135,7 +135,7 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files, of a source that may lose a few rows or one file; None for other sources.
+        lost_files: Unreadable files of a local source, which may lose a few rows or one file; None for other sources.
     """
 
     shards: Mapping[str, Receipt]
@@ -169,8 +169,8 @@ def finish_source(
     Documents on the list `removals` are dropped.
 
     Raise InputError if the unexpected rejects or the lost files exceed the limit, more than 1 % of the documents had
-    NUL characters, or no document is kept. The last two errors name `where` (by default the build's target); `fix` is
-    their advice if rules dropped every row.
+    NUL characters, or no document is kept. The last two errors name `where` (by default the build's target). If rules
+    dropped every row, the error ends with `fix`.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])

@@ -38,7 +38,7 @@ from pipeline_assets.spine.manifest import FILE_NAME
 
 _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
 _PAGES, _ANY = "wiki_*", "**/*"
-_ODD = "a broken link, a link to a folder above it, or a pipe"
+_UNREADABLE_ENTRY = "a broken link, a link to a folder above it, or a pipe"
 _DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
 _PAIRS = (("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("question", "answer"))
@@ -77,7 +77,7 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
     left_out = LeftOut(list)
     odd = unreadable_entries(folder.path)
     for entry in odd:
-        reason = _ODD if utf8_pattern(entry) == entry else "a name that is not UTF-8; rename the file"
+        reason = _UNREADABLE_ENTRY if utf8_pattern(entry) == entry else "a name that is not UTF-8; rename the file"
         left_out[PurePosixPath(entry).suffix.lower(), reason].append(utf8_pattern(entry))
     folder = replace(folder, exclude=(*folder.exclude, *(utf8_pattern(glob.escape(entry)) for entry in odd)))
     is_whole = folder.patterns == (_ANY,)
@@ -111,7 +111,7 @@ def _source_kind(file: SourceFile) -> str:
 
 
 def _is_extraction(file: SourceFile) -> bool:
-    """Check whether a file is named as wikiextractor does, or begins with a page."""
+    """Check whether wikiextractor wrote a file, by its name or its first page."""
     try:
         is_named = re.fullmatch("wiki_[0-9][0-9]", without_compression(file.path.name)) is not None
         return is_named or next(read_pages(ByteRange(file)), None) is not None
@@ -203,7 +203,7 @@ def _draft_local(
 
 
 def _ids(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[tuple[str, int]]:
-    """Yield the ids that rows have by default, and the hashes of their texts."""
+    """Yield each row's default id and the hash of its text; omit rows without one."""
     for row in rows:
         columns = (find_column(row, name) for name in LicensedColumns().id or ())
         doc_id = next((str(column.value) for column in columns if column and type(column.value) in (str, int)), "")
@@ -268,8 +268,8 @@ def _is_conversation(value: object) -> bool:
 def _selection(folder: SourceFolder, selected: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Return the keys `files` and, if needed, `exclude`, which select `selected`.
 
-    For a whole folder, each pattern is a suffix. If the suffixes would match at least as many other files, the patterns
-    are the names of the files instead.
+    For a whole folder, the patterns are suffixes. If patterns match as many other files as selected ones, or more, the
+    names of the selected files replace the patterns.
     """
     names = {file.name for file in selected}
     patterns = list(folder.patterns)

@@ -46,7 +46,7 @@ def _merge(converted: Receipt, remaining: Receipt) -> Receipt:
 def _forget_in_shard(
     name: str, file: Path, window: Window, folder: StagingView, removals: Removals, zstd_level: int
 ) -> Receipt:
-    """Write a shard without its listed documents; without any, return no files."""
+    """Write a shard without listed documents, or no files if no document is listed."""
 
     def documents() -> Iterator[tuple[Document, bool]]:
         for document in read_structs(file, Document):

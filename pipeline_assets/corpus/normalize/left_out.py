@@ -39,7 +39,7 @@ def leave_out(file: SourceFile, reason: str, left_out: LeftOut) -> None:
 def describe(left_out: LeftOut) -> list[str]:
     """Return a line for each suffix and reason, with up to five file names.
 
-    In the line on a single file, its name replaces `FILE` in the reason.
+    If a line has a single file, the name of the file replaces `FILE` in the reason.
     """
     return [
         f"{_summary(names, f'{suffix} files'.strip())} "
@@ -89,7 +89,10 @@ def _encoding_fault(head: bytes, suffix: str) -> str | None:
 
 
 def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
-    """Check for visible files; list hidden files, and hidden folders with a slash."""
+    """Return whether a folder has visible files, and list the hidden entries.
+
+    Entries are relative to the folder; hidden folders end with a slash.
+    """
     has_files, hidden = False, list[str]()
     for parent, folders, names in os.walk(folder):
         entries = [*(f"{name}/" for name in folders), *names]

@@ -34,7 +34,7 @@ class Outputs(RecipeSection):
     """Artifacts to build, and their folders; no key changes an artifact's bytes.
 
     Attributes:
-        normalized_dir: Folder below the data root with one subfolder per normalised source; sources of kind
+        normalized_dir: Folder below the data root with one subfolder per normalized source; sources of kind
             `normalized` are read from it. Other artifacts are in its sibling folders: raw, filtered, deduplicated,
             signatures, evaluation, decontaminated, packed, report. None is `normalized` in the recipe's own folder.
         up_to: Last step to build; None builds all steps.
@@ -135,7 +135,7 @@ class LocalSource(FilesSection, LocalRecipe):
 
 
 class NormalizedSource(SourceSection):
-    """Source that is already normalised, in a subfolder of `outputs.normalized_dir`."""
+    """Source that is already normalized, in a subfolder of `outputs.normalized_dir`."""
 
     kind: Literal["normalized"]
 

@@ -1,7 +1,7 @@
 """First rows of a hub dataset's files of JSON lines.
 
-A sample has rows of each file in proportion to its size, and only first rows, because reading cannot start in the
-middle of a compressed file. JSON lines have no footer, so rows are counted while the bytes are fetched. In the plan of
+A sample has the first rows of each file, in proportion to the file's size, because reading cannot start in the middle
+of a compressed file. JSON lines have no footer, so rows are counted while the bytes are fetched. In the plan of
 a snapshot, the first rows of a file are one row group. Row numbers count from 0 without blank lines, as in `datasets`.
 """
 
@@ -192,7 +192,7 @@ def read_prefixes(
     log_every_s: float,
     pinned: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return each file's first rows by path: as in `pinned`, or drawn if it is empty."""
+    """Return each file's first rows by path: from `pinned`, or drawn without a pin."""
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.readers.file_patterns import is_excluded
 from pipeline_assets.corpus.readers.hub_configs import matching_paths
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.corpus.stores.download import STAGE, download_all, missing_objects, receipt_name
-from pipeline_assets.corpus.stores.object_store import LIST_AGAIN, ObjectStore, StoredObject
+from pipeline_assets.corpus.stores.object_store import RERUN_FIX, ObjectStore, StoredObject
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -125,4 +125,4 @@ def _copy_objects(url: str, objects: Sequence[StoredObject], folder: Path, setti
         for stored, copy in zip(missing.values(), copies, strict=True):
             if copy.bytes < stored.bytes:
                 where = f"{url}/{stored.name}"
-                raise InputError("the object is missing, or shorter than it was listed", where, LIST_AGAIN)
+                raise InputError("the object is missing, or shorter than it was listed", where, RERUN_FIX)

@@ -31,8 +31,8 @@ _THREADS = 8
 _PART_BYTES, _MAX_PARTS = 8 << 20, 9_000  # S3 allows 10,000 parts
 _CONFLICT_WAITS_S = [0.02 * 2**attempt for attempt in range(8)]  # while another put of the object is in progress
 _PROBE = "probe"
-_OTHER_STORE = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
-LIST_AGAIN = "run the recipe again; if the source was pinned earlier, remove its folder in raw/ first"
+_OTHER_STORE_FIX = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
+RERUN_FIX = "run the recipe again; if the source was pinned earlier, remove its folder in raw/ first"
 _BEYOND_END = ("HTTP 416", "Generic LocalFileSystem error: Requested range was invalid")
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket",
@@ -109,7 +109,7 @@ class ObjectStore:
             self.replace(_PROBE, b"", None)
             with self._convert_errors(_PROBE):
                 if any(self._put_if(_PROBE, b"", before) for before in (None, wrong)):
-                    raise UsageError("the store ignores the conditions of writes", self.url, _OTHER_STORE)
+                    raise UsageError("the store ignores the conditions of writes", self.url, _OTHER_STORE_FIX)
         except FileNotFoundError:
             raise UsageError(*self._not_found) from None
 
@@ -136,7 +136,7 @@ class ObjectStore:
     def read(self, key: str, start: int, size: int, etag: str | None = None) -> bytes:
         """Read `size` bytes from `start`; fewer at the end, none if `key` is missing.
 
-        Raise InputError if `etag` is set and the object's differs.
+        Raise InputError if `etag` is set and is not the ETag of the object.
         """
         import obstore
         from obstore.exceptions import BaseError, PreconditionError
@@ -147,7 +147,7 @@ class ObjectStore:
                 options = {"range": (start, start + size), **condition}
                 return bytes(obstore.get(self.client, key, options=options).bytes())  # type: ignore[arg-type]
             except PreconditionError:
-                raise InputError("the object changed since it was listed", f"{self.url}/{key}", LIST_AGAIN) from None
+                raise InputError("the object changed since it was listed", f"{self.url}/{key}", RERUN_FIX) from None
             except BaseError as error:
                 if _describe(error) not in _BEYOND_END:
                     raise
@@ -266,7 +266,7 @@ class ObjectStore:
             if text == "HTTP 404":
                 raise UsageError(*self._not_found) from None
             if isinstance(error, exceptions.NotSupportedError) or text in ("HTTP 501", "HTTP 405"):
-                raise UsageError(f"the store does not support this request ({text})", where, _OTHER_STORE) from None
+                raise UsageError(f"the store does not support this request ({text})", where, _OTHER_STORE_FIX) from None
             fix = "run the same command again to resume"
             raise TransientError(f"the request failed ({text})", where, fix) from None
 
