@@ -1,6 +1,7 @@
 """Processes that share a recipe build each artifact once, at the same time."""
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_assets.build import join
 from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES, context_check
 from pipeline_assets.build.join import join_targets
@@ -22,7 +24,7 @@ from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.spine.artifact import Artifact, Verdict, read_check_results, require_manifest
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import lock_owner, locked
 from pipeline_assets.spine.manifest import StageVersion
 
@@ -261,3 +263,18 @@ def test_alone_it_builds_everything_and_a_second_time_nothing(tmp_path: Path) ->
     parts = Parts(tmp_path)
 
     assert (sorted(parts.join()), parts.join()) == (NAMES, [])
+
+
+def test_locks_that_end_at_one_machine_are_refused_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, mounts, parts = tmp_path.stat().st_dev, tmp_path / "mountinfo", Parts(tmp_path)
+    mounts.write_text(f"62 28 {os.major(disk)}:{os.minor(disk)} / / rw shared:33 - nfs filer:/export rw,nolock\n")
+    monkeypatch.setattr(
+        join, "raise_if_locks_are_local", functools.partial(join.raise_if_locks_are_local, mounts=mounts)
+    )
+
+    with pytest.raises(RetryableError, match="because of the mount option nolock"):
+        parts.join()
+
+    assert parts.marks("built") == []
