@@ -132,7 +132,7 @@ class Survey:
             self.garbage += [*self._unneeded_cache(root / CACHE_FOLDER, texts), *self._unneeded_copies(root, texts)]
 
     def remove(self, garbage: Collection[Garbage]) -> None:
-        """Remove some of the garbage, except what another process has begun to use.
+        """Remove `garbage`, except folders that another process has begun to use.
 
         Raise InputError, and restore all artifacts, if something became unreadable since this survey.
         """

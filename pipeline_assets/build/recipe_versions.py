@@ -1,7 +1,7 @@
 """Versions of a recipe, each with the heads of its datasets on a day or in a week.
 
 A version is a recipe file `NAME_YYYYMMDD.yaml`, written once so that every build of it reads the same commits. Its
-artifacts have their own folders; files that equal those of the version before are hard links. A head is the newest
+artifacts have their own folders; files that equal files of the previous version are hard links. A head is the newest
 commit of a dataset's branch `main`.
 """
 
@@ -33,7 +33,7 @@ class Version:
     """Version of a recipe.
 
     Attributes:
-        path: Recipe file of the version. If the period has none, the newest version, or else the base recipe.
+        path: Recipe file of the version. Without one in the period, the newest version, or else the base recipe.
         previous: File of the previous version, or else the base recipe; None if the period has no version.
         moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed; empty if the version already existed.
         head_errors: Errors of datasets whose head is unknown, or that the recipe reads at several commits; their
@@ -122,7 +122,7 @@ def old_versions(name: str, root: Path, keep: int) -> set[str]:
 def delete_old_artifacts(
     name: str, root: Path, systems: Systems, keep: int, report: Callable[[str], None] = logger.info
 ) -> None:
-    """Remove the artifacts of all but a recipe's `keep` newest versions, at least one.
+    """Remove artifacts of a recipe's versions, except the `keep` newest (minimum 1).
 
     Recipe files, and artifacts that another recipe or artifact needs, are kept. `report` gets a line for each folder.
     """

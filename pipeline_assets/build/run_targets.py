@@ -40,7 +40,7 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     Raises:
         InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded instead, and the
             other targets are built. Even then, a failure that affects all targets is raised (RetryableError, except
-            DeniedError), and so is the first failure if no later target remains to be built without its target.
+            DeniedError), and so is the first failure if no other target can be built.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)

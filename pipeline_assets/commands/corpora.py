@@ -227,7 +227,7 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
 
 
 def _recipe_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the corpora that a recipe packs: its last joint one, or one per source."""
+    """Return the corpora that a recipe packs: the last joint one, or each source's."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})

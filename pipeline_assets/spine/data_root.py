@@ -10,7 +10,7 @@ def find_data_root(folder: Path) -> Path | None:
 
     The root is the parent of the nearest folder with a name from `AREAS`, on the path as typed, else with symlinks
     resolved. If that parent also has such a name, the nearest folder may belong to a recipe. Then the grandparent is
-    the root, if it has recipes and the parent has none.
+    the root, if it has recipes and the parent has not.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     root = next((parent.parent for parent in parents if parent.name in AREAS), None)

@@ -30,7 +30,7 @@ class FutureEngine:
     death_errors: tuple[type[BaseException], ...]  # exceptions of a call whose process died
 
     def pool(self, work: Work[S], warm_up: WarmUp, size: int) -> Pool[S]:
-        """Return a pool of `size` workers, with one job each at a time."""
+        """Return a pool of `size` workers, each with one job at a time."""
         start = functools.partial(_FutureWorker[S], self, pickle.dumps((work, warm_up)))
         return Pool(start, size)
 
