@@ -9,8 +9,7 @@ from collections.abc import Collection, Sequence
 import dagster as dg
 
 from pipeline_assets.assets import dagster_name
-from pipeline_assets.external import GROUP as SOURCES
-from pipeline_assets.external import INVALID
+from pipeline_assets.external import INVALID_GROUP, SOURCES_GROUP
 from pipeline_assets.spine.errors import one_line
 
 OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
@@ -19,28 +18,28 @@ _NEVER_BUILT = "never_built"
 Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 
 
-def add_attributes(assets: Assets, used: Collection[str], scheduled: Collection[str]) -> Assets:
+def add_attributes(assets: Assets, used_groups: Collection[str], scheduled: Collection[str]) -> Assets:
     """Add owners, tags, groups and automation conditions to assets.
 
-    Groups that are not in `used` are merged into the group `never_built`. An external input is in the group of its
-    reader, if only one recipe reads it. If the sensor for automation conditions is on in the UI, an asset of a
+    Groups that are not in `used_groups` are merged into the group `never_built`. An external input is in the group of
+    its reader, if only one recipe reads it. If the sensor for automation conditions is on in the UI, an asset of a
     `scheduled` recipe is built after each build of one of its input artifacts.
     """
     specs = [spec for asset in assets for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])]
     owned, readers = _owners_and_tags(), dict[dg.AssetKey, set[str | None]]()
-    kept, automated = {*map(dagster_name, used), INVALID}, set(map(dagster_name, scheduled))
-    external = dg.AssetSelection.assets(*(spec.key for spec in specs if spec.group_name == SOURCES))
+    kept, automated = {*map(dagster_name, used_groups), INVALID_GROUP}, set(map(dagster_name, scheduled))
+    external = dg.AssetSelection.assets(*(spec.key for spec in specs if spec.group_name == SOURCES_GROUP))
     condition = dg.AutomationCondition.eager().ignore(external)
     for spec in specs:
         for dep in spec.deps:
             readers.setdefault(dep.asset_key, set()).add(spec.group_name if spec.group_name in kept else _NEVER_BUILT)
 
     def find_group(spec: dg.AssetSpec) -> str | None:
-        if spec.group_name != SOURCES:
+        if spec.group_name != SOURCES_GROUP:
             return spec.group_name if spec.group_name in kept else _NEVER_BUILT
         groups = readers.get(spec.key, set())
         groups = groups - {_NEVER_BUILT} or groups
-        return groups.pop() if len(groups) == 1 else SOURCES
+        return groups.pop() if len(groups) == 1 else SOURCES_GROUP
 
     def is_automated(spec: dg.AssetSpec) -> bool:  # versions of `web` and a recipe `web_versions` are one group
         return spec.group_name in automated and "versions" not in spec.key.path[2:]

@@ -38,7 +38,7 @@ def _list_references(module: str, line: int) -> dg.CodeReferencesMetadataValue:
 
 
 def _find_kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
-    """Yield (file, line) of kernels that a function calls, also by calls with `job`."""
+    """Yield (file, line) of kernels that a function or its callees with `job` call."""
     functions, imports = _parse_module(module)
     calls = [node for node in ast.walk(functions[line]) if isinstance(node, ast.Call) and node.args]
     for call in sorted(calls, key=lambda call: call.lineno):

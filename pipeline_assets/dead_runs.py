@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 _UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
-_NOTICED_S = 30.0  # until the daemon notices the new code server; a run that fails before is not retried
+_NOTICE_DELAY_S = 30.0  # until the daemon notices the new code server; a run that fails before is not retried
 
 
 def end_dead_runs(instance: dg.DagsterInstance, started_at: datetime) -> int:
@@ -28,14 +28,14 @@ def end_dead_runs(instance: dg.DagsterInstance, started_at: datetime) -> int:
 
 
 def main(port: int, started_at: datetime) -> None:
-    """Wait for the code server, then end the runs of the earlier one."""
+    """Wait for the code server, then end the runs of the earlier server."""
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
             break
         except OSError:
             time.sleep(1)
-    time.sleep(_NOTICED_S)
+    time.sleep(_NOTICE_DELAY_S)
     with dg.DagsterInstance.get() as instance:
         end_dead_runs(instance, started_at)
 

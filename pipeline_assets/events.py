@@ -59,7 +59,7 @@ class AssetView:
 
     Attributes:
         partition: Partition of the asset; None if it is not partitioned.
-        code: See `code_version`; the stage's version if `version` is set; a different text if the artifact is stale.
+        code: Result of `code_version`, or the stage's version if `version` is set; other text if the artifact is stale.
         upstream: Input artifacts by asset; an external input has an empty list.
         version: Version of the recipe; None if the recipe is not a version of another one.
     """

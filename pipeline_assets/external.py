@@ -31,8 +31,8 @@ from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.key_types import UNPINNED
 from resources.store import Hub
 
-GROUP, INVALID = "sources", "recipes_left_out"
-_SHORT = 12  # characters of a commit or a digest in a key
+SOURCES_GROUP, INVALID_GROUP = "sources", "recipes_left_out"
+_SHORT_DIGITS = 12  # characters of a commit or a digest in a key
 _EVERY_S = 600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 Observation: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
@@ -57,7 +57,7 @@ class ExternalAsset:
 
     def spec(self) -> dg.AssetSpec:
         return dg.AssetSpec(
-            self.key, description=self.description, group_name=GROUP, kinds={self.kind}, metadata=self.pinned
+            self.key, description=self.description, group_name=SOURCES_GROUP, kinds={self.kind}, metadata=self.pinned
         )
 
 
@@ -90,7 +90,7 @@ def _hub_asset(repo_type: RepoType, name: str, commit: str) -> ExternalAsset:
         head = (hub.for_models() if repo_type == "model" else hub).resolve(name)
         return {"head of main": head, "is at the head": head == commit}
 
-    key = dg.AssetKey(["hub", commit[:_SHORT], *name.split("/")])
+    key = dg.AssetKey(["hub", commit[:_SHORT_DIGITS], *name.split("/")])
     pinned = {repo_type: name, "commit": commit}
     return ExternalAsset(key, f"Hub {repo_type} {name} at commit {commit}", "huggingface", pinned, observe)
 
@@ -120,7 +120,7 @@ def _tokenizer_asset(family: str, sha256: str, path: Path) -> ExternalAsset:
         actual = file_sha256(root / path)
         return {"sha256": actual, "matches the pin": actual == sha256}
 
-    key = dg.AssetKey(["tokenizers", sha256[:_SHORT], family])
+    key = dg.AssetKey(["tokenizers", sha256[:_SHORT_DIGITS], family])
     return ExternalAsset(key, f"Tokenizer {family}", "file", {"sha256": sha256, "path": str(path)}, observe)
 
 
@@ -136,9 +136,9 @@ _LICENCES = ExternalAsset(
 def invalid_recipe_asset(error: InputError) -> dg.AssetSpec:
     """Return an asset that shows an invalid recipe, with the error as its description."""
     return dg.AssetSpec(
-        [INVALID, invalid_recipe_name(error)],
+        [INVALID_GROUP, invalid_recipe_name(error)],
         description="\n\n".join(map(str, (error, *error.others))),
-        group_name=INVALID,
+        group_name=INVALID_GROUP,
         kinds={"yaml"},
     )
 

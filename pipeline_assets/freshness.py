@@ -1,8 +1,8 @@
 """Freshness of scheduled recipes, checked for each partition.
 
-Dagster's own freshness policies cover an asset as a whole. An artifact is overdue if it is not up to date
-and, since the second-last tick of the schedule, neither its build nor a successful run of its recipe ended, nor was the
-recipe edited. A run may thus take as long as the time between two ticks.
+Dagster's own freshness policies cover an asset as a whole. An artifact is overdue if it is not up to date, and its
+last build, the last edit of its recipe, and the last successful run of its recipe are all older than the second-last
+tick of the schedule. A run may thus take as long as the time between two ticks.
 """
 
 import hashlib
@@ -57,23 +57,26 @@ class Freshness:
         cron, timezone = self._section.cron, self._section.timezone
         last = latest_completed_tick(cron, now, timezone)
         deadline = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
-        last_run = self._last_run(instance)
+        last_activity = self._last_activity(instance)
         for spec in self._specs:
             targets = self._targets[spec.asset_key]
             yield (
                 spec,
-                {target.partition: self._check_target(target, spec.name, deadline, last_run) for target in targets},
+                {
+                    target.partition: self._check_target(target, spec.name, deadline, last_activity)
+                    for target in targets
+                },
             )
 
-    def _check_target(self, target: Target, name: str, deadline: datetime, last_run: datetime) -> CheckResult:
+    def _check_target(self, target: Target, name: str, deadline: datetime, last_activity: datetime) -> CheckResult:
         state, reason = target.state(self._root)
         if state == "current":
             return CheckResult(name, True, False, "up to date")
-        if max(last_run, _modified_at(self._root / target.folder / FILE_NAME)) >= deadline:
+        if max(last_activity, _modified_at(self._root / target.folder / FILE_NAME)) >= deadline:
             return CheckResult(name, True, False, f"{state} since the last run ({reason})")
         return CheckResult(name, False, False, f"overdue since {deadline:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
-    def _last_run(self, instance: dg.DagsterInstance) -> datetime:
+    def _last_activity(self, instance: dg.DagsterInstance) -> datetime:
         """Return the end of the last successful run, or the recipe's last change if later."""
         successes = dg.RunsFilter(job_name=dagster_name(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
         ended = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]

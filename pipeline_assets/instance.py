@@ -26,7 +26,7 @@ INSTANCE_CONFIG = shipped_path("dagster.yaml")
 _CONFIG = "dagster.yaml"
 _RUNS = "history/runs.db"
 _DATABASES = (_RUNS, "history/runs/index.db", "schedules/schedules.db")
-_CREATION_S = 120.0
+_CREATION_TIMEOUT_S = 120.0
 _LOCK_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _FIX = "repair it, or move the folder away: a new one will be created"
@@ -120,7 +120,7 @@ def _open_database(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 def _create_instance(home: Path) -> None:
     """Write the configuration, and replace incomplete databases, under a lock."""
-    deadline = time.monotonic() + _CREATION_S
+    deadline = time.monotonic() + _CREATION_TIMEOUT_S
     while True:
         try:
             with locked(home):

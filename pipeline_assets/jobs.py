@@ -59,7 +59,7 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
 def invalid_recipe_job(name: str, error: InputError, root: Path) -> dg.JobDefinition:
     """Return the job of an invalid recipe, which fails with the error.
 
-    Without it, schedules of the recipe would be left out, and nobody would be told that nothing is built.
+    Without this job, schedules of the recipe would be omitted, and no failed run would show that nothing is built.
     """
 
     def fail(context: dg.OpExecutionContext, store: Store, run: Run) -> Iterator[Event]:

@@ -80,7 +80,7 @@ class _Schedules(RecipeSection):
         return self
 
 
-class Scheduled(NamedTuple):
+class ScheduledJob(NamedTuple):
     """Dagster schedule with its section and its job."""
 
     section: ScheduleSection
@@ -107,13 +107,13 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
     return list(sections.values()), errors
 
 
-def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> list[Scheduled]:
+def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> list[ScheduledJob]:
     """Build the schedules of a data root; skip invalid ones with a warning.
 
     `jobs` has the job that builds each recipe, by the recipe's name.
     """
     sections, errors = read_schedules(root)
-    schedules: list[Scheduled] = []
+    schedules: list[ScheduledJob] = []
     for section in sections:
         try:
             schedules.append(_build_schedule(section, root, jobs))
@@ -127,7 +127,7 @@ def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> list[Sc
     return schedules
 
 
-def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> Scheduled:
+def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> ScheduledJob:
     recipe = section.recipe
     if recipe not in jobs:
         what = f"schedule {section.name}: recipe {recipe} not found"
@@ -155,7 +155,7 @@ def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.
         tags={"corpusmill/recipe": recipe, "corpusmill/action": section.action},
         default_status=dg.DefaultScheduleStatus.STOPPED,
     )
-    return Scheduled(section, schedule, job)
+    return ScheduledJob(section, schedule, job)
 
 
 def _job_name(section: ScheduleSection) -> str:

@@ -207,10 +207,10 @@ def _is_stale(target: Target, root: Path, cache: dict[int, bool]) -> bool:
     return cache[id(target)]
 
 
-def _must_report(known: object, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether a result is new; none replaces a failure that a sample found."""
-    if not isinstance(known, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
+def _must_report(last: object, event: dg.AssetCheckEvaluation) -> bool:
+    """Check whether a result is new; no result replaces a failure that a sample found."""
+    if not isinstance(last, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True
-    if not known.passed and any(name.rpartition("_")[2] == SAMPLE for name in known.metadata):
+    if not last.passed and any(name.rpartition("_")[2] == SAMPLE for name in last.metadata):
         return False
-    return (known.passed, known.severity, known.description) != (event.passed, event.severity, event.description)
+    return (last.passed, last.severity, last.description) != (event.passed, event.severity, event.description)

@@ -36,23 +36,24 @@ _SCORES_FILE = re.compile(r"[0-9a-f]{64}\.parquet")
 _SHARD_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
 
 _CONTINUE_HINT = "run the same command again to continue"
-_LOG = "look at the app's log on Modal"
-_DEPLOY = "deploy the app from this version: modal deploy modal_jobs/nll_scoring.py"
+_LOG_FIX = "look at the app's log on Modal"
+_DEPLOY_FIX = "deploy the app from this version: modal deploy modal_jobs/nll_scoring.py"
 _NO_ANSWER = failed.ServiceError, failed.InternalError, failed.ConnectionError, failed.ResourceExhaustedError, OSError
 # Exceptions of Modal, the error that replaces them, its message and its fix; the first match counts.
 _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, str], ...] = (
     ((failed.AuthError, failed.PermissionDeniedError), UsageError, "Modal denies access to this machine",
      "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"),
-    ((failed.NotFoundError, FileNotFoundError), UsageError, "not found on Modal", _DEPLOY),
+    ((failed.NotFoundError, FileNotFoundError), UsageError, "not found on Modal", _DEPLOY_FIX),
     ((failed.ResourceExhaustedError,), TransientError, "Modal's quota is used up",
      f"request more from Modal, or set a lower {variable_name('places')}"),
     ((failed.FunctionTimeoutError,), RetryableError, "the call exceeded its time limit",
      f"lower `scoring.shard_rows`, or deploy the app again with a larger {variable_name('timeout_s')}"),
     ((failed.InternalFailure,), RetryableError, "Modal preempted the machine", _CONTINUE_HINT),
-    ((failed.RemoteError,), RetryableError, "the container ended", _LOG),
-    ((failed.InvalidError, failed.VersionError, failed.ExecutionError), UsageError, "Modal refuses the call", _DEPLOY),
+    ((failed.RemoteError,), RetryableError, "the container ended", _LOG_FIX),
+    ((failed.InvalidError, failed.VersionError, failed.ExecutionError), UsageError, "Modal refuses the call",
+     _DEPLOY_FIX),
     ((failed.Error, OSError), TransientError, "Modal does not answer", _CONTINUE_HINT),
-    ((Exception,), RetryableError, "the call failed", _LOG),
+    ((Exception,), RetryableError, "the call failed", _LOG_FIX),
 )  # fmt: skip
 
 
@@ -188,7 +189,7 @@ class ModalLauncher:
     def _collect_scores(self, call_id: str, outcome: object, folder: StagingView) -> Receipt:
         """Download the scores of a call into the folder, and return their receipt.
 
-        Raise an exception that is the outcome as InputError, and RetryableError for damaged or missing scores.
+        Raise InputError if the outcome is an exception, and RetryableError for damaged or missing scores.
         """
         settings = self.settings
         if isinstance(outcome, Exception):

@@ -42,10 +42,10 @@ def _require_at_least(minimum: int, resource: str, **values: float | None) -> No
     """Raise UsageError if a value of a resource is below a minimum, or is NaN."""
     for name, value in values.items():
         if value is not None and not value >= minimum:
-            raise _invalid(resource, name, f">= {minimum}", value)
+            raise _invalid_error(resource, name, f">= {minimum}", value)
 
 
-def _invalid(resource: str, name: str, rule: str, value: object) -> UsageError:
+def _invalid_error(resource: str, name: str, rule: str, value: object) -> UsageError:
     return UsageError(f"`{name}` must be {rule}, got {value!r}", f"the resource `{resource}`", "correct it")
 
 
@@ -84,7 +84,7 @@ class Store(dg.ConfigurableResource):
         _require_at_least(0, "store", workers=self.workers, wait_for_builder_s=self.wait_for_builder_s)
         _require_at_least(1, "store", fetch_threads=self.fetch_threads, keep_versions=self.keep_versions)
         if self.engine and self.engine not in ENGINE.choices:
-            raise _invalid("store", "engine", " or ".join(ENGINE.choices), self.engine)
+            raise _invalid_error("store", "engine", " or ".join(ENGINE.choices), self.engine)
         return Run.from_settings(
             root,
             environment() | ({} if self.engine is None else {ENGINE.variable: self.engine}),
@@ -120,7 +120,7 @@ class Launcher(dg.ConfigurableResource):
         setting.
         """
         if self.name and self.name not in LAUNCHERS:
-            raise _invalid("launcher", "name", " or ".join(LAUNCHERS), self.name)
+            raise _invalid_error("launcher", "name", " or ".join(LAUNCHERS), self.name)
         _require_at_least(0, "launcher", cost_limit=self.cost_limit, split_cost_limit=self.split_cost_limit)
         if self._remote is None:
             self._remote = remote_launcher_factory(
@@ -166,7 +166,7 @@ class Tokenizer(dg.ConfigurableResource):
         Raise InputError if the family or the file is not usable.
         """
         if self.family != FAMILY:
-            raise _invalid("tokenizer", "family", FAMILY, self.family)
+            raise _invalid_error("tokenizer", "family", FAMILY, self.family)
         check_vocabulary(self._file() or VOCABULARY, self.sha256)
         return self._file()
 

@@ -20,7 +20,7 @@ import zstandard
 
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.demo.corpora import EDU_DATASET, FILES, write_inputs
-from pipeline_assets.demo.texts import module, odd_pages, pages, place_name, translate
+from pipeline_assets.demo.texts import module, pages, place_name, translate, unwanted_pages
 
 Rows = dict[str, list[dict[str, Any]]]
 FINEWEB, WIKIPEDIA, C4 = "HuggingFaceFW/fineweb", "wikimedia/wikipedia", "allenai/c4"
@@ -60,7 +60,7 @@ def texts(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def test_texts_are_the_same_on_every_machine_and_python() -> None:
-    texts = [page.text for page in pages("edu", 80) + odd_pages("web", 0)]
+    texts = [page.text for page in pages("edu", 80) + unwanted_pages("web", 0)]
     texts += [*map(module, range(20)), translate(texts[0]), *map(place_name, range(96))]
 
     assert (
@@ -174,5 +174,5 @@ def test_modules_say_their_licence(mixture: Rows) -> None:
 
 def test_places_have_different_names_and_foreign_texts_another_order() -> None:
     assert len({place_name(number) for number in range(96)}) == 96
-    for one, other in pairwise(odd_pages("web", order) for order in range(5)):
+    for one, other in pairwise(unwanted_pages("web", order) for order in range(5)):
         assert all(a.text != b.text for a, b in zip(one[:3], other[:3], strict=True))

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
 from pipeline_assets.corpus.sampling import SPLITS, Split
-from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, RANKS
+from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, NUM_RANKS
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 
 _MAX_SIGMAS = 4.5  # one false alarm in about 150,000 honest splits
@@ -39,7 +39,7 @@ def ids_in_range(split: Artifact) -> Verdict:
     special = invalid = 0
     for start in range(0, len(dataset.tokens), _BLOCK_IDS):
         block = dataset.tokens[start : start + _BLOCK_IDS]
-        invalid += int(((block < 0) | (block >= RANKS) & (block != END_OF_TEXT)).sum())
+        invalid += int(((block < 0) | (block >= NUM_RANKS) & (block != END_OF_TEXT)).sum())
         special += int((block == END_OF_TEXT).sum())
     is_valid = invalid == 0 and closed == special == len(ends)
     summary = f"{len(dataset.tokens):,} ids, {closed:,} documents closed, {invalid:,} ids outside the vocabulary"

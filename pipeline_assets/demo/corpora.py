@@ -25,7 +25,7 @@ from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.demo import texts
 from pipeline_assets.demo.conversations import conversations
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER
-from pipeline_assets.demo.texts import Draw, Page
+from pipeline_assets.demo.texts import Chooser, Page
 from pipeline_assets.spine import durable
 
 Json = dict[str, Any]
@@ -49,7 +49,7 @@ crawled, no repository read.
 
 
 def write_inputs(root: Path, system: str) -> None:
-    """Write a system's generated files below a data root; keep files that are equal."""
+    """Write a system's generated files below a data root; keep unchanged files."""
     for path, data in FILES[system]():
         if not (root / path).is_file() or (root / path).read_bytes() != data:
             durable.make_folder((root / path).parent)
@@ -149,9 +149,9 @@ def gzip_member(content: bytes) -> bytes:
 def _healing_files() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages.
 
-    The copy of a page is in the next dump; after the last dump comes the first. Three copies have an id of their own.
-    Two repeat the id; one of them lacks the last paragraph. One copy has a NUL in its text. One has no text, so that
-    one row in a thousand is bad.
+    A copy is in the dump after that of its page; the first dump follows the last. Of the seven copies, three have equal
+    texts and new ids, and two have the page's id, one of them without its last paragraph. Two more have new ids, one
+    with a NUL in the text and one without text, so that about one row in a thousand is bad.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]
@@ -173,9 +173,9 @@ def _healing_files() -> Files:
 
 def _parallel_text_files() -> Files:
     """Yield pairs of English sentences and their generated "French"."""
-    draw, splits = Draw.from_name("pairs"), {}
+    rng, splits = Chooser.from_name("pairs"), {}
     for split, count in {"train": 2000, "validation": 200}.items():
-        pages = [Page("", texts.sentence(draw)) for _ in range(count)]
+        pages = [Page("", texts.sentence(rng)) for _ in range(count)]
         splits[split] = page_rows(pages, f"fr-en/{split}-00000-of-00001.parquet", "translation=pair")
     yield from _dataset(PAIRS_DATASET, "cc0-1.0", "fr-en", **splits)
 
@@ -194,7 +194,7 @@ def _stage2_files() -> Files:
     """
     sites = ("web", "articles", "crawl", "sample", "mixed")
     web, articles, crawl, sample, mixed = (
-        texts.pages(site, 75) + texts.odd_pages(site, order) for order, site in enumerate(sites)
+        texts.pages(site, 75) + texts.unwanted_pages(site, order) for order, site in enumerate(sites)
     )
     web_pages, crawl_pages = ([page for page in pages if len(page.text) > 1_500] for pages in (web, crawl))
     crawl += [page.variant("quoted", texts.quote(page.text)) for page in (*web_pages[:3], crawl_pages[0])]
@@ -263,8 +263,8 @@ def _stage_a_files() -> Files:
     yield from _encode_files("sources/papers", page_rows(papers, "papers.parquet", "doi body published=date license"))
 
     items = [". ".join(page.text.split("\n\n")[1].split(". ")[:2]) for page in (articles[20], papers[12])]
-    draws = [Draw.from_name(f"item {number}") for number in range(4)]
-    items += [*(" ".join(texts.paragraphs(draw, 1, 2)) for draw in draws), "Too short?"]
+    rngs = [Chooser.from_name(f"item {number}") for number in range(4)]
+    items += [*(" ".join(texts.paragraphs(rng, 1, 2)) for rng in rngs), "Too short?"]
     quiz = [Page("", item) for item in items]
     yield from _encode_files("sources/quiz", page_rows(quiz, "quiz.jsonl", "id=item question=text"))
 
@@ -272,10 +272,10 @@ def _stage_a_files() -> Files:
 def _posts() -> Iterator[Json]:
     """Yield questions with two answers each; the last two answers lack their question."""
     for number in range(40):
-        draw, first = Draw.from_name(f"question {number}"), 3 * number + 1
-        question, *answers = (f"<p>{text}</p>" for text in texts.paragraphs(draw, 3, 4))
+        rng, first = Chooser.from_name(f"question {number}"), 3 * number + 1
+        question, *answers = (f"<p>{text}</p>" for text in texts.paragraphs(rng, 3, 4))
         date = f"{2011 + number % 14}-03-{number % 28 + 1:02d}T05:06:07.890"
-        title = f"Why is coffee from {texts.place_name(number)} so {draw.choice(('bitter', 'sour', 'strong', 'weak'))}?"
+        title = f"Why is coffee from {texts.place_name(number)} so {rng.choice(('bitter', 'sour', 'strong', 'weak'))}?"
         post = {"Id": first, "PostTypeId": 1, "CreationDate": date, "Score": number % 5, "Body": question}
         if number < 39:
             yield post | {"Title": title, "Tags": "<taste>", "AcceptedAnswerId": first + 2, "AnswerCount": 2}

@@ -30,7 +30,7 @@ _DIGEST_LETTERS = len("sha256:") + 12
 
 
 def build_demo(
-    system: str, root: Path, commits: Mapping[str, str], workers: int, has_next_steps: bool
+    system: str, root: Path, commits: Mapping[str, str], workers: int, with_next_steps: bool
 ) -> Iterator[str]:
     """Build and rebuild the demo of a system; yield failures, results and next steps."""
     write_recipe, rebuilt_target, lines = _DEMOS[system]
@@ -49,7 +49,7 @@ def build_demo(
     rebuild_result = _rebuild_once(root, folder, digest, 0 if workers else 1)
     yield f"{system:14} {build_result}; {rebuild_result}; {rebuilt_target[0]} {digest[:_DIGEST_LETTERS]}"
     yield from (f"  {line}" for line in lines(recipe, root))
-    if has_next_steps:
+    if with_next_steps:
         yield from (f"  {line}" for line in next_steps(recipe.targets(), root))
 
 

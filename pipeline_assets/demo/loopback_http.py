@@ -18,7 +18,7 @@ from pipeline_assets.demo.loopback_uploads import Upload, received_upload
 
 Origin = Literal["hub", "storage"]
 BODY_LIMIT_BYTES = 1 << 26  # for writers; parsed JSON takes several times as much memory
-READER_BODY_BYTES = 1 << 20
+READER_BODY_LIMIT_BYTES = 1 << 20
 UPLOAD_LIMIT_BYTES = 1 << 33
 
 
@@ -148,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
         may_write = server.hub.may_write(request)
         is_upload = may_write and self.command == "PUT" and server.origin == "storage"
         length = self._body_bytes(
-            UPLOAD_LIMIT_BYTES if is_upload else BODY_LIMIT_BYTES if may_write else READER_BODY_BYTES
+            UPLOAD_LIMIT_BYTES if is_upload else BODY_LIMIT_BYTES if may_write else READER_BODY_LIMIT_BYTES
         )
         if length is None:
             return None

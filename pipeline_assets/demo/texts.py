@@ -27,7 +27,7 @@ Ash, Brack, Cold, Dun, Elder, Fen, Gran, Harrow, Ivel, Kings, Long, Mar
 
 mere, wick, ford, ley, holm, stead, combe, thorpe
 """
-_ADJECTIVES, _NOUNS, _VERBS, _ENDINGS, _SYLLABLES, _ENDS = (
+_ADJECTIVES, _NOUNS, _VERBS, _PHRASES, _PLACE_STARTS, _PLACE_ENDS = (
     " ".join(words.split()).split(", ") for words in _VOCABULARY.split("\n\n")
 )
 _FOREIGN = (
@@ -41,7 +41,7 @@ _FOREIGN = (
 _VOWELS = str.maketrans("aeiou", "éouia")
 
 
-class Draw(SplitMix64):
+class Chooser(SplitMix64):
     """SplitMix64 generator that chooses items."""
 
     @classmethod
@@ -75,40 +75,43 @@ def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> li
     """Generate pages of 700 to 2,700 characters, every fortieth of 9,000 or more."""
     result = []
     for number in range(count):
-        draw = Draw.from_name(f"{site} {number}")
-        place, year, metres = place_name(draw.draw_below(96)), 1700 + draw.draw_below(320), draw.draw_below(2000)
+        rng = Chooser.from_name(f"{site} {number}")
+        place, year, metres = place_name(rng.draw_below(96)), 1700 + rng.draw_below(320), rng.draw_below(2000)
         lead = (
             f"{place} lies at {metres} metres. Since {year} the Ångström family has had its café, in the Château Row."
         )
-        length = 25 + draw.draw_below(40) if number % 40 == 39 else 2 + draw.draw_below(6)
-        url, text = f"https://{site}.example/{place.lower()}/{number}", "\n\n".join([lead, *paragraphs(draw, length)])
+        length = 25 + rng.draw_below(40) if number % 40 == 39 else 2 + rng.draw_below(6)
+        url, text = f"https://{site}.example/{place.lower()}/{number}", "\n\n".join([lead, *paragraphs(rng, length)])
         result.append(Page(url, text, place, licences[number % len(licences)]))
     return result
 
 
 def place_name(number: int) -> str:
     """Return the name of a place; numbers below 96 have distinct names."""
-    return _SYLLABLES[number % len(_SYLLABLES)] + _ENDS[number // len(_SYLLABLES) % len(_ENDS)]
+    return _PLACE_STARTS[number % len(_PLACE_STARTS)] + _PLACE_ENDS[number // len(_PLACE_STARTS) % len(_PLACE_ENDS)]
 
 
-def sentence(draw: Draw) -> str:
+def sentence(rng: Chooser) -> str:
     """Generate a sentence of at least eleven words, which rarely repeats."""
-    order = (_ADJECTIVES, _ADJECTIVES, _NOUNS, _VERBS, _NOUNS, _ENDINGS)
-    first, second, subject, verb, thing, ending = map(draw.choice, order)
+    order = (_ADJECTIVES, _ADJECTIVES, _NOUNS, _VERBS, _NOUNS, _PHRASES)
+    first, second, subject, verb, thing, ending = map(rng.choice, order)
     return f"The {first} {subject} {verb} the {second} {thing} {ending}."
 
 
-def paragraphs(draw: Draw, count: int, sentences: int = 5) -> list[str]:
-    return [" ".join(sentence(draw) for _ in range(sentences)) for _ in range(count)]
+def paragraphs(rng: Chooser, count: int, sentences: int = 5) -> list[str]:
+    return [" ".join(sentence(rng) for _ in range(sentences)) for _ in range(count)]
 
 
-def odd_pages(site: str, order: int) -> list[Page]:
+def unwanted_pages(site: str, order: int) -> list[Page]:
     """Generate pages in German, French and Spanish, and one of an English sentence.
 
     `order` selects one of the six orders of a foreign page's three sentences.
     """
     orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN)
-    odd = [*(f"{'. '.join(permutations[order])}." for permutations in orders), sentence(Draw.from_name(f"{site} odd"))]
+    odd = [
+        *(f"{'. '.join(permutations[order])}." for permutations in orders),
+        sentence(Chooser.from_name(f"{site} odd")),
+    ]
     return [Page(f"https://{site}.example/odd/{number}", text, "Odd") for number, text in enumerate(odd)]
 
 
@@ -123,16 +126,16 @@ def reword(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Surround a text by two paragraphs on each side."""
-    draw = Draw.from_name(text)
-    return "\n\n".join([*paragraphs(draw, 2), text, *paragraphs(draw, 2)])
+    """Return a text with two generated paragraphs before and after it."""
+    rng = Chooser.from_name(text)
+    return "\n\n".join([*paragraphs(rng, 2), text, *paragraphs(rng, 2)])
 
 
 def module(number: int) -> str:
     """Generate a Python module of about 2,000 characters."""
-    draw, functions = Draw.from_name(f"module {number}"), list[str]()
-    for place in range(8 + draw.draw_below(8)):
-        name, minimum = f"{draw.choice(_VERBS)}_{draw.choice(_NOUNS)}_{place}", draw.draw_below(1000)
+    rng, functions = Chooser.from_name(f"module {number}"), list[str]()
+    for place in range(8 + rng.draw_below(8)):
+        name, minimum = f"{rng.choice(_VERBS)}_{rng.choice(_NOUNS)}_{place}", rng.draw_below(1000)
         body = f"return [value for value in values if value > {minimum}]"
-        functions.append(f'def {name}(values):\n    """{sentence(draw)}"""\n    {body}\n')
+        functions.append(f'def {name}(values):\n    """{sentence(rng)}"""\n    {body}\n')
     return "\n\n".join(functions)

@@ -140,17 +140,17 @@ def _encode(job: Job) -> BuildResult:
         open_artifact(run.root / snapshot.folder, corpus["digest"]),
         sampling.read_selection(selected),
         recipe,
-        _split(job.recipe["split"]),
+        _parse_split(job.recipe["split"]),
         run.settings,
     )
 
 
-def _split(name: str | None) -> sampling.Split:
+def _parse_split(name: str | None) -> sampling.Split:
     return next(split for split in sampling.SPLITS if split == name)
 
 
-def _budget(recipe: Mapping[str, Any]) -> Forecast:
-    budget = sampling.split_budget(recipe["token_budget"], recipe["valid_fraction"], _split(recipe["split"]))
+def _budgeted_tokens(recipe: Mapping[str, Any]) -> Forecast:
+    budget = sampling.split_budget(recipe["token_budget"], recipe["valid_fraction"], _parse_split(recipe["split"]))
     return Forecast(budget, "`megatron.token_budget`")
 
 
@@ -161,7 +161,7 @@ MEGATRON_SPLIT = Kind(
     "Megatron token files of one split: o200k Harmony ids, one sequence per document, cut at the token budget.",
     formats=frozenset({"megatron"}),
     rows=SplitRows,
-    planner=Planner(plan_tokens=_budget),
+    planner=Planner(plan_tokens=_budgeted_tokens),
     checks=(
         FILES,
         LEDGER,
@@ -172,7 +172,7 @@ MEGATRON_SPLIT = Kind(
 
 def _join(target: Target, run: Run) -> BuildResult:
     _, *upstream = target.upstream
-    opened = {_split(split.partition): open_artifact(run.root / split.folder) for split in upstream}
+    opened = {_parse_split(split.partition): open_artifact(run.root / split.folder) for split in upstream}
     return splits.describe_dataset(opened, splits.MegatronRecipe.from_content(target.recipe))
 
 

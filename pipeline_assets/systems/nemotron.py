@@ -128,11 +128,14 @@ def external_pools(section: SealedPools) -> Target:
 
 
 def deduplicated_targets(
-    recipe: str, rows: Sequence[Target], rules: sections.DeduplicateRecipe, items: DecontaminationSection | None = None
+    recipe: str,
+    rows: Sequence[Target],
+    rules: sections.DeduplicateRecipe,
+    decontamination: DecontaminationSection | None = None,
 ) -> list[Target]:
     """Return the target of deduplicated rows for each split of normalised rows.
 
-    Rows whose prompts contain an item of the evaluation sets `items` are dropped; None skips this step.
+    `decontamination` drops rows whose prompts contain an item of an evaluation set; None skips this step.
     """
     near, kept = rules.prompt_dedup_recipe(), list[Target]()
     scopes: dict[str | None, list[Target]] = {}
@@ -144,11 +147,12 @@ def deduplicated_targets(
             content = {"split": split.partition, "min_completion_tokens": rules.min_completion_tokens}
             prompts.append(PROMPTS.target(recipe, content, [split, *prompts], partition=split.partition))
         steps = [[target] for target in prompts]
-        if items is not None:
-            evaluation = evaluation_targets(items, recipe, Path("nemotron", recipe, "evaluation"))
+        if decontamination is not None:
+            evaluation = evaluation_targets(decontamination, recipe, Path("nemotron", recipe, "evaluation"))
+            content = decontamination.rows_content()
             for step in steps:
                 upstream, partition = [*step, *evaluation], step[0].partition
-                step.append(DECONTAMINATED.target(recipe, items.rows_content(), upstream, partition=partition))
+                step.append(DECONTAMINATED.target(recipe, content, upstream, partition=partition))
         last = [step[-1] for step in steps]
         decided = [] if near is None else [NEAR_DUPLICATES.target(recipe, {"dedup": near}, last, partition=scope)]
         for split, step in zip(splits, steps, strict=True):

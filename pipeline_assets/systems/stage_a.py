@@ -60,7 +60,7 @@ class StageARecipe(Recipe):
 
     Attributes:
         refuse_licences: Licence tags whose documents are dropped.
-        tokenizer: Tokenizer that counts tokens for the report, in large sources of a sample; None counts none.
+        tokenizer: Tokenizer that counts tokens for the report, in a sample of a large source; None counts none.
         shard_text_bytes: Bytes of text after which a shard is closed, at the end of the current piece of input.
         dedup: Deduplication over all filtered sources; None omits it.
         seen: Signature stores of earlier corpora, as folders in the data root; repeats of their documents are dropped.

@@ -77,7 +77,7 @@ class HubSample:
 
     @classmethod
     def from_inputs(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
-        """Count the selection of manifest entries; None if no entry lists row groups."""
+        """Count the files and rows that manifest entries select; None without row groups."""
         groups = [entry["row_groups"] for entry in inputs if "row_groups" in entry]
         rows = sum(group["rows"] for file_groups in groups for group in file_groups)
         return cls(len(groups), len(inputs), sum(map(len, groups)), rows) if groups else None
@@ -102,7 +102,7 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """True if `--replace` is needed: a stale or damaged artifact without members."""
+        """True for a stale or damaged artifact without members, which needs `--replace`."""
         return self.status.sealed in ("stale", "damaged") and not self.status.target.members
 
     @property

@@ -29,7 +29,7 @@ from pipeline_assets.trust.push import REFS, Ref, RefEntry, manifest_key, object
 
 _THREADS = 8
 _MAX_LISTED = 20
-_PUSH_AGAIN = "delete the object, and push the artifact again from a data root that has it"
+_PUSH_FIX = "delete the object, and push the artifact again from a data root that has it"
 
 
 def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
@@ -105,7 +105,7 @@ def _read_pushed_manifest(store: Store, entry: RefEntry) -> Manifest:
     key = manifest_key(entry.manifest)
     manifest = Manifest.from_bytes(_read_small(store, key, entry.manifest), f"{store.url}/{key}")
     if manifest.digest != entry.digest or any(manifest.storage_errors()):
-        raise InputError(f"not the manifest of {entry.digest}", f"{store.url}/{key}", _PUSH_AGAIN)
+        raise InputError(f"not the manifest of {entry.digest}", f"{store.url}/{key}", _PUSH_FIX)
     return manifest
 
 
@@ -173,4 +173,4 @@ def _read_small(store: Store, key: str, sha256: str) -> bytes:
 
 def _damaged_error(store: Store, key: str, size: int, actual: str, expected: str) -> InputError:
     what = f"the object has sha256 {actual}, expected {expected}" if size else "the object is missing or empty"
-    return InputError(what, f"{store.url}/{key}", _PUSH_AGAIN)
+    return InputError(what, f"{store.url}/{key}", _PUSH_FIX)

@@ -50,7 +50,7 @@ class Ref(msgspec.Struct, frozen=True):
     schema: str
     artifacts: tuple[RefEntry, ...]
 
-    def digests(self) -> set[tuple[str, str]]:
+    def folder_digests(self) -> set[tuple[str, str]]:
         return {(entry.folder, entry.digest) for entry in self.artifacts}
 
 
@@ -144,7 +144,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
     if is_new and not store.replace(ref_key(name), data, before):
         current = store.read_pointer(ref_key(name))
         other = None if current is None else parse_ref(store, name, current)
-        if other is None or not other.digests() >= ref.digests():  # an equal push may have been faster
+        if other is None or not other.folder_digests() >= ref.folder_digests():  # an equal push may have been faster
             what = "removed the pointer" if other is None else f"pushed {other.artifacts[0].digest} under this name"
             fix = f"pull {name} to compare, or push again to replace it"
             raise InputError(f"another process {what} since this push began", f"{store.url}/{ref_key(name)}", fix)

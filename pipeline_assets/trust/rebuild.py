@@ -214,7 +214,7 @@ class Rebuild:
 
 
 def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> Rebuild:
-    """Build the artifact in `folder` again from its manifest, and compare the two.
+    """Rebuild the artifact in `folder` from its manifest, and compare both builds.
 
     The sealed folder is not changed. Input artifacts are hashed, so that their damage is not mistaken for a different
     build. An interrupted rebuild is continued.

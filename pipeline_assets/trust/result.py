@@ -66,7 +66,7 @@ class Scope:
     Attributes:
         root: Data root, to verify upstream artifacts and external inputs too; None for the artifact and its members.
         sample: Sample of the files to read; None reads all.
-        content: Whether to recompute content hashes of compressed and Parquet files; a sample always does.
+        content: Whether to recompute content hashes of compressed and Parquet files, as is always done for a sample.
         threads: Number of threads that hash files.
         log_every_s: Seconds between progress lines.
     """

@@ -9,7 +9,7 @@ import numpy as np
 from fuzz_edits import Reader
 
 from pipeline_assets.corpus.formats.megatron import encode_index, read_indexed_dataset
-from pipeline_assets.corpus.shards.token_shards import shard_header
+from pipeline_assets.corpus.shards.token_shards import read_shard_header
 
 _LENGTHS = ([2, 1, 3], [], [0, 0], [7] * 40)
 _NUMBERS = [struct.pack("<q", number) for number in (-1, 0, 1, 1 << 31, 1 << 40, 1 << 62, (1 << 63) - 1)]
@@ -47,7 +47,7 @@ def _read_header(data: bytes, folder: Path) -> None:
     path.write_bytes(data)
     dtype = np.dtype("<i4" if b"<i4" in data else "<u2")
     with path.open("rb") as file:
-        header = shard_header(file, path, (3, 4), dtype)
+        header = read_shard_header(file, path, (3, 4), dtype)
     assert np.memmap(path, dtype, "r", header.offset, header.shape).shape == (3, 4)
 
 

@@ -14,7 +14,7 @@ import pytest
 from loopback_repo import REPO, ask
 
 import pipeline_assets.demo.loopback_writes as writes
-from pipeline_assets.demo.loopback_http import READER_BODY_BYTES, HubRequest, Origin, Response
+from pipeline_assets.demo.loopback_http import READER_BODY_LIMIT_BYTES, HubRequest, Origin, Response
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.ui import serve_reports
@@ -255,6 +255,6 @@ def test_json_that_is_too_deep_or_of_another_shape_is_a_400(
 
 
 def test_who_may_not_write_sends_no_more_than_a_megabyte(hub: LoopbackHub) -> None:
-    lengths = {"Content-Length": str(READER_BODY_BYTES + 1), "Authorization": "Bearer hf_other"}
+    lengths = {"Content-Length": str(READER_BODY_LIMIT_BYTES + 1), "Authorization": "Bearer hf_other"}
 
     assert send(f"{hub.endpoint}{API}/paths-info/main", "POST", b"", **lengths)[0] == 400

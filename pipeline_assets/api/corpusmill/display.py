@@ -59,7 +59,7 @@ def _bar_svg(x: int, width: int, bar: Bar, highest: int) -> str:
 def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
     """Plot the values of a column; `columns` yields its parts, which are read once.
 
-    Of lists, such as tags, the items are counted. Text is counted by value if all texts have at most 64 characters,
+    The items of lists, such as tags, are counted. Text is counted by value if all texts have at most 64 characters,
     else by length. Whole numbers have bins of powers of two, other numbers bins of equal width between the 1st and the
     99th percentile.
     """

@@ -55,7 +55,7 @@ class CountChange:
 
     @property
     def is_equal(self) -> bool:
-        """Numeric equality: "0.50" equals "0.5"."""
+        """True if both values are the same number, such as "0.50" and "0.5"."""
         return Decimal(self.a) == Decimal(self.b)
 
 
@@ -126,7 +126,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
 
 
 def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
-    """Return, by topic, what determines the content, except recipe and hub commits."""
+    """Return the parts of an identity by topic, except recipe and hub commits."""
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
     return {
@@ -143,7 +143,7 @@ def _describe_file(entry: Mapping[str, Any]) -> str:
 
 
 def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """List differing values as `NAME: A → B`: dotted names, `none` if missing."""
+    """List differing values as `NAME: A → B`, with dotted names; `none` if missing."""
     flat_a, flat_b = dict(_flatten(a)), dict(_flatten(b))
     names = [name for name in {**flat_a, **flat_b} if flat_a.get(name) != flat_b.get(name)]
     return [f"{name}: {flat_a.get(name, 'none')} → {flat_b.get(name, 'none')}" for name in names]
@@ -177,11 +177,11 @@ def document_changes(
     Artifacts without rows, or with several documents in a row, yield nothing.
     """
     shared = member_digests(a.manifest).keys() & member_digests(b.manifest).keys()
-    pairs = [(part, _member(a, part), _member(b, part)) for part in member_digests(a.manifest) if part in shared]
-    for part, member_a, member_b in [(None, a, b), *pairs]:
+    pairs = [(name, _member(a, name), _member(b, name)) for name in member_digests(a.manifest) if name in shared]
+    for name, member_a, member_b in [(None, a, b), *pairs]:
         store_a, store_b = row_store_for(member_a, kinds), row_store_for(member_b, kinds)
         if store_a is not None and store_b is not None and not store_a.mixes_documents:
-            yield _compare(store_a, store_b, part, part_documents)
+            yield _compare_rows(store_a, store_b, name, part_documents)
 
 
 def _member(dataset: Artifact, name: str) -> Artifact:
@@ -208,7 +208,7 @@ def _hash_halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
     return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)
 
 
-def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) -> DocumentChanges:
+def _compare_rows(a: RowStore, b: RowStore, member: str | None, part_documents: int) -> DocumentChanges:
     documents: Counter[str] = Counter()
     first: dict[str, list[int]] = defaultdict(list)
     parts, empty = max(1, -(-(len(a) + len(b)) // part_documents)), np.empty(0, _RECORD)  # parts are rounded up
@@ -237,7 +237,7 @@ def _compare(a: RowStore, b: RowStore, part: str | None, part_documents: int) ->
     for group, rows in first.items():
         store = b if group == "only_in_b" else a  # the side that the row numbers are from
         examples[group] = DocumentExamples(documents[group], [store.row_at(row).parts[0].id for row in rows])
-    return DocumentChanges(part=part, other_properties=a.display_names.other_changes, **examples)
+    return DocumentChanges(part=member, other_properties=a.display_names.other_changes, **examples)
 
 
 def _write_parts(folder: Path, side: str, records: _Records, parts: int) -> None:

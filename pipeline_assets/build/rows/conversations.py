@@ -66,7 +66,7 @@ class ConversationRows(FileRows):
     """Normalised rows of one split.
 
     Attributes:
-        upstream_rows: Row store of the input artifacts, which have the same rows; None if rows were read from files.
+        upstream_rows: Class of the input artifacts' row stores; None if rows were read from files.
     """
 
     display_names = _display_names("rows", "rows")
@@ -161,7 +161,7 @@ class CandidateRows(_FolderRows):
 class SubsetRows(_FolderRows):
     """Rows of training subsets.
 
-    The inputs are, for each split, its scores, and the rows that were scored: pools of a dataset, or raw files.
+    The inputs of each split are its scores and the scored rows, which are pools of its dataset or raw files.
     """
 
     display_names = _display_names("subset", "subsets")

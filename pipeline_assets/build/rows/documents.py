@@ -62,7 +62,7 @@ class SourceRows(DocumentRows):
     def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Find the Document of a source row; see `RowStore.find_source`.
 
-        In a file of text, a row is a line; its Document is the last one that begins at or before this line.
+        In a text file, a row is a line, and belongs to the last Document that begins at or before it.
         """
         endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
         preceding, has_answers = None, _has_answers(self.artifact)

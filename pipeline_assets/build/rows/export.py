@@ -76,7 +76,7 @@ def _write_copy(store: RowStore, layout: ExportFormat, staging: Path, zstd_level
     for number, shard in enumerate(shards):
         ending = SUFFIX if layout == "jsonl" else ".parquet"
         name = f"data/train-{number:05d}-of-{len(shards):05d}{ending}" if layout == "hf" else f"{number:05d}{ending}"
-        path, tables = staging / name, _count_rows(shard, split)
+        path, tables = staging / name, _counted_tables(shard, split)
         if layout == "jsonl":
             with JsonlZstWriter(path, zstd_level) as writer:
                 for rows in tables:
@@ -91,7 +91,7 @@ def _write_copy(store: RowStore, layout: ExportFormat, staging: Path, zstd_level
     return split
 
 
-def _count_rows(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
+def _counted_tables(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
     """Yield a shard's tables, and add their rows, bytes and licences to `split`."""
     columns = [next((name for name in names if name in shard.schema.names), None) for names in (_SOURCES, _LICENCES)]
     for rows in shard.tables():
@@ -111,10 +111,10 @@ def _render_card(store: RowStore, split: CardSplit) -> bytes:
 
 
 def card_title(manifest: Manifest) -> str:
-    """Return an artifact's name without its recipe."""
+    """Return an artifact's name without the name of its recipe."""
     return manifest.name.partition("/")[2] or manifest.name
 
 
 def earlier_steps(artifact: Artifact, lineage: Lineage) -> list[Manifest]:
-    """Return the manifests of the artifacts upstream, sources first."""
+    """Return the manifests of all upstream artifacts, sources first."""
     return [upstream.manifest for upstream in collect_chain(artifact.folder, lineage.root).artifacts[:0:-1]]

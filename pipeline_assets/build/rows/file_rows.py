@@ -35,7 +35,7 @@ _BATCH_ROWS = 256  # of Parquet files; some rows have megabytes
 
 @dataclass(frozen=True)
 class RowSchema:
-    """Format of row files, and the column that has each property of a row.
+    """Schema of row files: their format, and the column of each property of a row.
 
     Names of nested columns are dotted.
 
@@ -43,8 +43,8 @@ class RowSchema:
         folder: Prefix of the files' paths.
         struct: Class of the record in a JSON line; None for Parquet files.
         key: Columns that together identify a row; the last one is the id.
-        source: Column of the corpus or split that a row belongs to.
-        file, row: Columns of the row's place in the source files: file name, and row in it.
+        source: Column with the source or split of a row.
+        file, row: Columns with the source file of a row, and its position in this file.
         other_columns: Columns that are compared in addition to the text.
         tokens: Column with the number of tokens of a row; None if the rows lack it.
     """

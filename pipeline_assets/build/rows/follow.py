@@ -23,7 +23,8 @@ class FollowedRow:
 
     Attributes:
         store: Rows of the corpus that was read from the source files.
-        fate, part: Fate and content in this corpus; the content is omitted if no document came from the source row.
+        fate: Fate in this corpus.
+        part: Document in this corpus; None if no document came from the source row.
         rejects: Rejects of this corpus with the document's id; empty for a source row.
         downstream: Fates in downstream artifacts, nearest first; unknown fates are last.
     """

@@ -32,7 +32,7 @@ _LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDER BY by
 def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iterable[Fact]]:
     """Return `licences` and `domains` of an artifact's text rows, largest first.
 
-    If the artifact of the chain has no text rows, those of the nearest artifacts upstream are counted. `domain_share`
+    If the artifact has no text rows, the rows of the nearest upstream artifacts with text are counted. `domain_share`
     is the share of domains, from 0 to 1, to return.
     """
     stores, shards = RowStores(kinds, chain.lineage or Lineage(chain.artifacts[0].folder)), list[TableShard]()

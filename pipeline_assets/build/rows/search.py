@@ -17,7 +17,7 @@ _EXCERPT_CHARACTERS = 100
 
 
 class FoundRow(NamedTuple):
-    """Row of a source file; a reject has no `doc_id`, and its reason as excerpt."""
+    """Row of a source file; if unused, `doc_id` is empty and `excerpt` is the reason."""
 
     doc_id: str
     folder: Path
@@ -48,7 +48,7 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
 
 
 def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
-    """Find files whose path is or ends with `query`, each with why it was not read.
+    """Map files whose path is or ends with `query` to the reason why they are unread.
 
     The reason is empty for a file that the corpus read.
     """

@@ -94,13 +94,13 @@ def unread_reason(entry: Mapping[str, Any], row: int) -> str | None:
     """Return why a row of a listed hub file was not read; None if it was read."""
     if "row_groups" not in entry:
         return "no row group of the file was drawn"
-    ranges = read_ranges(entry["row_groups"])
+    ranges = merged_row_ranges(entry["row_groups"])
     if any(row in rows for rows in ranges):
         return None
     return "rows read of the file: " + (", ".join(f"{rows.start:,} to {rows.stop - 1:,}" for rows in ranges) or "none")
 
 
-def read_ranges(row_groups: Sequence[Mapping[str, int]]) -> list[range]:
+def merged_row_ranges(row_groups: Sequence[Mapping[str, int]]) -> list[range]:
     """Return the row ranges of row groups, with adjacent groups merged."""
     ranges: list[range] = []
     for group in sorted(row_groups, key=lambda group: group["first_row"]):

@@ -21,8 +21,8 @@ class HubRow:
     Attributes:
         row: Position of the row from 0: a row number, or in JSON lines the number of bytes before the row unless
             `is_numbered`.
-        is_numbered: Whether `row` in JSON lines counts lines that are not blank, as snapshots do, instead of bytes.
-            A typed address does not show which, so it counts bytes.
+        is_numbered: Whether `row` in JSON lines counts nonblank lines, as in snapshots, instead of bytes. False for
+            a typed address.
     """
 
     dataset: str

@@ -233,7 +233,7 @@ class RowStore(ABC):
         return read_structs(self.artifact.path(name), Reject)
 
     def find_reject_row(self, file: str, row: int, name: str = REJECTS_FILE) -> Reject | None:
-        """Find the reject of an input row in the file `name`; None if it has none."""
+        """Find the reject of an input row in the reject file `name`; None if missing."""
         return next((reject for reject in self.rejects(name) if (reject.file, reject.row) == (file, row)), None)
 
     def find_reject(self, file: str, row: int) -> tuple[str, Reject] | None:

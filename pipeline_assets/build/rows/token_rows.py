@@ -211,7 +211,7 @@ class TokenShardRows(TokenRows):
         return sorted(rows)
 
     def _token_range(self, line: dict[str, Any]) -> tuple[int, int]:
-        """Return a document's first and last token position; the rows may omit its end."""
+        """Return the positions of a document's first and last token in the rows."""
         return line["start"], min(line["start"] + line["tokens"], len(self) * self.seq_len) - 1
 
     def _lines(self, doc_id: str) -> Iterator[dict[str, Any]]:

@@ -25,14 +25,16 @@ _SHOWN_CHARACTERS = 160
 class Token:
     """Token of a token file.
 
+    The last three attributes are None if the tokenizer does not report bytes.
+
     Attributes:
         position: Position in the file, from 0.
         number: Position in its document, from 0.
         text: Text of the token, with U+FFFD for incomplete characters.
         before, after: Texts of the tokens around it in its document.
-        byte_offset: Number of bytes before the token in the document's UTF-8; None if the tokenizer reports no bytes.
-        line: Line of the document's text, from 1, on which the token starts; None in the same case.
-        hex: Bytes of the token in hexadecimal, empty for the end-of-document token; None in the same case.
+        byte_offset: Number of bytes before the token in the document's UTF-8.
+        line: Line of the document's text, from 1, on which the token starts.
+        hex: Bytes of the token in hexadecimal; empty for the end-of-document token.
     """
 
     position: int
@@ -49,7 +51,7 @@ class Token:
 
 @dataclass(frozen=True)
 class TracedText:
-    """Text of a document; for an artifact of tokens, from the corpus encoded in it.
+    """Text of a document; for tokens, the text in the corpus that was encoded.
 
     Attributes:
         derivation: Files and rows of the document in further upstream artifacts, nearest first.

@@ -20,7 +20,7 @@ _BLOCK_BYTES, _CHECKSUM = 1 << 12, np.dtype("<u4")
 
 
 class CheckedFile(DurableFile):
-    """Raw file of values that `map_values` reads; its block writes the values."""
+    """Raw file of values that `map_values` reads; its `with` block writes the values."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

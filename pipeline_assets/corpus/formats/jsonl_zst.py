@@ -61,7 +61,7 @@ def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int)
 def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
     """Yield a file's uncompressed bytes in blocks of whole lines, see `whole_lines`.
 
-    Raise InputError for a truncated or damaged file, or one of 0 bytes: even a file without lines has a frame.
+    Raise InputError for a truncated, damaged or empty file: even a file without lines has a zstd frame.
     """
     with open(path, "rb", buffering=0) as file:
         blocks = decompress(hash_while_reading(file, path), ZSTD, path, _FIX, 1)

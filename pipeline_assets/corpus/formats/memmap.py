@@ -38,7 +38,7 @@ BOUNDARIES, BOUNDARY_OFFSETS = "boundaries.npy", "boundary_offsets.npy"
 DTYPE = np.dtype("<i4")
 PADDING = -1
 _FIX = "restore the file or rebuild the set"
-_CHOOSE = "choose the folder of a packed set (stage_a/packed), such as data/stage_a/NAME/packed/NAME"
+_FOLDER_FIX = "choose the folder of a packed set (stage_a/packed), such as data/stage_a/NAME/packed/NAME"
 _RETRY_HINT = "open the set again"
 
 
@@ -134,7 +134,7 @@ class PackedSet:
         for number, frame in enumerate(self.meta.index_frames):
             yield from (frame.row + place for place, line in enumerate(self._frame_lines(number)) if key in line)
 
-    def index_frames(self) -> Iterator[list[bytes]]:
+    def index_lines_by_frame(self) -> Iterator[list[bytes]]:
         """Yield the lines of the whole index, frame by frame."""
         return map(self._frame_lines, range(len(self.meta.index_frames)))
 
@@ -179,7 +179,7 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
         with pin_folder(folder, _RETRY_HINT) as opened:
             return _packed_set(opened, digest)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError("folder not found", folder, _CHOOSE) from None
+        raise InputError("folder not found", folder, _FOLDER_FIX) from None
 
 
 def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
@@ -188,7 +188,7 @@ def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
     for name in (META, INPUT_IDS):
         if opened.size(name) is None:
             what = "file not found" if sealed is None else f"{sealed.kind} has no such file"
-            raise InputError(what, folder / name, _CHOOSE)
+            raise InputError(what, folder / name, _FOLDER_FIX)
     with opened.open(META) as file:
         meta_bytes = file.read()
     actual_digest = sealed.digest if sealed is not None else f"sha256:{hashlib.sha256(meta_bytes).hexdigest()}"

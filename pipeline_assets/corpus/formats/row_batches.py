@@ -77,7 +77,7 @@ def open_row_reader(packed: PackedSet) -> RowReader:
     else:
         path = packed.folder / INDEX
         try:
-            segments, offsets = decode_boundaries(packed.index_frames())
+            segments, offsets = decode_boundaries(packed.index_lines_by_frame())
         except msgspec.DecodeError as error:
             raise _boundary_error(str(error), path) from None
     if len(offsets) != len(packed) + 1:

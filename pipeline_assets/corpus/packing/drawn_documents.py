@@ -49,7 +49,7 @@ class DrawnDocuments:
     license_tokens: dict[str, Counter[str]] = field(default_factory=dict)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield tables of about 65,536 rows at most, by document, then epoch.
+        """Yield tables of about 65,536 rows at most, ordered by document, then epoch.
 
         Columns: id, source, shard, row and licence of the document; `epoch` from 0; `tokens` of the document, with its
         end token; `packed_tokens`, which is less than `tokens` only for the draw that the budget cuts; `first_row`, the

@@ -59,7 +59,7 @@ class EncodedCorpus:
 
     shards: tuple[EncodedShard, ...]
     receipts: Sequence[Receipt]
-    run: StageRunner[Task]
+    run_stage: StageRunner[Task]
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -80,7 +80,7 @@ def encode_corpus(
 ) -> EncodedCorpus:
     """Encode the shards of a corpus.
 
-    `run` of the result runs later stages in the same workers.
+    `run_stage` of the result runs later stages in the same workers.
 
     Raises:
         InputError: A shard is damaged, or the tokenizer file is not valid.

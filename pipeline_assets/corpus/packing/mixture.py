@@ -64,7 +64,7 @@ class SourceDraws:
 
 @dataclass(frozen=True)
 class CutDocument:
-    """Cut draw: `tokens` tokens of the next document of the source number `source`."""
+    """Cut draw: the first `tokens` tokens of the next document of a source."""
 
     source: int
     tokens: int

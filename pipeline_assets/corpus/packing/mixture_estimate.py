@@ -1,4 +1,4 @@
-"""Estimate of a mixture from the sizes of its sources, before a text is read."""
+"""Estimate of a mixture from the sizes of its sources, before any text is read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class MixtureEstimate:
 def estimate_mixture(pack: Mapping[str, Any], tokens: Mapping[str, int]) -> MixtureEstimate:
     """Estimate a mixture from a `PackRecipe`'s content and each source's tokens.
 
-    Sources that `tokens` lacks are omitted; it must have at least one source with a weight.
+    Sources missing in `tokens` are omitted; `tokens` must have at least one source with a weight.
     """
     caps, seq_len, num_seqs = SourceCaps.from_content(pack["max_epochs"]), pack["seq_len"], pack["num_seqs"]
     available = {name: caps.cap(name) * count for name, count in tokens.items()}

@@ -140,7 +140,7 @@ def _pack(
         _check_disk_space(staging, recipe.num_seqs, recipe.seq_len)
     library = load_tokenizer(tokenizer)
     corpus = encode_corpus(shards, tokenizer, staging, settings)
-    run, encoded, encodings = corpus.run, corpus.shards, corpus.receipts
+    run, encoded, encodings = corpus.run_stage, corpus.shards, corpus.receipts
     raise_if_unencodable([shard.source for shard in shards], encodings)
     [plan] = run("plan", [Task("plan", 0, functools.partial(_plan, encoded, recipe))], staging)
     files, resolved = PlanFiles.from_folder(staging), ResolvedPack.from_content(plan.notes[SETTLED])
@@ -196,7 +196,7 @@ def _pack(
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
-    """Raise RetryableError if rows exceed the free space, UsageError if the disk."""
+    """Raise UsageError if rows exceed the disk, RetryableError if only its free space."""
     path, size = staging.path(INPUT_IDS), num_seqs * seq_len * DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:

@@ -222,8 +222,8 @@ def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.
 def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
     """Move a piece into each empty row from a row with several pieces.
 
-    The arrays are those of `assign_rows`; the empty rows have the numbers from `opened` on. `document_rows` is changed
-    in place. Return the number of rows that remain empty.
+    `order` and `document_rows` are an argument and a result of `assign_rows`; `document_rows` is changed in place. The
+    empty rows have the numbers from `opened` on. Return the number of rows that remain empty.
     """
     row_sizes = np.bincount(document_rows[order], minlength=opened)
     for draw in order[row_sizes[document_rows[order]] > 1]:

@@ -61,11 +61,11 @@ class TokenReader:
     def _read(self, target: memoryview, first_token: int) -> None:
         # `preadv` reads into the rows of a packed set directly; mapping the file would take half as long again.
         if os.preadv(self._file.fileno(), [target], first_token * DTYPE.itemsize) != len(target):
-            raise self._changed("the file of token ids ends early")
+            raise self._changed_error("the file of token ids ends early")
 
     def _verify(self, ids: memoryview, document: int) -> None:
         if zlib.crc32(ids) != self._table.checksums[document]:
-            raise self._changed("the token ids differ from those encoded")
+            raise self._changed_error("the token ids differ from those encoded")
 
-    def _changed(self, what: str) -> RetryableError:
+    def _changed_error(self, what: str) -> RetryableError:
         return RetryableError(what, self._path, "run the same command again")

@@ -92,7 +92,7 @@ def numpy_batches(
     `ignore_source` replaces targets on the source side with `IGNORED`.
 
     Yields:
-        `tokens` and `targets`, int32 (batch, seq_len); `attn_mask` of `causal_mask`, bool (batch, seq_len, seq_len).
+        `tokens` and `targets`, int32 (batch, seq_len); `attn_mask` from `causal_mask`, bool (batch, seq_len, seq_len).
 
     Raises:
         InputError: The cache is missing or damaged, or has no fixed `seq_len`.

@@ -33,7 +33,7 @@ def adopt_shards(
 
 
 def _shard_contents(corpus: Corpus) -> list[tuple[str, int, str]]:
-    """List path, rows and content hash of each shard; equal lists are equal documents."""
+    """List path, rows and content hash of each shard, to compare documents."""
     artifact, shards = corpus
     hashes = {file.path: file.content_sha256 for file in artifact.manifest.identity.files}
     return [(shard.path, shard.rows, hashes[shard.path]) for shard in shards]

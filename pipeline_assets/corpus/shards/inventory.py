@@ -20,8 +20,8 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
-_COUNTED = ("documents", "cut_documents", "sequences", "tokens", "remainder_tokens", "license_tokens")
-_DECIDED = ("dtype", "seq_len", "end_of_document", "vocabulary_size", "tokenizer_sha256")
+_COUNT_KEYS = ("documents", "cut_documents", "sequences", "tokens", "remainder_tokens", "license_tokens")
+_DECISION_KEYS = ("dtype", "seq_len", "end_of_document", "vocabulary_size", "tokenizer_sha256")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
         for name, reading in readings.items():
             manifest, damage = reading.result()
             if manifest is not None:
-                figures[name] = _figures(manifest)
+                figures[name] = _manifest_figures(manifest)
             tokens = figures.get(name, {}).get("tokens", 0)
             logger.info("%s: %s tokens, %d differences", name, f"{tokens:,}", len(damage))
             differences += [Difference(name, item.path, item.what) for item in damage]
@@ -114,13 +114,13 @@ def _read_corpus(folder: Path) -> tuple[Manifest | None, list[Damage]]:
         return None, [Damage(FILE_NAME, error.what)]
 
 
-def _figures(manifest: Manifest) -> dict[str, Any]:
+def _manifest_figures(manifest: Manifest) -> dict[str, Any]:
     identity = manifest.identity
     stored = {file.path: file.sha256 for file in manifest.storage}
     return {
         "digest": manifest.digest,
-        **{key: identity.decisions[key] for key in _DECIDED},
-        **{key: identity.counts[key] for key in _COUNTED},
+        **{key: identity.decisions[key] for key in _DECISION_KEYS},
+        **{key: identity.counts[key] for key in _COUNT_KEYS},
         LOST_TEXT: manifest.provenance.get(LOST_TEXT),
         "shards": [
             {"file": file.path, "rows": file.rows, "sha256": stored.get(file.path)}

@@ -37,7 +37,7 @@ def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
         {"corpus": name}
         | {key: f"{value:,}" for key, value in figures.items() if isinstance(value, int)}
         | {"text lost": f"{float(Losses(**figures[LOST_TEXT]).fraction):.3%}"}
-        for name, figures in _corpora(inventory).items()
+        for name, figures in _corpus_figures(inventory).items()
     ]
 
 
@@ -53,20 +53,20 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 def write_mixture_figures(inventory: Artifact) -> Path:
     """Write the figures to JSON files in the recipe's `mixtures/`; return this folder.
 
-    Remove figures of an earlier recipe: of filters, or of a tokenizer, that the shards in the inventory do not have.
+    Remove the earlier figures of filters or of a tokenizer that the shards in the inventory do not use.
     """
     recipe_folder = inventory.folder.parent
-    folder, corpora = recipe_folder / MIXTURES, _corpora(inventory)
+    folder, corpora = recipe_folder / MIXTURES, _corpus_figures(inventory)
     make_folder(folder)
     contents = {"full_shards": inventory.path(INVENTORY_JSON).read_bytes()}
-    contents["shards"] = _figures(corpora)
+    contents["shards"] = _encode_figures(corpora)
     filtered = {
         name: {**figures, **filters}
         for name, figures in corpora.items()
         if (filters := _filter_counts(recipe_folder, name))
     }
     if filtered:
-        contents["filtered_shards"] = _figures(filtered)
+        contents["filtered_shards"] = _encode_figures(filtered)
     for name, data in contents.items():
         write_durably(folder / f"{recipe_folder.name}_{name}.json", data)
     used = {
@@ -80,7 +80,7 @@ def write_mixture_figures(inventory: Artifact) -> Path:
     return folder
 
 
-def _corpora(inventory: Artifact) -> dict[str, dict[str, Any]]:
+def _corpus_figures(inventory: Artifact) -> dict[str, dict[str, Any]]:
     """Return the figures of each corpus in an inventory, by corpus name."""
     corpora = JSON_FILE.read(inventory.path(INVENTORY_JSON))["corpora"]
     return {
@@ -100,11 +100,11 @@ def _corpora(inventory: Artifact) -> dict[str, dict[str, Any]]:
     }
 
 
-def _figures(corpora: dict[str, dict[str, Any]]) -> bytes:
-    return json.dumps({"corpora": corpora, "all": _sum(corpora)}, indent=1).encode() + b"\n"
+def _encode_figures(corpora: dict[str, dict[str, Any]]) -> bytes:
+    return json.dumps({"corpora": corpora, "all": _sum_figures(corpora)}, indent=1).encode() + b"\n"
 
 
-def _sum(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _sum_figures(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Sum the figures of all corpora; a dict of numbers is summed key by key."""
     sums: dict[str, Any] = {}
     for figures in corpora.values():

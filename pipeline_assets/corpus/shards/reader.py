@@ -134,7 +134,7 @@ class MixtureReader:
     ) -> Iterator[NDArray[Any]]:
         """Yield the batches of one rank from a step on, (batch, seq_len) of `dtype`.
 
-        The last batch may have fewer rows. Arguments and errors are those of `rank_positions`. Rank 0 logs how many
+        The last batch may have fewer rows. See `rank_positions` for arguments and errors. Rank 0 logs how many
         rows are not read or are repeated. Rows are read in groups of about 4 MiB, and within a group in file order; a
         batch is a view of its group.
         """
@@ -152,7 +152,7 @@ class MixtureReader:
     def read(self, places: NDArray[np.int64]) -> tuple[NDArray[Any]]:
         """Return the rows at `places` in `order`, (places, seq_len), as a 1-tuple.
 
-        It is a tuple like that of a reader whose rows have several arrays.
+        Readers of rows with several arrays return a tuple of arrays; this reader has one.
         """
         # Copy in file order: sort by key (the corpus above the row), then copy the rows of one file at a time.
         keys = (self.order.corpora[places].astype(np.int64) << _ROW_BITS) + self.order.rows[places]

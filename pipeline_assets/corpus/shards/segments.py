@@ -1,4 +1,4 @@
-"""Segments of a continual training run, each with rows that no earlier one took."""
+"""Segments of a continual training run, each with rows that no other segment uses."""
 
 import json
 import logging
@@ -43,7 +43,7 @@ class CorpusRows(msgspec.Struct, frozen=True):
     files: tuple[ShardRows, ...]
 
 
-class Segment(msgspec.Struct, frozen=True):
+class TrainingSegment(msgspec.Struct, frozen=True):
     """Segment in segments.json.
 
     Attributes:
@@ -71,7 +71,7 @@ class _SegmentsFile(msgspec.Struct, frozen=True):
 
     seq_len: int
     corpora: dict[str, str]
-    segments: tuple[Segment, ...]
+    segments: tuple[TrainingSegment, ...]
 
 
 _FILE: MetadataFile[_SegmentsFile] = MetadataFile("plan of segments", 256 << 20, REBUILD, _SegmentsFile)
@@ -94,7 +94,7 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
         raise UsageError(str(error), _WHERE, "choose corpora with equal row lengths, dtypes and tokenizers") from None
     seq_len = next(iter(opened.values())).seq_len
     sha256 = {name: {file.path: file.sha256 for file in corpus.manifest.storage} for name, corpus in corpora.items()}
-    used, segments, stop = dict.fromkeys(opened, 0), list[Segment](), 0
+    used, segments, stop = dict.fromkeys(opened, 0), list[TrainingSegment](), 0
     for section in recipe.segments:
         start, rows = stop, section.tokens // seq_len
         if not rows:
@@ -108,7 +108,7 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
             by_corpus[name] = CorpusRows((first, last), tuple(files))
         stop += rows * seq_len
         digest = canonical_sha256(msgspec.to_builtins(by_corpus))
-        segments.append(Segment(section.name, start, stop, section.tokens, by_corpus, digest))
+        segments.append(TrainingSegment(section.name, start, stop, section.tokens, by_corpus, digest))
     content = _SegmentsFile(seq_len, {name: shards.digest for name, shards in opened.items()}, tuple(segments))
     data = json.dumps(msgspec.to_builtins(content), sort_keys=True, indent=1).encode() + b"\n"
     unused = {name: (len(opened[name]) - rows) * seq_len for name, rows in used.items()}
@@ -157,21 +157,21 @@ def _file_ranges(shards: TokenShards, start: int, stop: int) -> Iterator[tuple[s
 
 
 @dataclass(frozen=True)
-class Segments:
+class TrainingSegments:
     """Opened segments.json, with folder and digest of each corpus's token shards."""
 
     seq_len: int
-    segments: tuple[Segment, ...]
+    segments: tuple[TrainingSegment, ...]
     folders: Mapping[str, Path]
     digests: Mapping[str, str]
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[TrainingSegment]:
         return iter(self.segments)
 
     def reader(self, name: str, seed: int) -> MixtureReader:
         """Return a reader of all rows of a segment, each once, with corpora evenly mixed.
 
-        To resume training at a step of a segment, use `reader(name, seed).batches(…, step=step)`. Errors are those of
+        To resume training at a step of a segment, use `reader(name, seed).batches(…, step=step)`. Raise the errors of
         `MixtureReader`, or KeyError for an unknown segment.
         """
         by_name = {segment.name: segment.corpora for segment in self.segments}
@@ -180,7 +180,7 @@ class Segments:
         return MixtureReader(folders, None, seed, ranges=ranges, digests=self.digests)
 
 
-def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None) -> Segments:
+def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None) -> TrainingSegments:
     """Open the sealed segments in a folder.
 
     `corpora` has the folder of each corpus's token shards; without it, they are located by digest in the data root.
@@ -198,4 +198,4 @@ def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None)
         absolute = artifact.folder.absolute()
         lineage = Lineage(find_data_root(absolute) or absolute.parent)
         corpora = {name: lineage.locate(digest).folder for name, digest in content.corpora.items()}
-    return Segments(content.seq_len, content.segments, corpora, content.corpora)
+    return TrainingSegments(content.seq_len, content.segments, corpora, content.corpora)

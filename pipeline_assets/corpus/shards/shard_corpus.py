@@ -92,7 +92,7 @@ def _shard(
         what = f"must be at most {remainder:,}, the number of tokens of {source}, got {recipe.seq_len:,}"
         raise UsageError(what, RecipeKey("shards.seq_len"), "add text, set shorter rows, or remove the source")
     tasks = [Task.bind(write_shard, shard, tokenizer, dtype) for shard in plan_token_shards(corpus, rows, recipe)]
-    written = list(corpus.run("shards", tasks, staging))
+    written = list(corpus.run_stage("shards", tasks, staging))
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
     files = [
         *(receipt.files[0] for receipt in written),

@@ -166,11 +166,11 @@ def _token_shards(opened: PinnedFolder, digest: str | None) -> TokenShards:
 
 def _shard_file(opened: PinnedFolder, entry: FileContent, dtype: np.dtype[Any], seq_len: int) -> ShardFile:
     with opened.open(entry.path) as file:
-        header = shard_header(file, opened.path / entry.path, (entry.rows, seq_len), dtype)
+        header = read_shard_header(file, opened.path / entry.path, (entry.rows, seq_len), dtype)
         return ShardFile(entry.path, entry.rows, header.offset, _identity(os.fstat(file.fileno())))
 
 
-def shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int], dtype: np.dtype[Any]) -> NpyHeader:
+def read_shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int], dtype: np.dtype[Any]) -> NpyHeader:
     """Read and check the header of a shard file, which is open at its beginning.
 
     Raises:

@@ -26,8 +26,8 @@ def expected_hash(path: Path, explicit: str = "") -> str:
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
     """Describe a SentencePiece model: pieces by kind, special ids, an encoded sample.
 
-    Without `expected_sha256`, the hash must be that in the checksum.json next to the model, if that file exists. Raise
-    UsageError if `expected_sha256` is not a sha256, and InputError for a wrong hash or an invalid model.
+    Without `expected_sha256`, the hash must equal the one in checksum.json next to the model, if this file exists.
+    Raise UsageError if `expected_sha256` is not a sha256, and InputError for a wrong hash or an invalid model.
     """
     expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
@@ -65,8 +65,8 @@ def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
         raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits, or omit it for the shipped file")
     encoder = o200k_harmony.load_encoder(expected_sha256, path)
     ranks = len(o200k_vocabulary.read_ranks(path))
-    if ranks != o200k_vocabulary.RANKS:
-        what = f"the file has {ranks:,} ranks, expected {o200k_vocabulary.RANKS:,} of {o200k_vocabulary.FAMILY}"
+    if ranks != o200k_vocabulary.NUM_RANKS:
+        what = f"the file has {ranks:,} ranks, expected {o200k_vocabulary.NUM_RANKS:,} of {o200k_vocabulary.FAMILY}"
         raise InputError(what, path, "use o200k_base.tiktoken")
     runs = encoder.encode(_PROBE)
     slow = [token for text in _PROBE for token in encoder.oracle.encode_ordinary(text)]

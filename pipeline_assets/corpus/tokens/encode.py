@@ -55,7 +55,7 @@ Rows = list[tuple[int, DocumentText]]
 class OracleMismatchError(Exception):
     """Error if the fast library and the oracle encode a document differently.
 
-    After it, no text that the fast library encoded can be trusted. See `o200k_harmony` for the oracle.
+    After this error, no output of the fast library can be trusted. See `o200k_harmony` for the oracle.
     """
 
 
@@ -82,9 +82,9 @@ def encode_shard(
     With `split`, only documents that `split_rule(valid_fraction)` assigns to this split are encoded.
 
     Returns:
-        A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects. Rejected are rows
-        that killed a worker, texts that would crash the library, and texts that encode to a special id. Counts: `rows`
-        read; encoded `documents`, with their `tokens` (end tokens included) and UTF-8 `bytes`; `spot_checked`;
+        A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects. Rejected are poison
+        rows, texts that would crash the library, and texts that encode to a special id. Counts: `rows` read;
+        encoded `documents`, with their `tokens` (end tokens included) and UTF-8 `bytes`; `spot_checked`;
         `dropped/other_split`; `rejected/<reason>`; and the fields of `Losses`, as `encoded/<field>`.
 
     Raises:

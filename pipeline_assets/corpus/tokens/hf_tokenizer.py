@@ -170,7 +170,7 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
 
 
 def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
-    """Return the file's padding id, maybe an ordinary token's; None if it sets none."""
+    """Return the padding id, which may be of an ordinary token; None if not set."""
     if library.padding is None:
         return None
     padding, largest = int(library.padding["pad_id"]), max(vocabulary.values())
@@ -182,7 +182,7 @@ def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], pat
 
 
 def _check_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
-    """Raise InputError if an id exceeds int32, or if loading changed ids, as at a gap."""
+    """Raise InputError if an id exceeds int32, or if loading changed ids after a gap."""
     for token in added:
         if vocabulary.get(token["content"]) != token["id"]:
             what = (
@@ -209,4 +209,4 @@ def _hf_losses(
     if has_bytes and vocabulary.keys() >= byte_tokens and not removes:
         return None
     decode = functools.partial(library.decode, skip_special_tokens=False)
-    return LossCounter(unknown, decode, drops=removes or ("merges" in model and unknown < 0))
+    return LossCounter(unknown, decode, can_drop_text=removes or ("merges" in model and unknown < 0))

@@ -24,12 +24,12 @@ class LossCounter:
     Attributes:
         unknown: Id of the unknown token; -1 for a tokenizer that instead drops unknown text or raises an error.
         decode: Function from ids to text.
-        drops: Whether text can be lost without an unknown token, so that every text must be decoded.
+        can_drop_text: Whether text can be lost without an unknown token, so that every text must be decoded.
     """
 
     unknown: int
     decode: Callable[[list[int]], str]
-    drops: bool = False
+    can_drop_text: bool = False
 
     def count(self, texts: Iterable[str], runs: Iterable[NDArray[np.int32]]) -> Losses:
         """Count the losses of texts; `runs` has the ids of each text."""
@@ -37,7 +37,7 @@ class LossCounter:
         for text, ids in zip(texts, runs, strict=True):
             known = ids[ids != self.unknown]
             characters, unknown, lost = _count_characters(text), len(ids) - len(known), 0
-            if unknown or self.drops:
+            if unknown or self.can_drop_text:
                 # Compatibility forms, since normalisation may compose and decompose characters.
                 whole, kept = (unicodedata.normalize("NFKC", form) for form in (text, self.decode(known.tolist())))
                 characters = _count_characters(whole)

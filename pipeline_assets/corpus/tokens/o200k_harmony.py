@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.tokens.o200k_vocabulary import (
     END_OF_TEXT,
-    RANKS,
+    NUM_RANKS,
     SPECIAL_TOKENS,
     VOCABULARY_SIZE,
     load_oracle,
@@ -130,7 +130,7 @@ class HarmonyEncoder(Tokenizer):
         for number in [number for number, text in enumerate(texts) if _may_split_differently(text)]:
             ids = self.oracle.encode(texts[number].decode(), allowed_special=set(controls), disallowed_special=())
             runs[number] = np.array(ids, np.int32)
-        return [ControlledIds(ids, np.flatnonzero(ids >= RANKS)) for ids in runs]
+        return [ControlledIds(ids, np.flatnonzero(ids >= NUM_RANKS)) for ids in runs]
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         """Decode ids; special ids become their names, and invalid UTF-8 becomes U+FFFD."""
@@ -142,7 +142,9 @@ class HarmonyEncoder(Tokenizer):
 
     def contains_special(self, ids: NDArray[np.int32]) -> bool:
         """Check whether one of `ids` is a special id or out of range."""
-        return len(ids) > 0 and int(ids.view(np.uint32).max()) >= RANKS  # a negative id is above all others as uint32
+        return (
+            len(ids) > 0 and int(ids.view(np.uint32).max()) >= NUM_RANKS
+        )  # a negative id is above all others as uint32
 
     def can_encode(self, text: str) -> bool:
         """Check that tiktoken does not panic, as it can on 999,999 spaces in a row."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 FAMILY = "o200k_harmony"
-RANKS = 199_998
+NUM_RANKS = 199_998
 VOCABULARY_SIZE = 201_088
 END_OF_TEXT = 199_999
 _NAMED = {
@@ -28,7 +28,9 @@ _NAMED = {
 }
 # From openai-harmony 0.0.8; every id without a name of its own is reserved.
 SPECIAL_TOKENS: dict[str, int] = _NAMED | {
-    f"<|reserved_{number}|>": number for number in range(RANKS, VOCABULARY_SIZE + 1) if number not in _NAMED.values()
+    f"<|reserved_{number}|>": number
+    for number in range(NUM_RANKS, VOCABULARY_SIZE + 1)
+    if number not in _NAMED.values()
 }
 # Split pattern of o200k_base, from tiktoken_ext/openai_public.py of tiktoken 0.14.
 SPLIT_PATTERN = "|".join(

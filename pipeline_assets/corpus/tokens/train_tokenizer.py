@@ -55,29 +55,29 @@ class RankLimits:
 
 
 def _rank_limits(corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe) -> dict[str, RankLimits]:
-    rates = {}
+    limits = {}
     for name, share in recipe.sources.items():
         available = max(corpora[name].manifest.identity.counts["text_bytes"], 1)
         sample = min(Fraction(share) * recipe.sample_bytes / available, Fraction(1))
         held_out = min(sample + Fraction(_MEASURED_BYTES, available), Fraction(1))
-        rates[name] = RankLimits(int(sample * 2**64), int(held_out * 2**64))
-    return rates
+        limits[name] = RankLimits(int(sample * 2**64), int(held_out * 2**64))
+    return limits
 
 
 def draw_shard(
     shard: DocumentShard,
     window: Window,
     folder: StagingView,
-    rates: Mapping[str, RankLimits],
+    limits: Mapping[str, RankLimits],
     seed: str,
     zstd_level: int,
 ) -> Receipt:
     """Write the texts of a shard's sampled and held-out documents as JSON strings.
 
-    The receipt has a file of sampled texts and a file of held-out texts. `rates` has the limits by source; the source
-    is the first part of the shard's path.
+    The receipt has a file of sampled texts and a file of held-out texts. `limits` are by source, the
+    first part of the shard's path.
     """
-    rate, rejects = rates[shard.path.partition("/")[0]], list[Reject]()
+    limit, rejects = limits[shard.path.partition("/")[0]], list[Reject]()
     names = [f"{WORK}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
     counts = {"rows": 0, "documents": 0, "bytes": 0}
     with (
@@ -89,11 +89,11 @@ def draw_shard(
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
             for _, document in documents:
                 rank = int.from_bytes(seeded_sort_key(seed, document.doc_id)[:8], "big")
-                if rank < rate.sample:
+                if rank < limit.sample:
                     counts["documents"] += 1
                     counts["bytes"] += len(document.text.encode())
                     sample.write_lines(_encoder.encode(document.text) + b"\n", 1)
-                elif rank < rate.held_out:
+                elif rank < limit.held_out:
                     held_out.write_lines(_encoder.encode(document.text) + b"\n", 1)
     counts[dropped_key("not_drawn")] = counts["rows"] - counts["documents"] - len(rejects)
     files = [sample.output(names[0]), held_out.output(names[1])]
@@ -111,7 +111,7 @@ def train_tokenizer(
     shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # as in a manifest
     to_draw = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]
     work = functools.partial(
-        draw_shard, rates=_rank_limits(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
+        draw_shard, limits=_rank_limits(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
     )
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in to_draw])
     receipts = list(run_stage("draw", work, to_draw, staging, settings))

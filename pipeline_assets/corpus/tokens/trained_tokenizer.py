@@ -94,7 +94,7 @@ def preview_tokenizer(tokenizer: Artifact) -> list[dict[str, str]]:
 def shares_are_kept(tokenizer: Artifact) -> Verdict:
     """Check that the sample has at least 80 % of the requested bytes of each corpus.
 
-    The sample has less of a corpus with too little text.
+    A corpus with too little text contributes less than requested.
     """
     recipe, drawn = tokenizer.manifest.identity.recipe["tokenizer"], tokenizer.manifest.identity.counts["drawn_bytes"]
     short = [

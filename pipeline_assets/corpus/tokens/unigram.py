@@ -38,8 +38,8 @@ class UnigramRecipe(RecipeSection):
         vocab_size: Number of pieces, including those for unknown text, begin and end.
         character_coverage: Share of the sample's characters that the pieces cover; other characters are unknown.
         byte_fallback: Encode unknown characters as bytes, which take 256 of the pieces.
-        normalization: Normalisation before text is cut into pieces: `nmt_nfkc`, SentencePiece's default, turns line
-            feeds and tabs into spaces and applies NFKC to the rest; `identity` changes nothing.
+        normalization: Normalisation before text is cut into pieces: `nfkc` applies NFKC; `nmt_nfkc`, SentencePiece's
+            default, also turns line feeds and tabs into spaces; `identity` changes nothing.
         keeps_blanks: Keep spaces at the ends of a text and in runs; otherwise ends are stripped, and a run becomes one
             space.
     """
@@ -60,7 +60,7 @@ class TrainedModel:
     Attributes:
         model: Content of the model file.
         lines: Number of lines that the trainer read.
-        cut: Number of lines that cuts added.
+        cut: Number of lines that were added by cutting longer lines.
         text_bytes: Number of UTF-8 bytes that the trainer read.
     """
 
@@ -136,8 +136,8 @@ def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
     """Split a line into lines of at most `LINE_BYTES` without NUL and U+2585.
 
     A long line is cut at the last space within the limit, or between two characters if it has no such space. Blank
-    lines are dropped. Spaces at the ends of a line are stripped, but with `keeps_blanks`, not those before the first
-    word of `line`.
+    lines are dropped. Spaces at both ends of a line are stripped; `keeps_blanks` keeps those at the beginning of
+    `line` and after a removed character.
     """
     for part in _UNREADABLE.split(line.replace("\n", " ")):
         data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")

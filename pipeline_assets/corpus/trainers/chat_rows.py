@@ -132,7 +132,7 @@ def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], sourc
 def chat_messages(
     parsed: ParsedText, in_loss: frozenset[int], has_tools: bool, skips_system: bool
 ) -> tuple[list[Chat], list[Chat]]:
-    """Return the chat messages of a text; and for each, which parts count in the loss.
+    """Return a text's chat messages, and for each the parts that count in the loss.
 
     `in_loss` has the numbers of the Harmony messages that count. If `has_tools`, developer messages omit their tools;
     if `skips_system`, the first message is omitted. The second list has a boolean for each of `_PARTS`, by name.

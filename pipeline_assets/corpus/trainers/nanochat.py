@@ -33,18 +33,22 @@ def write_nanochat(staging: StagingDir, shards: Sequence[DocumentShard]) -> Buil
     if rows == valid:
         raise UsageError(f"nanochat needs at least 2 documents, got {rows}", staging.target, "export a larger corpus")
     count = -(-(rows - valid) // (_GROUP_ROWS * _FILE_GROUPS))
-    train, last = (regroup_rows(_tables(shards, is_valid), _SCHEMA, _GROUP_ROWS) for is_valid in (False, True))
+    train, last = (
+        regroup_rows(_tables(shards, is_validation), _SCHEMA, _GROUP_ROWS) for is_validation in (False, True)
+    )
     parts = [*(itertools.islice(train, _FILE_GROUPS) for _ in range(count)), last]
     files = [_write(staging, f"shard_{number:05d}.parquet", groups) for number, groups in enumerate(parts)]
     documents = {"train": rows - valid, "valid": valid}
     return BuildResult(files, {"ledger": Ledger(rows, rows).to_json(), "documents": documents}, {})
 
 
-def _tables(shards: Sequence[DocumentShard], is_valid: bool) -> Iterator[pa.Table]:
+def _tables(shards: Sequence[DocumentShard], is_validation: bool) -> Iterator[pa.Table]:
     first = 0
     for shard in shards:
         for documents, _ in read_documents(shard, WHOLE_SHARD, _decoder):
-            chosen = [document for row, document in documents if ((first + row) % _VALIDATION_STEP == 0) == is_valid]
+            chosen = [
+                document for row, document in documents if ((first + row) % _VALIDATION_STEP == 0) == is_validation
+            ]
             yield rows_to_table([msgspec.structs.asdict(document) for document in chosen], _SCHEMA)
         first += shard.rows
 

@@ -21,7 +21,7 @@ from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.build.rows.follow import FollowedRow, follow_document, follow_source
 from pipeline_assets.build.rows.row_stores import RowStores
-from pipeline_assets.build.rows.source_listing import read_ranges
+from pipeline_assets.build.rows.source_listing import merged_row_ranges
 from pipeline_assets.build.rows.source_row import HubRow
 from pipeline_assets.build.rows.store import Fate, Source
 from pipeline_assets.spine.artifact import Artifact, open_artifact
@@ -209,7 +209,7 @@ def test_rows_read_are_those_of_the_row_groups_where_neighbours_are_one_range(
 ) -> None:
     entries = [{"first_row": first_row, "rows": rows} for first_row, rows in row_groups]
 
-    assert read_ranges(entries) == ranges
+    assert merged_row_ranges(entries) == ranges
 
 
 def fate_of(root: Path, snapshot: Artifact, row: int, path: str = "a.parquet") -> tuple[str, str, dict[str, str]]:

@@ -18,7 +18,7 @@ from wrong_tokenizer import nothing_kept
 from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, HarmonyEncoder, load_encoder
-from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, RANKS, SPECIAL_TOKENS
+from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, NUM_RANKS, SPECIAL_TOKENS
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 
 PROJECT = Path(__file__).parents[3]
@@ -75,7 +75,7 @@ def test_the_name_of_a_special_token_in_a_text_is_ordinary_characters(
     runs = split(encoder.encode(names))
 
     assert runs == [tiktoken_ids(name) for name in names]
-    assert max(map(max, runs)) < RANKS
+    assert max(map(max, runs)) < NUM_RANKS
     assert runs[names.index("<|endoftext|>")] == [27, 91, 419, 1440, 919, 91, 29]
 
 

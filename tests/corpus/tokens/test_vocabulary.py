@@ -11,14 +11,14 @@ import pytest
 
 from pipeline_assets.corpus.tokens import o200k_harmony
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, HarmonyRecipe, load_encoder
-from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, RANKS, SPECIAL_TOKENS, read_ranks
+from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, NUM_RANKS, SPECIAL_TOKENS, read_ranks
 from pipeline_assets.spine.errors import InputError
 
 
 def test_the_shipped_file_is_the_published_one() -> None:
     ranks = read_ranks(VOCABULARY)
 
-    assert len(ranks) == RANKS == 199_998
+    assert len(ranks) == NUM_RANKS == 199_998
     assert ranks[b"!"] == 0
     assert ranks[b" world"] == 2375
     assert VOCABULARY_SHA256 == "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -112,5 +112,5 @@ def test_the_end_of_a_document_and_the_tokens_of_a_conversation_have_their_publi
         200_008,
         200_012,
     ]
-    assert min(SPECIAL_TOKENS.values()) == RANKS
+    assert min(SPECIAL_TOKENS.values()) == NUM_RANKS
     assert len(set(SPECIAL_TOKENS.values())) == len(SPECIAL_TOKENS) == 1_091
