@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from refusals import refusal
+from stage_a_build import build, local_source, recipe_of
 
 from pipeline_assets.corpus.packing.empty_sources import raise_if_source_empty
 from pipeline_assets.spine.artifact import Artifact
@@ -52,3 +53,16 @@ def test_one_that_is_not_asked_for_may_be_empty() -> None:
 def test_a_corpus_of_one_source_has_its_name() -> None:
     with pytest.raises(UsageError, match="no documents of c remain"):
         raise_if_source_empty({"c": corpus(documents=0, text_bytes=0)}, None, ["c"])
+
+
+def test_a_recipe_whose_dedup_leaves_nothing_of_a_source_packs_nothing(tmp_path: Path) -> None:
+    rows = [{"text": f"The same text {number}.", "key": f"{number}"} for number in range(3)]
+    again = [row | {"key": f"again-{row['key']}"} for row in rows]
+    sources = [local_source(tmp_path, "notes", rows), local_source(tmp_path, "copies", again)]
+    pack = {"seq_len": 8, "strategy": "sequential", "weights": {"notes": "0.5", "copies": "0.5"}}
+    recipe = recipe_of(*sources, dedup={"mode": "exact"}, pack=pack)
+
+    line = refusal(lambda: build(recipe, tmp_path / "data"), UsageError)
+
+    assert "no documents of copies remain: 3 of 3 documents were duplicates; " in line
+    assert not [*(tmp_path / "data").glob("stage_a/*/packed/manifest.json")]
