@@ -118,14 +118,14 @@ def _render_and_locate(
     template: ChatTemplate,
     is_split: bool,
     marks_blanks: bool,
-    answered: Mapping[int, int],
+    calls_by_reply: Mapping[int, int],
 ) -> tuple[ParsedText, list[int]]:
     """Render a conversation; return its text, and message numbers in text order."""
 
     def render(contents: Sequence[Any]) -> str:
         """Render the messages with `contents` as their contents or call arguments."""
         changed = [message._replace(content=content) for message, content in zip(messages, contents, strict=True)]
-        converted, _ = to_chat_messages(changed, True, is_split, answered)
+        converted, _ = to_chat_messages(changed, True, is_split, calls_by_reply)
         chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in converted]
         return template.render([{k: value for k, value in chat.items() if value is not None} for chat in chats], tools)
 
@@ -153,9 +153,9 @@ def _render_and_locate(
 
 
 def _whole_lines(text: str, first: int, body: Span, limit: int, controls: str) -> Span:
-    """Extend the body of a call in a text, from `first` to `limit`, to whole lines.
+    """Extend a call's body in a text to whole lines between `first` and `limit`.
 
-    It then starts after a line end or control token, and stops before whitespace or a control token.
+    The extended body starts after a line end or control token, and stops before whitespace or a control token.
     """
     begins = [first, *(edge.end() for edge in re.compile(f"\n|{controls}").finditer(text, first, body.start))]
     end = re.compile(rf"\s|{controls}").search(text, body.stop, limit)

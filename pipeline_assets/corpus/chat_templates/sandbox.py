@@ -31,7 +31,7 @@ MAX_SOURCE = 1 << 20  # characters; the longest published templates have 30,000
 _MAX_STEPS, _STEPS_PER_PART = 50_000, 100  # of loops, macros, filters, tests; more for each value of the row
 _MAX_SECONDS, _MAX_BYTES = 20.0, 1 << 28  # time and memory of a row
 # Filters that choose at random, print addresses, or take more than linear time.
-_NO_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmlattr", "groupby")
+_REMOVED_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmlattr", "groupby")
 
 
 class _StepCounter(NodeTransformer):
@@ -91,7 +91,9 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         tags = [_GenerationTag, loopcontrols]
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=tags, optimized=False, finalize=_check_text)
         self._steps, self._deadline = _MAX_STEPS, float("inf")
-        self.filters = {name: self._count_calls(call) for name, call in self.filters.items() if name not in _NO_FILTERS}
+        self.filters = {
+            name: self._count_calls(call) for name, call in self.filters.items() if name not in _REMOVED_FILTERS
+        }
         self.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
         self.tests = {name: self._count_calls(call) for name, call in self.tests.items()}
         self.globals = {"range": self.globals["range"], "dict": lambda **items: self.charge_parts(items)}

@@ -15,18 +15,22 @@ _TOOLS_BEGIN = f"# Tools\n\n## {FUNCTIONS}\n\n"
 
 
 def to_chat_messages(
-    messages: Iterable[Message], has_tools: bool, is_split: bool = False, answered: Mapping[int, int] | None = None
+    messages: Iterable[Message],
+    has_tools: bool,
+    is_split: bool = False,
+    calls_by_reply: Mapping[int, int] | None = None,
 ) -> tuple[list[Chat], list[dict[str, int]]]:
     """Convert Harmony messages to chat messages, and list the source of each part.
 
     If `has_tools`, the tools of developer messages are omitted. If `is_split`, a text and each call are separate. A
-    reply gets the id of its call: the call whose number `answered` has by the reply's number, by default the first
-    call of its tool. The second list maps, for each chat message of the assistant, its parts (`content`, `thinking`,
-    `tool_calls`) to indexes in `messages`, several calls to the index of the last one; for other roles the mapping is
-    empty.
+    reply gets the id of its call: `calls_by_reply` maps indexes of replies in `messages` to those of their calls; by
+    default, a reply belongs to the first call of its tool without a reply. The second list has a mapping for each chat
+    message: for the assistant, from its parts (`content`, `thinking`, `tool_calls`) to indexes in `messages`, of the
+    last call if there are several; for other roles it is empty.
     """
     chats, parts, calls = list[Chat](), list[dict[str, int]](), 0
-    open_calls: list[tuple[str | int, str]] = []  # name (or number, with `answered`) and id of calls without a reply
+    # Name (or number, with `calls_by_reply`) and id of calls without a reply.
+    open_calls: list[tuple[str | int, str]] = []
     for number, message in enumerate(messages):
         if message.role is not Role.ASSISTANT:
             chat: Chat = {"role": str(message.role), "content": message.content, "name": _tool_name(message.name)}
@@ -35,7 +39,7 @@ def to_chat_messages(
                 if not chat["content"]:
                     continue
             if message.role is Role.TOOL:
-                key = chat["name"] if answered is None else answered.get(number)
+                key = chat["name"] if calls_by_reply is None else calls_by_reply.get(number)
                 call_entry = next((entry for entry in open_calls if entry[0] == key), None)
                 chat["tool_call_id"] = None if call_entry is None else call_entry[1]
                 open_calls = [entry for entry in open_calls if entry is not call_entry]
@@ -50,7 +54,7 @@ def to_chat_messages(
         chat = chats[-1]
         if message.is_call:
             call, calls = _tool_call(message, f"call_{calls}"), calls + 1
-            open_calls.append((call["function"]["name"] if answered is None else number, call["id"]))
+            open_calls.append((call["function"]["name"] if calls_by_reply is None else number, call["id"]))
             chat[part] = [*chat.get(part, []), call]
         else:
             chat[part] = message.content

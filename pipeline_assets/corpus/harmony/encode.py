@@ -159,10 +159,10 @@ class AssistantTurns:
 
 
 LossMode = AssistantAll | AssistantLast | AssistantTurns
-_ALL = [AssistantAll(*flags) for flags in itertools.product((True, False), repeat=2)]
-_MODES: list[LossMode] = [AssistantLast(), *_ALL]
+_ASSISTANT_ALL_MODES = [AssistantAll(*flags) for flags in itertools.product((True, False), repeat=2)]
+_MODES: list[LossMode] = [AssistantLast(), *_ASSISTANT_ALL_MODES]
 LOSS_MODES = {mode.rule: mode for mode in _MODES}
-_DEFAULT_MODES: dict[str, LossMode] = {AssistantAll.name: _ALL[0], AssistantLast.name: AssistantLast()}
+_DEFAULT_MODES: dict[str, LossMode] = {AssistantAll.name: _ASSISTANT_ALL_MODES[0], AssistantLast.name: AssistantLast()}
 
 
 def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
@@ -171,8 +171,8 @@ def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
     `loss_rule` decides if it is set. Otherwise `loss_mode` decides, and `assistant_all` counts analysis and calls.
 
     Raises:
-        ValueError: `loss_rule` is neither in `LOSS_MODES` nor of `AssistantTurns`; or it is None, and `loss_mode` is
-            unknown.
+        ValueError: `loss_rule` is neither in `LOSS_MODES` nor an `AssistantTurns` rule; or it is None, and `loss_mode`
+            is unknown.
     """
     if loss_rule is not None and loss_rule.startswith(AssistantTurns.prefix):
         return AssistantTurns.from_rule(loss_rule)

@@ -47,7 +47,7 @@ def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
 
 
 _Schema: TypeAlias = dict[str, JsonValue]
-_NAMES = {"number": "number", "integer": "number", "boolean": "boolean"}
+_TYPESCRIPT_NAMES = {"number": "number", "integer": "number", "boolean": "boolean"}
 
 
 def typescript_type(schema: JsonValue, indent: str = "") -> str:
@@ -72,7 +72,7 @@ def typescript_type(schema: JsonValue, indent: str = "") -> str:
             literals = [f'"{value}"' for value in _get_list(schema, "enum") or [] if isinstance(value, str)]
             return " | ".join(literals) or "string"
         case str():
-            return _NAMES.get(kind, "any")
+            return _TYPESCRIPT_NAMES.get(kind, "any")
     return "any"
 
 
@@ -230,7 +230,7 @@ def _split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
 
 
-_CALLS = "Calls to these tools must go to the commentary channel: 'functions'."
+_CALLS_SENTENCE = "Calls to these tools must go to the commentary channel: 'functions'."
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ def _system_text(system: SystemContent, has_functions: bool) -> str:
         sections.append(tool_section(system.tools))
     if system.valid_channels:
         required = " Channel must be included for every message." if system.channel_required else ""
-        calls = f"\n{_CALLS}" if has_functions else ""
+        calls = f"\n{_CALLS_SENTENCE}" if has_functions else ""
         sections.append(f"# Valid channels: {', '.join(system.valid_channels)}.{required}{calls}")
     return "\n\n".join(sections)
 

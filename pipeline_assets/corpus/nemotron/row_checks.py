@@ -169,7 +169,7 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
 def compare_coverage(shards: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
     """Compare counts of rows with metadata in shards and inventory, unless sampled.
 
-    `inventories` has the inventory of the shards, or None if it is not built; empty if the recipe has none.
+    `inventories` has the inventory of the shards, or None if it is not built; empty if the recipe builds no inventory.
     """
     built = [inventory for inventory in inventories if inventory is not None]
     if not built:

@@ -55,7 +55,7 @@ class Description:
     answers: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> list[Fact]:
-        """Return an answer, else the facts of that name, else NOT_ANSWERED, as facts."""
+        """Return the answer on a property as a fact, else its facts, else NOT_ANSWERED."""
         origin = f"answers: {name}"
         stated = [Fact(self.answers[name], origin)] if name in self.answers else list(self.facts.get(name, ()))
         return stated or [Fact(NOT_ANSWERED, origin)]

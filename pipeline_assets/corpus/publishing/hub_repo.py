@@ -146,7 +146,7 @@ class HubRepo:
     def list_files(self, commit: str) -> dict[str, HubFile]:
         return {file.path: file for file in self.hub.list_files(self.name, commit)}
 
-    def commit(self, parent: str, title: str, items: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:
+    def commit(self, parent: str, title: str, uploads: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:
         """Commit uploads and deletions, unless the head has moved from `parent`.
 
         If the head has moved, the method returns without a commit. Large files are sent before the commit. A local file
@@ -155,8 +155,8 @@ class HubRepo:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError
 
-        additions = [CommitOperationAdd(item.path, item.source) for item in items]
-        for item, addition in zip(items, additions, strict=True):
+        additions = [CommitOperationAdd(item.path, item.source) for item in uploads]
+        for item, addition in zip(uploads, additions, strict=True):
             if addition.upload_info.sha256.hex() != item.sha256:
                 where = item.source if isinstance(item.source, Path) else item.path
                 raise InputError("the file differs from its manifest", where, "run `corpusmill verify`")

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pipeline_assets.spine.errors import InputError, RetryableError
 
 _TIMEOUT_S = 1800.0
-_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def load_back(repo: str, commit: str, address: str, token: str | None, configs: Mapping[str, Sequence[str]]) -> None:
@@ -24,7 +24,7 @@ def load_back(repo: str, commit: str, address: str, token: str | None, configs: 
     loading for more than 30 minutes raises RetryableError.
     """
     variables = {
-        **{name: value for name, value in os.environ.items() if name not in _TOKENS},
+        **{name: value for name, value in os.environ.items() if name not in _TOKEN_VARIABLES},
         "HF_ENDPOINT": address,
         "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",

@@ -34,7 +34,7 @@ _MAX_URL, _MIN_ID = 4096, 8  # characters
 _IDS = ("id", "doc_id", "uid")
 _BATCH_ROWS = 256
 _BLOCK_BYTES = 256 << 10  # of a file without compression
-_TOKENS, _ROWS = "tokens.npy", "rows.parquet"
+_TOKENS_FILE, _ROWS_FILE = "tokens.npy", "rows.parquet"
 
 
 @dataclass
@@ -74,7 +74,7 @@ class RepoSearch:
         for ref, commit in ((ref, commit) for ref, reached in commits.items() for commit in reached):
             files = fresh.list_files(commit)
             for path, file in files.items():
-                rows = files.get(path.removesuffix(_TOKENS) + _ROWS) if path.endswith(_TOKENS) else None
+                rows = files.get(path.removesuffix(_TOKENS_FILE) + _ROWS_FILE) if path.endswith(_TOKENS_FILE) else None
                 key = f"{file.digest} {rows and rows.digest}"
                 if key not in known:
                     is_deleted = file.lfs_sha256 not in stored and _is_deleted(fresh, commit, file)

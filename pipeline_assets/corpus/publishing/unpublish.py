@@ -23,7 +23,7 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-_OWN = ("refs/heads/", "refs/tags/")
+_OWN_REFS = ("refs/heads/", "refs/tags/")
 _EARLIER = "earlier"  # in place of a ref, for commits that answer although no ref reaches them
 _UNREACHABLE = ("clones and downloaded copies", "forks and duplicated repositories", "caches of readers and mirrors")
 
@@ -32,6 +32,7 @@ class Removal(msgspec.Struct):
     """Record and certificate of a removal with UTC times, but without ids or texts.
 
     Attributes:
+        started, proved: Times before the first and after the last search of the repo.
         requested: Earliest date of the removed entries on the list.
         certificate: Name of the certificate's file; empty if no certificate was written.
         commits: Commits that each ref reached before the removal.
@@ -58,7 +59,7 @@ class Removal(msgspec.Struct):
     @property
     def has_forgotten_head(self) -> bool:
         """True if a head of a branch contains a forgotten row, which a squash would keep."""
-        heads = tuple(f"{ref}@{reached[0]}:" for ref, reached in self.commits.items() if ref.startswith(_OWN[0]))
+        heads = tuple(f"{ref}@{reached[0]}:" for ref, reached in self.commits.items() if ref.startswith(_OWN_REFS[0]))
         return any(place.startswith(heads) for places in self.remaining.values() for place in places)
 
 
@@ -83,13 +84,13 @@ def unpublish(
     """
     started, content = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
     removal = _RECORD.read(record) if record.exists() else Removal(repo.url, started)
-    own = any(place.startswith(_OWN) for places in content.found.values() for place in places)
+    own = any(place.startswith(_OWN_REFS) for places in content.found.values() for place in places)
     _merge(removal, content)
     is_changed = applies and not keeps_history and (own or record.exists()) and not removal.has_forgotten_head
     if is_changed:
         durable.write_durably(record, msgspec.json.encode(removal))
         _squash_branches(repo, content)
-        _move_tags(repo, [ref.removeprefix(_OWN[1]) for ref in removal.commits if ref.startswith(_OWN[1])])
+        _move_tags(repo, [ref.removeprefix(_OWN_REFS[1]) for ref in removal.commits if ref.startswith(_OWN_REFS[1])])
         _delete_objects(repo, removal)
         commits = reachable_commits(repo)
         content = search.search(repo, commits | _surviving_commits(repo, removal, commits))
@@ -97,7 +98,7 @@ def unpublish(
     removal.removed = {entry: places for entry, places in removal.removed.items() if entry not in content.found}
     removal.objects = removal.objects if is_changed else []
     removal.remaining, removal.unread, removal.keeps_history = content.found, content.unread, keeps_history
-    removal.unreachable = [*_UNREACHABLE, *(ref for ref in content.commits if not ref.startswith(_OWN))]
+    removal.unreachable = [*_UNREACHABLE, *(ref for ref in content.commits if not ref.startswith(_OWN_REFS))]
     removal.proved = now().isoformat(timespec="seconds")
     if is_changed or (applies and keeps_history):
         removal.certificate = f"{record.stem}.{removal.proved.replace(':', '')}.json"
@@ -108,7 +109,7 @@ def unpublish(
 
 
 def _merge(removal: Removal, content: RepoContent) -> None:
-    """Add what a search found to what earlier runs recorded.
+    """Add the results of a search to the record of earlier runs.
 
     Objects of refs that belong to others are left out; `remaining` and `unread` are replaced.
     """
@@ -116,7 +117,7 @@ def _merge(removal: Removal, content: RepoContent) -> None:
         removal.commits[ref] = list(dict.fromkeys([*reached, *removal.commits.get(ref, ())]))
     for entry, places in content.found.items():
         removal.removed[entry] = list(dict.fromkeys([*removal.removed.get(entry, ()), *places]))
-    own = (objects for ref, objects in content.objects.items() if ref.startswith(_OWN))
+    own = (objects for ref, objects in content.objects.items() if ref.startswith(_OWN_REFS))
     removal.objects = sorted({*removal.objects}.union(*own))
     removal.remaining, removal.unread = content.found, content.unread
 
@@ -138,7 +139,7 @@ def _history(api: "HfApi", repo: HubRepo, commit: str) -> list[str]:
 
 def _squash_branches(repo: HubRepo, content: RepoContent) -> None:
     for ref, reached in content.commits.items():
-        branch = ref.removeprefix(_OWN[0])
+        branch = ref.removeprefix(_OWN_REFS[0])
 
         def squash(api: "HfApi", branch: str = branch, head: str = reached[0]) -> None:
             history = _history(api, repo, repo.hub.resolve(repo.name, branch))
@@ -173,7 +174,7 @@ def _delete_objects(repo: HubRepo, removal: Removal) -> None:
     """
     commits, kept, deleted = reachable_commits(repo), set[str](), {*removal.objects}
     for ref, objects in list_lfs_hashes(repo, commits).items():
-        kept |= objects if ref.startswith(_OWN) else objects - deleted
+        kept |= objects if ref.startswith(_OWN_REFS) else objects - deleted
     started = datetime.datetime.fromisoformat(removal.started)
 
     def delete(api: "HfApi") -> None:
@@ -190,14 +191,14 @@ def _delete_objects(repo: HubRepo, removal: Removal) -> None:
     removal.objects = sorted(deleted - kept)
 
 
-def _surviving_commits(repo: HubRepo, removal: Removal, now: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _surviving_commits(repo: HubRepo, removal: Removal, reachable: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return commits that branches and tags once had and the hub still serves.
 
     Their key is `_EARLIER`; without such commits, the dict is empty.
     """
-    before = {commit for ref, reached in removal.commits.items() if ref.startswith(_OWN) for commit in reached}
+    before = {commit for ref, reached in removal.commits.items() if ref.startswith(_OWN_REFS) for commit in reached}
     answering = []
-    for commit in sorted(before.difference(*now.values())):
+    for commit in sorted(before.difference(*reachable.values())):
         with suppress(UsageError):
             answering.append(repo.hub.resolve(repo.name, commit))
     return {_EARLIER: answering} if answering else {}

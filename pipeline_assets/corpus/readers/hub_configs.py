@@ -35,7 +35,7 @@ _LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_\w+)?$")
 
 @dataclass(frozen=True)
 class Config:
-    """Config of a hub dataset; language and script come from its name, or are None."""
+    """Config of a hub dataset; None for a language or script that its name lacks."""
 
     name: str
     language: str | None

@@ -43,7 +43,7 @@ from pipeline_assets.spine.folder_lock import lock_folder
 logger = logging.getLogger("corpusmill")
 F = TypeVar("F")
 T = TypeVar("T")
-_NAMES: dict[RepoType, tuple[re.Pattern[str], str]] = {
+_NAME_RULES: dict[RepoType, tuple[re.Pattern[str], str]] = {
     "dataset": (re.compile(r"\w[\w.-]*/[\w.-]+"), "HuggingFaceFW/fineweb-edu"),
     "model": (re.compile(r"(\w[\w.-]*/)?\w[\w.-]*"), "unsloth/gpt-oss-120b"),  # the oldest models have no owner
 }
@@ -292,7 +292,7 @@ def _changed_error(what: str, where: str) -> InputError:
 
 def is_repo_name(name: str, repo_type: RepoType) -> bool:
     """Check whether a name is valid for a hub repository of this type."""
-    return _NAMES[repo_type][0].fullmatch(name) is not None
+    return _NAME_RULES[repo_type][0].fullmatch(name) is not None
 
 
 def check_name(name: str, repo_type: RepoType = "dataset") -> None:
@@ -300,4 +300,4 @@ def check_name(name: str, repo_type: RepoType = "dataset") -> None:
     if name.removeprefix("hf://").startswith("buckets/"):
         raise UsageError("a bucket has no commits, so it cannot be pinned", name, "copy its files to a dataset")
     if not is_repo_name(name, repo_type):
-        raise UsageError(f"not a {repo_type} name", name, f"write owner/name, such as {_NAMES[repo_type][1]}")
+        raise UsageError(f"not a {repo_type} name", name, f"write owner/name, such as {_NAME_RULES[repo_type][1]}")
