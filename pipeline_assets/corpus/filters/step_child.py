@@ -78,14 +78,13 @@ class _Step:
         return first
 
     def _run(self, line: bytes) -> Answer:
-        document = _decoder.decode(line)
         try:
             signal.setitimer(signal.ITIMER_PROF, self._seconds)
             try:
-                result = self._function(document)
+                result = self._function(_decoder.decode(line))
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
-            return _check_result(document, result)
+            return _check_result(_decoder.decode(line), result)  # decoded again: the function may change its own
         except _TooSlow:
             return Answer("rejected", TOO_SLOW, f"more than {self._seconds} s")
         except BaseException as error:
@@ -94,8 +93,10 @@ class _Step:
 
 def _check_result(document: Document, result: object) -> Answer:
     """Return the answer for a function's result; raise if its document is invalid."""
-    if result is None or (isinstance(result, str) and _REASON.fullmatch(result)):
-        return Answer("dropped", result or DROPPED)
+    if result is None:
+        return Answer("dropped", DROPPED)
+    if isinstance(result, str) and (reason := _REASON.fullmatch(result)):
+        return Answer("dropped", reason[0])  # plain text, also of a subclass such as numpy.str_
     if not isinstance(result, Document) or not isinstance(result.meta, Meta):
         fix = "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
         return Answer("refused", f"returned {one_line(ValueError(repr(result)), _MESSAGE_CHARACTERS)}", fix)

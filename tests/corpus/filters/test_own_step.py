@@ -56,6 +56,23 @@ def test_a_step_keeps_changes_drops_and_rejects_documents_and_each_is_counted(st
     assert found.manifest.provenance["step_seconds"] > 0
 
 
+def test_changes_in_place_count_and_a_reason_may_be_of_a_subclass_of_text(stepped: Stepped) -> None:
+    code = """
+import numpy
+from msgspec.structs import force_setattr
+
+def keep(document):
+    force_setattr(document, "text", document.text.upper())
+    return document if document.text != "NO" else numpy.str_("too_bad")
+"""
+
+    found = stepped(code, "yes", "no")
+
+    assert kept_texts(found) == ["YES"]
+    assert found.manifest.identity.counts["changes"] == {"python/text": 1}
+    assert [line.reason for line in read_dropped(found)] == ["too_bad"]
+
+
 def test_a_step_gets_what_the_other_filters_leave(stepped: Stepped) -> None:
     code = "def keep(document):\n    return document if 'email@example.com' in document.text else 'no_mask'\n"
     filters = {"length": {"min_words": 2}, "masking": {"emails": True, "public_ips": False}}
