@@ -44,15 +44,16 @@ if [ -z "${DAGSTER_PG_HOST:-}" ]; then
     server=$(postgres_program postgres)
     export DAGSTER_PG_HOST=127.0.0.1 DAGSTER_PG_PORT DAGSTER_PG_DB=postgres DAGSTER_PG_USER=dagster DAGSTER_PG_PASSWORD
     DAGSTER_PG_PORT=$(free_port)
-    if [ ! -f "$home/password" ]; then
+    if [ ! -s "$home/password" ]; then
         (umask 077 && "$bin/python" -c 'import secrets; print(secrets.token_hex(16))' > "$home/password")
     fi
     DAGSTER_PG_PASSWORD=$(cat "$home/password")
     if [ ! -f "$home/postgres/PG_VERSION" ]; then
-        rm -rf "$home/postgres" && mkdir -m 700 "$home/postgres"
-        [ "$(id -u)" != 0 ] || chown postgres "$home/postgres" "$home/password"
-        "${as_postgres[@]}" "$(postgres_program initdb)" -D "$home/postgres" -U dagster -A scram-sha-256 \
-            --pwfile="$home/password" > /dev/null || fail "initdb failed in $home/postgres; its user needs access to the folder"
+        rm -rf "$home/postgres" "$home/postgres.new" && mkdir -m 700 "$home/postgres.new"
+        [ "$(id -u)" != 0 ] || chown postgres "$home/postgres.new" "$home/password"
+        "${as_postgres[@]}" "$(postgres_program initdb)" -D "$home/postgres.new" -U dagster -A scram-sha-256 \
+            --pwfile="$home/password" > /dev/null || fail "initdb failed in $home; its user needs access to the folder"
+        mv "$home/postgres.new" "$home/postgres"  # a database that was cut off would never start
     fi
 else
     : "${DAGSTER_PG_DB:?}" "${DAGSTER_PG_USER:?}" "${DAGSTER_PG_PASSWORD:?}" "${DAGSTER_PG_PORT:=5432}"
@@ -94,7 +95,7 @@ watch() {  # restart what has died
         kill -KILL -- "-${pids[$i]}" 2> /dev/null || true  # its children
         [ $((SECONDS - ${since[$i]:-0})) -lt 300 ] || { deaths[$i]=0; since[$i]=$SECONDS; }
         deaths[$i]=$((${deaths[$i]:-0} + 1))
-        [ "${deaths[$i]}" -le "$max_deaths" ] || fail "${names[$i]} died $max_deaths times in five minutes, at last with status $status"
+        [ "${deaths[$i]}" -lt "$max_deaths" ] || fail "${names[$i]} died $max_deaths times in five minutes, at last with status $status"
         echo "run_local.sh: ${names[$i]} died with status $status; starting it again" >&2
         start "$i"
     done

@@ -1,5 +1,6 @@
 """The services of docker/run_local.sh survive the death of each, and every build ends with the same bytes."""
 
+import os
 import resource
 import signal
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from free_ports import free_port
 from services import NAMES, PROJECT, Services, skip_without_postgres
 
 from pipeline_assets.build.inventory import artifact_statuses
@@ -168,6 +170,46 @@ def test_a_daemon_without_memory_is_replaced_and_ticks_go_on(root: Path) -> None
         services.wait_for(lambda: services.pid("daemon") != before, "another daemon")
         known = max(ticks(services))
         services.wait_for(lambda: max(ticks(services)) > max(known, time.time() - 30), "a new tick")
+
+
+def run_stubs(root: Path, stubs: dict[str, str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run run_local.sh on `root` with shell scripts in place of some programs."""
+    folder = root.with_name("bin")
+    folder.mkdir(exist_ok=True)
+    for name, script in {"python": f'exec {sys.executable} "$@"', "dagster-daemon": "", **stubs}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    for path in (root, root.parent):  # for PostgreSQL's own user
+        path.chmod(0o755)
+    command = [PROJECT / "docker" / "run_local.sh", root, str(free_port())]
+    variables = {"CORPUSMILL_BIN": str(folder), "PATH": f"{folder}:{os.environ['PATH']}", **variables}
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables})
+
+
+@pytest.mark.slow
+def test_the_fifth_death_of_a_service_stops_all(root: Path) -> None:
+    variables = {f"DAGSTER_PG_{name}": "other" for name in ("HOST", "DB", "USER", "PASSWORD")}
+
+    ended = run_stubs(root, {"dagster": '[ "$1" = instance ] || exit 7'}, **variables)
+
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [
+        *["run_local.sh: code died with status 7; starting it again"] * 4,
+        "run_local.sh: code died 5 times in five minutes, at last with status 7",
+    ]
+
+
+@pytest.mark.slow
+def test_a_database_that_was_cut_off_while_it_was_made_is_made_again(root: Path) -> None:
+    home = root / "dagster" / "server"
+    home.mkdir(parents=True)
+    (home / "password").write_text("")  # as after a kill before it was written
+    stubs = {"initdb": 'echo 15 > "$2/PG_VERSION"; exit 1'}  # the folder is `-D`
+
+    errors = [run_stubs(root, stubs).stderr for _ in range(2)]
+
+    assert errors == [f"run_local.sh: initdb failed in {home}; its user needs access to the folder\n"] * 2
+    assert len((home / "password").read_text()) == 33
 
 
 def ticks(services: Services) -> list[float]:
