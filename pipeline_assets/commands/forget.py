@@ -102,6 +102,9 @@ def forget(
     commands = [terminal.as_command("run", name, "--replace", "--data", data) for name in names]
     lines.append(f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}")
     lines += _list_names([*map(str, affected)], "artifact")
+    if others := sum(folder not in recipes for folder in map(str, affected)):
+        found = f"{terminal.pluralize(others, 'artifact')} of no recipe in {data / 'recipes'}"
+        lines.append(f"{found}: to keep them without the rows, first run their recipes by path, with --replace")
     commands += [terminal.as_command("forget", "--clean", "--data", data)] if affected else []
     lines += [f"next: {command}" for command in commands]
     content |= {"artifacts": [*affected], "commands": commands}

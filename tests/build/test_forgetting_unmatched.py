@@ -62,3 +62,18 @@ def test_an_unknown_source_is_answered_with_five_known_ones(tmp_path: Path) -> N
 
     known = ", ".join(str(tmp_path / "in/sources" / name) for name in "abcde")
     assert str(refused.value).endswith(f"lists this file; known sources: {known} and 2 more")
+
+
+def test_artifacts_of_recipes_elsewhere_are_named_before_the_command_that_removes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, _ = built_sources(tmp_path, "notes")
+    forget_ids(root, ["note_7"])
+
+    forget(data=root)
+
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"1 artifact of no recipe in {root}/recipes: to keep them without the rows, first run their recipes by path, "
+        "with --replace",
+        f"next: corpusmill forget --clean --data {root}",
+    ]
