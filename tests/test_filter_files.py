@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,15 @@ def test_a_missing_file_of_stage_2_is_named_before_anything_is_built_too(recipe:
     (root / "hq.bin").unlink()
 
     assert f"{root}/hq.bin: a file of the filters cannot be read" in refusal(lambda: made.check_local_files(root))
+
+
+def test_a_missing_trainer_of_stage_2_is_named_before_anything_is_built(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixture = write_local_mixture(root)
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+
+    assert refusal(lambda: mixture.check_local_files(root)).startswith("tokenizers: sentencepiece is not installed; ")
 
 
 def test_a_missing_file_is_named_before_anything_is_built(recipe: Make, root: Path) -> None:

@@ -12,7 +12,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -142,6 +142,28 @@ def test_a_shard_that_read_a_changed_file_is_refused_even_if_the_file_is_whole_a
     with pytest.raises(ChangedFileError, match=f"sha256 is {changed}, sealed with"), verify_reads():
         expect_hash(file, ExpectedHash(hashlib.sha256(b"whole").hexdigest(), "sealed with", "build it"), True)
         list(adopt_finished_shards("write", ENGLISH[:1], building, INLINE, read_while_it_is_changed))
+
+
+def test_a_finished_shard_that_read_another_version_of_a_file_is_run_again(
+    building: StagingDir, tmp_path: Path
+) -> None:
+    file, runs = tmp_path / "input", list[str]()
+    versions = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("before", "after")}
+
+    def read(name: str, stage: str, shards: Sequence[Words], folder: StagingView) -> Generator[Receipt]:
+        for shard in shards:
+            runs.append(name)
+            receipt = Receipt([], {}, reads={str(file): versions[name]})
+            folder.commit(stage, shard.name, receipt)
+            yield receipt
+
+    for name in ("before", "before", "after", "after"):
+        file.write_text(name)
+        with verify_reads():
+            expect_hash(file, ExpectedHash(versions[name], "sealed with", "build it"), True)
+            list(adopt_finished_shards("write", ENGLISH[:1], building, INLINE, partial(read, name)))
+
+    assert runs == ["before", "after"]
 
 
 def test_receipts_of_one_stage_do_not_count_for_another(building: StagingDir) -> None:

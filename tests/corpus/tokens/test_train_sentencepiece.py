@@ -5,6 +5,7 @@ import io
 import os
 import random
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -120,3 +121,11 @@ def test_a_coverage_that_sentencepiece_refuses_is_named_by_its_key() -> None:
 
     assert line == "tokenizer: `character_coverage` must be in [0.98, 1], got '0.97'; correct the value"
     assert UnigramRecipe(character_coverage="0.98").character_coverage == "0.98"
+
+
+def test_without_sentencepiece_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+
+    line = refusal(lambda: train_unigram([], SMALL), UsageError)
+
+    assert line.startswith("tokenizers: sentencepiece is not installed; in the project's folder run ")
