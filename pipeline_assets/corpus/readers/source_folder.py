@@ -158,11 +158,11 @@ class InputFolder(ABC):
         if not folder.path.is_dir():
             return None
         changed = folder.describe_changed_files(manifest)
-        if changed is not None or sealed_path is None or not sealed_path.is_dir() or sealed_path.samefile(folder.path):
+        if sealed_path is None or not sealed_path.is_dir() or sealed_path.samefile(folder.path):
             return changed
         # The recipes of a copied data root may still name the original folders of its sources.
         is_copied = sealed_path.is_relative_to(base) != folder.path.is_relative_to(base)
-        return None if is_copied else f"the files were read from {sealed_path}, the recipe has {folder.path}"
+        return changed if is_copied else f"the files were read from {sealed_path}, the recipe has {folder.path}"
 
     def describe_changed_files(self, manifest: Manifest) -> str | None:
         """Describe how names, sizes or times of the files differ; `path` must be absolute."""

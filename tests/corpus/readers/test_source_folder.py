@@ -86,6 +86,9 @@ def test_an_equal_listing_of_another_folder_is_a_change_unless_only_one_is_in_th
 
     expected = f"the files were read from {tmp_path}/v1, the recipe has {tmp_path}/v2"
     assert reason == (expected if is_stale else None)
+    os.utime(tmp_path / "v2" / "a.jsonl", ns=(2, 2))
+    reason = SourceFolder(tmp_path / "v2", ("*.jsonl",)).describe_changes(tmp_path / root, manifest)
+    assert reason == (expected if is_stale else f"files in {tmp_path}/v2 were rewritten")
 
 
 def test_a_folder_that_is_gone_has_not_changed_and_can_not_be_read(folder: SourceFolder) -> None:
