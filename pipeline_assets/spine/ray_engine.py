@@ -144,6 +144,9 @@ def _connection_error(address: str, error: Exception) -> RetryableError:
     if "auth" in f"{type(error).__name__} {error} {error.__cause__} {error.__context__}".lower():
         fix = "set RAY_AUTH_MODE=token, with the token of the head in ~/.ray/auth_token"
         return RetryableError("the cluster requires a token, and got none or a wrong one", where, fix)
+    if address == "local":
+        fix = "run it again, with fewer workers or without --engine ray"
+        return RetryableError(f"it did not start on this machine: {one_line(error, 200).rstrip('.')}", "Ray", fix)
     return RetryableError(f"cannot connect to Ray: {one_line(error, 200)}", where, fix)
 
 

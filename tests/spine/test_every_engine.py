@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import word_artifact
@@ -208,6 +209,20 @@ def test_a_cluster_that_cannot_be_reached_is_one_line(
         assert refusal(lambda: list(engine(write_words)("write", ENGLISH, building))) == (
             f"RAY_ADDRESS={address}: {problem}; "
             "set it to HOST:PORT of a cluster's head, or remove it to start Ray on this machine"
+        )
+
+
+def test_a_ray_that_does_not_start_here_is_not_blamed_on_an_address(
+    building: StagingDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray")
+    disconnect()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", mock.Mock(side_effect=RuntimeError("The node timed out.")))
+    with engine_named("ray") as engine:
+        assert refusal(lambda: list(engine(write_words)("write", ENGLISH, building))) == (
+            "Ray: it did not start on this machine: The node timed out; "
+            "run it again, with fewer workers or without --engine ray"
         )
 
 
