@@ -108,6 +108,18 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typ
         assert words.removesuffix("<|endoftext|>") in text(int(doc_id.split("-")[1]))
 
 
+def test_a_source_left_out_of_the_weights_gets_the_rest(
+    corpusmill: Corpusmill, typed: list[Typed], work: Path, tmp_path: Path
+) -> None:
+    write_manifest(tmp_path, weights={"notes": "0.75"})
+    given = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
+
+    result = corpusmill("stage-a", "pack", *given, "--out-dir", "out/stage_a/packed/rest", cwd=work)
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[1] == typed[0].stdout.splitlines()[1]  # the digest with both weights
+
+
 @pytest.mark.parametrize(
     ("given", "what"),
     [

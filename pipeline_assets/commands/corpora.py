@@ -26,6 +26,7 @@ from pipeline_assets.commands.inputs import (
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, Section, SetsKeys, option_finder
 from pipeline_assets.commands.terminal import AsJson, echo, name_recipe_keys, print_answer
+from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.proposal import Banding
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe, NearRecipe
@@ -33,9 +34,10 @@ from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
 from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
+from pipeline_assets.corpus.weights import add_missing_weight
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import RecipeKey, UsageError
-from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.spine.recipe_yaml import read_yaml, sections_at
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.systems import filtered, stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
@@ -206,10 +208,10 @@ def pack(
     file, typed = recipe_path(manifest, build.root), {key: f"--{key.replace('_', '-')}" for key in pack_keys}
     with name_recipe_keys(file, option_finder(typed, {"name": "--out-dir"})):
         content = read_yaml(file, "manifest")
-        section = PackSection.from_mapping(_read_section(content, file, "pack") | pack_keys, file)
-        corpora = (
-            input_corpora(input, *_JOINT_CORPORA) if input else _recipe_corpora(content, file, section, build.root)
-        )
+        keys = _read_section(content, file, "pack") | pack_keys
+        corpora: Sequence[Target] = input_corpora(input, *_JOINT_CORPORA) if input else ()
+        section = PackSection.from_mapping(add_missing_weight(keys, ("weights",), _sources(content, corpora)), file)
+        corpora = corpora or _recipe_corpora(content, file, section, build.root)
         build.build(stage_a.packed_target(section, build.folder.name, build.relative_folder, corpora), _packed_lines)
 
 
@@ -224,6 +226,14 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
         fix = "pass it as --input" if other_keys[0] == "input" else f"move it into `{name}`, or remove it"
         raise UsageError(f"expected only the section `{name}`, got `{other_keys[0]}` too", file, fix)
     return section
+
+
+def _sources(content: Content, corpora: Sequence[Target]) -> list[str]:
+    """Return the sources with documents in `corpora`; without corpora, those of a recipe."""
+    if not corpora:
+        return [str(section.get("source")) for _, section in sections_at(content, "sources")]
+    sealed = {corpus.partition or corpus.name: open_artifact(corpus.folder) for corpus in corpora}
+    return [shard.source for shard in corpus_shards(sealed) if shard.rows]
 
 
 def _recipe_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
