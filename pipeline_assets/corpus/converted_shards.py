@@ -146,13 +146,13 @@ def finalize_shards(
 
 
 def gather_rejects(
-    staging: StagingDir, converted: Sequence[Receipt], published: Sequence[Receipt], zstd_level: int
+    staging: StagingDir, converted: Sequence[Receipt], finalized: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
     """Write the rejects of all shards to one file, in shard order.
 
-    In each shard, the rejects of the conversion come before the rejects of `finalize_shards`, in `published`.
+    In each shard, the rejects of the conversion come before the rejects of `finalize_shards`, in `finalized`.
     """
-    receipts = itertools.chain.from_iterable(zip(converted, published, strict=True))
+    receipts = itertools.chain.from_iterable(zip(converted, finalized, strict=True))
     return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
 
 

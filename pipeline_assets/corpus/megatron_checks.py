@@ -14,8 +14,8 @@ from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
-from pipeline_assets.corpus.sampling import SPLITS, Split
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, NUM_RANKS
+from pipeline_assets.corpus.training_set import SPLITS, Split
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 
 _MAX_SIGMAS = 4.5  # one false alarm in about 150,000 honest splits

@@ -16,7 +16,6 @@ from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow, 
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.megatron import encode_index
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
-from pipeline_assets.corpus.sampling import SPLIT_RULE, Split, count_fitting, describe_split, split_budget
 from pipeline_assets.corpus.tokens.encode import (
     OTHER_SPLIT,
     DocumentTable,
@@ -28,6 +27,7 @@ from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, HarmonyRecipe
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT
+from pipeline_assets.corpus.training_set import SPLIT_RULE, Split, count_fitting, describe_split, split_budget
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile

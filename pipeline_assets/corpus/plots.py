@@ -37,7 +37,7 @@ def _format_power(number: int) -> str:
 
 
 def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
-    """Return a bar for each bin, up to the bin where 99 % of rows are reached.
+    """Return a bar for each bin, up to the bin that completes 99 % of the rows.
 
     The first bar is the first bin that is not empty; the last bar also counts all higher bins. `bins` counts the rows
     between each edge and the next, and may be shorter than `edges`.

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.document_shards import DocumentShard, poison_row_err
 from pipeline_assets.corpus.token_sample import (
     LENGTH_BINS,
     NO_SAMPLE,
-    ONE,
+    WEIGHT_ONE,
     Sample,
     Sampling,
     count_tokens,
@@ -94,7 +94,7 @@ class Counts:
     @property
     def is_exact(self) -> bool:
         """True if the tokens of every document were counted."""
-        return self.sample.weights == ONE * self.documents
+        return self.sample.weights == WEIGHT_ONE * self.documents
 
 
 Profile = Mapping[Group, Counts]

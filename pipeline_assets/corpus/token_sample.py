@@ -14,7 +14,7 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 LENGTH_BINS = 32
 SAMPLE_BYTES, SAMPLE_DOCUMENTS = 4 << 20, 128  # expected sample; if all documents are equally long, the error is 1 %
-ONE = 1 << 32  # weights and rates are integers in units of 1 / ONE, so that sums do not depend on their order
+WEIGHT_ONE = 1 << 32  # weights and rates are integers in units of 1 / WEIGHT_ONE, so sums do not depend on the order
 _STANDARD_ERRORS = 1.96  # in half of a 95 % interval
 
 
@@ -22,7 +22,7 @@ class Sampling(NamedTuple):
     """Rule that samples the documents of a source.
 
     Attributes:
-        rate: Share of the documents to sample, in units of 1 / ONE.
+        rate: Share of the documents to sample, in units of 1 / WEIGHT_ONE.
         mean_bytes: Mean length of the documents. Longer ones are sampled more often, and weigh less.
     """
 
@@ -33,13 +33,13 @@ class Sampling(NamedTuple):
     def for_size(cls, documents: int, text_bytes: int) -> "Sampling":
         """Return the rule for a source of this size."""
         rates = ((SAMPLE_BYTES, text_bytes), (SAMPLE_DOCUMENTS, documents))
-        return cls(max(ONE * part // max(part, total) for part, total in rates), text_bytes // max(documents, 1))
+        return cls(max(WEIGHT_ONE * part // max(part, total) for part, total in rates), text_bytes // max(documents, 1))
 
     def weigh(self, doc_id: str, utf8_bytes: int) -> int:
-        """Return the weight of a document in units of 1 / ONE; 0 if it is not sampled."""
-        if self.rate == ONE:
-            return ONE
-        weight = min(max(ONE * self.mean_bytes // max(utf8_bytes, 1), self.rate), ONE)
+        """Return a document's weight in units of 1 / WEIGHT_ONE; 0 if not sampled."""
+        if self.rate == WEIGHT_ONE:
+            return WEIGHT_ONE
+        weight = min(max(WEIGHT_ONE * self.mean_bytes // max(utf8_bytes, 1), self.rate), WEIGHT_ONE)
         # The prefix makes this sample independent of other samples by the hash of doc_id.
         number = int.from_bytes(hashlib.sha256(b"tokens\0" + doc_id.encode()).digest()[:8])
         return weight if number * weight < self.rate << 64 else 0
@@ -80,8 +80,8 @@ def count_tokens(
 ) -> tuple[Sample, list[int]]:
     """Count the tokens of sampled texts; unencodable texts count as 0 tokens.
 
-    `weights` and `rate` are in units of 1 / ONE. Return the sample, and the sum of the texts' weights in each bin: bin
-    i has texts of 2**i to 2**(i + 1) - 1 tokens, and bin 0 also those of 0 tokens.
+    `weights` and `rate` are in units of 1 / WEIGHT_ONE. Return the sample, and the sum of the texts' weights in each
+    bin: bin i has texts of 2**i to 2**(i + 1) - 1 tokens, and bin 0 also texts of 0 tokens.
     """
     tokens = encoder.encode([text if encoder.can_encode(text) else "" for text in texts]).lengths.tolist()
     rows, lengths = list[Sample](), [0] * LENGTH_BINS

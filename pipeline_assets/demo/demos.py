@@ -12,7 +12,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.next_steps import next_steps
 from pipeline_assets.commands.terminal import pluralize
-from pipeline_assets.corpus.sampling import SPLITS, split_budget
+from pipeline_assets.corpus.training_set import SPLITS, split_budget
 from pipeline_assets.demo import recipes
 from pipeline_assets.demo.mixture import mixture_lines
 from pipeline_assets.demo.nemotron import pool_lines

@@ -13,7 +13,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus import megatron_checks as checks
 from pipeline_assets.corpus import megatron_split as splits
-from pipeline_assets.corpus import sampling
+from pipeline_assets.corpus import training_set
 from pipeline_assets.corpus.readers.listing import Forecast, Listing
 from pipeline_assets.corpus.snapshot.convert import SNAPSHOT_STAGE, take_snapshot
 from pipeline_assets.corpus.snapshot.listing import list_snapshot
@@ -27,7 +27,7 @@ class HealingRecipe(Recipe):
 
     system: Literal["healing"]
     snapshot: SnapshotRecipe
-    selection: sampling.SelectionRecipe = sampling.SelectionRecipe()
+    selection: training_set.SelectionRecipe = training_set.SelectionRecipe()
     megatron: splits.MegatronRecipe
 
     def fineweb_edu_snapshot(self) -> Target:
@@ -56,7 +56,7 @@ class HealingRecipe(Recipe):
             export_as=f"{self.name}.json",
         )
 
-    def megatron_split(self, split: sampling.Split) -> Target:
+    def megatron_split(self, split: training_set.Split) -> Target:
         """Return the target of one split's token files."""
         return MEGATRON_SPLIT.target(
             self.name,
@@ -73,7 +73,7 @@ class HealingRecipe(Recipe):
         return MEGATRON_DATASET.target(
             self.name,
             self.megatron.content(),
-            [self.healing_text_manifest(), *map(self.megatron_split, sampling.SPLITS)],
+            [self.healing_text_manifest(), *map(self.megatron_split, training_set.SPLITS)],
             folder=Path("megatron", self.name),
             tokenizer=self.megatron.tokenizer.content(),
             export_as=f"{self.name}_megatron.json",
@@ -116,15 +116,15 @@ FINEWEB_EDU_SNAPSHOT = Kind(
 
 def _select(job: Job) -> BuildResult:
     [snapshot] = job.upstream
-    return sampling.select_shards(snapshot, sampling.TextRecipe.from_content(job.recipe))
+    return training_set.select_shards(snapshot, training_set.TextRecipe.from_content(job.recipe))
 
 
 HEALING_TEXT_MANIFEST = Kind(
     "healing/healing_text_manifest",
-    sampling.SELECTION_STAGE,
+    training_set.SELECTION_STAGE,
     file_builder(_select),
     "Selection of the snapshot's shards that the healing set uses, each hashed again, with their totals.",
-    preview=sampling.preview_selection,
+    preview=training_set.preview_selection,
     checks=(FILES,),
 )
 
@@ -138,19 +138,19 @@ def _encode(job: Job) -> BuildResult:
     return splits.build_split(
         job.staging,
         open_artifact(run.root / snapshot.folder, corpus["digest"]),
-        sampling.read_selection(selected),
+        training_set.read_selection(selected),
         recipe,
         _parse_split(job.recipe["split"]),
         run.settings,
     )
 
 
-def _parse_split(name: str | None) -> sampling.Split:
-    return next(split for split in sampling.SPLITS if split == name)
+def _parse_split(name: str | None) -> training_set.Split:
+    return next(split for split in training_set.SPLITS if split == name)
 
 
 def _budgeted_tokens(recipe: Mapping[str, Any]) -> Forecast:
-    budget = sampling.split_budget(recipe["token_budget"], recipe["valid_fraction"], _parse_split(recipe["split"]))
+    budget = training_set.split_budget(recipe["token_budget"], recipe["valid_fraction"], _parse_split(recipe["split"]))
     return Forecast(budget, "`megatron.token_budget`")
 
 

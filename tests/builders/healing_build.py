@@ -12,8 +12,8 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.megatron_split import build_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.sampling import Split, read_selection
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Driver
+from pipeline_assets.corpus.training_set import Split, read_selection
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.healing import HealingRecipe

@@ -29,7 +29,7 @@ from pipeline_assets.corpus.evidence import Example
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.pages import render_report
 from pipeline_assets.corpus.profile import Counts, Group, Profile
-from pipeline_assets.corpus.token_sample import LENGTH_BINS, ONE, Sample
+from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, Sample
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -389,7 +389,9 @@ def counts(documents: int, tokens: int, **lengths: int) -> Counts:
     bins = [0] * LENGTH_BINS
     for name, count in lengths.items():
         bins[int(name.removeprefix("bin"))] = count
-    return Counts(documents, tokens * 4, tokens * 5, tokens, tuple(bins), Sample(documents, weights=documents * ONE))
+    return Counts(
+        documents, tokens * 4, tokens * 5, tokens, tuple(bins), Sample(documents, weights=documents * WEIGHT_ONE)
+    )
 
 
 PROFILE = {

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.profile import (
     sum_by,
     to_json,
 )
-from pipeline_assets.corpus.token_sample import LENGTH_BINS, ONE, Sampling
+from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, Sampling
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyRecipe, load_encoder
 from pipeline_assets.spine.errors import InputError
@@ -30,7 +30,7 @@ from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import StagingView
 
 TOKENIZER = TokenizerFile(HarmonyRecipe())
-EVERY_DOCUMENT = Sampling(ONE, 1)
+EVERY_DOCUMENT = Sampling(WEIGHT_ONE, 1)
 WEB, WIKI = Group("fineweb", "web", "odc-by"), Group("simplewiki", "encyclopedia", "cc-by-sa-4.0")
 
 

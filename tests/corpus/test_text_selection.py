@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.sampling import TextRecipe, select_shards
+from pipeline_assets.corpus.training_set import TextRecipe, select_shards
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.verified_reads import verify_reads

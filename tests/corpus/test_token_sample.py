@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.token_sample import LENGTH_BINS, ONE, Sample, Sampling, count_tokens, scale
+from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, Sample, Sampling, count_tokens, scale
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
 ENCODER = load_encoder(VOCABULARY_SHA256)
@@ -47,7 +47,7 @@ def estimated(sample: Sample, corpus: Corpus) -> int:
 @pytest.fixture(scope="module")
 def samples(corpus: Corpus) -> Samples:
     """A hundred samples, each of a twentieth of the short documents."""
-    sampling = Sampling(ONE // 20, sum(size for _, size, _ in corpus) // len(corpus))
+    sampling = Sampling(WEIGHT_ONE // 20, sum(size for _, size, _ in corpus) // len(corpus))
     return [sample_of(corpus, sampling, f"{seed}-") for seed in range(100)]
 
 
@@ -78,30 +78,30 @@ def test_estimates_are_right_on_average_and_so_are_lengths(corpus: Corpus, sampl
 def test_a_source_that_is_sampled_whole_has_exact_tokens(texts: list[str]) -> None:
     tokens = [len(ENCODER.oracle.encode_ordinary(text)) for text in texts]
 
-    sample, lengths = count_tokens(texts, [ONE] * len(texts), ONE, ENCODER)
+    sample, lengths = count_tokens(texts, [WEIGHT_ONE] * len(texts), WEIGHT_ONE, ENCODER)
 
     size = sum(len(text.encode()) for text in texts)
-    assert (sample.documents, sample.utf8_bytes, sample.weights) == (len(texts), size, len(texts) * ONE)
+    assert (sample.documents, sample.utf8_bytes, sample.weights) == (len(texts), size, len(texts) * WEIGHT_ONE)
     assert scale(sample.weighted_tokens, sample.weighted_bytes, size) == sum(tokens)
     assert sample.relative_error() == 0
-    assert sum(lengths) == len(texts) * ONE
+    assert sum(lengths) == len(texts) * WEIGHT_ONE
 
 
 def test_a_text_that_would_crash_the_tokenizer_has_no_tokens() -> None:
-    sample, lengths = count_tokens([" " * 1_000_000, "one"], [ONE, ONE], ONE, ENCODER)
+    sample, lengths = count_tokens([" " * 1_000_000, "one"], [WEIGHT_ONE, WEIGHT_ONE], WEIGHT_ONE, ENCODER)
 
-    assert (sample.utf8_bytes, sample.weighted_tokens, lengths[0]) == (1_000_003, ONE, 2 * ONE)
+    assert (sample.utf8_bytes, sample.weighted_tokens, lengths[0]) == (1_000_003, WEIGHT_ONE, 2 * WEIGHT_ONE)
 
 
 @pytest.mark.parametrize(
     ("documents", "text_bytes", "rate"),
     [
-        (0, 0, ONE),
-        (1_000_000, 4 << 20, ONE),
-        (1_000_000, 8 << 20, ONE // 2),
+        (0, 0, WEIGHT_ONE),
+        (1_000_000, 4 << 20, WEIGHT_ONE),
+        (1_000_000, 8 << 20, WEIGHT_ONE // 2),
         (1_000_000, 1 << 50, 549_755),  # 128 of the documents
-        (128, 1 << 40, ONE),
-        (256, 1 << 40, ONE // 2),
+        (128, 1 << 40, WEIGHT_ONE),
+        (256, 1 << 40, WEIGHT_ONE // 2),
     ],
 )
 def test_the_rate_follows_from_the_size_of_the_source(documents: int, text_bytes: int, rate: int) -> None:
@@ -109,7 +109,7 @@ def test_the_rate_follows_from_the_size_of_the_source(documents: int, text_bytes
 
 
 def test_a_document_is_sampled_in_proportion_to_its_length_above_the_mean() -> None:
-    sampling = Sampling(ONE // 100, 1000)
+    sampling = Sampling(WEIGHT_ONE // 100, 1000)
     names = [f"doc-{number}" for number in range(10_000)]
 
     sampled = {size: [sampling.weigh(name, size) for name in names] for size in (0, 10, 1000, 2000, 10_000, 100_000)}
@@ -117,12 +117,12 @@ def test_a_document_is_sampled_in_proportion_to_its_length_above_the_mean() -> N
     shares = {size: round(sum(map(bool, weights)) / len(names), 2) for size, weights in sampled.items()}
     assert shares == {0: 0.01, 10: 0.01, 1000: 0.01, 2000: 0.02, 10_000: 0.1, 100_000: 1.0}
     assert {size: max(weights) for size, weights in sampled.items()} == {
-        0: ONE,
-        10: ONE,
-        1000: ONE,
-        2000: ONE // 2,
-        10_000: ONE // 10,
-        100_000: ONE // 100,
+        0: WEIGHT_ONE,
+        10: WEIGHT_ONE,
+        1000: WEIGHT_ONE,
+        2000: WEIGHT_ONE // 2,
+        10_000: WEIGHT_ONE // 10,
+        100_000: WEIGHT_ONE // 100,
     }
     for short, long in itertools.pairwise(sampled.values()):
         assert all(after for before, after in zip(short, long, strict=True) if before)

@@ -21,8 +21,8 @@ from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
-from pipeline_assets.corpus.sampling import read_selection, split_rule
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder, load_encoder
+from pipeline_assets.corpus.training_set import read_selection, split_rule
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 

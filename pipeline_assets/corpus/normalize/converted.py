@@ -187,13 +187,13 @@ def finish_source(
     remaining = (
         forget_documents(staging, converted.shards, removals, settings) if removals.entries else converted.shards
     )
-    published = finalize_shards(staging, remaining, converted.derive_id, settings)
-    counts = total_counts([*published, Receipt([], converted.uncounted)])
+    finalized = finalize_shards(staging, remaining, converted.derive_id, settings)
+    counts = total_counts([*finalized, Receipt([], converted.uncounted)])
     check_documents(counts, where or staging.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}
-    rejects = gather_rejects(staging, receipts, published, settings.zstd_level)
+    rejects = gather_rejects(staging, receipts, finalized, settings.zstd_level)
     return BuildResult(
-        files=[*(receipt.files[0] for receipt in published), rejects],
+        files=[*(receipt.files[0] for receipt in finalized), rejects],
         counts=document_counts(counts) | pages,
         decisions=converted.decisions,
         provenance=describe_outsized_document(receipt.notes.get(SIZES, {}) for receipt in remaining.values()),

@@ -55,7 +55,7 @@ class HubStore:
             return [], None
 
         while url is not None:
-            entries, url = self._call(functools.partial(fetch_page, url))
+            entries, url = self._call_with_retries(functools.partial(fetch_page, url))
             keys += [str(entry["path"]).removeprefix(self.prefix) for entry in entries if entry["type"] == "file"]
         return sorted(keys)
 
@@ -71,7 +71,7 @@ class HubStore:
                 client.raise_for_status(response)
                 return b"".join(client.body_blocks(response))
 
-        return self._call(fetch)
+        return self._call_with_retries(fetch)
 
     def put(self, files: Sequence[UploadFile]) -> int:
         sent, paths = 0, [replace(file, path=self.prefix + file.path) for file in files]
@@ -98,5 +98,5 @@ class HubStore:
             self.repo.commit(head, f"Write {key}", [UploadFile.from_bytes(self.prefix + key, data)])
         raise RetryableError(f"other commits moved the head {_MAX_MOVES} times", self.url, _FIX)
 
-    def _call(self, call: Callable[[], T]) -> T:
-        return self.repo.hub.call_with_retries(self.repo.name, "main", call)
+    def _call_with_retries(self, request: Callable[[], T]) -> T:
+        return self.repo.hub.call_with_retries(self.repo.name, "main", request)

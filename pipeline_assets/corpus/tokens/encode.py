@@ -19,10 +19,10 @@ from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow
 from pipeline_assets.corpus.formats.checked_table import map_checked_table, write_checked_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.partial_documents import DocumentText
-from pipeline_assets.corpus.sampling import Split, split_rule
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.corpus.training_set import Split, split_rule
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.ledger import Reject, count_rejects, dropped_key

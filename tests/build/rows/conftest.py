@@ -11,7 +11,7 @@ import pytest
 from healing_build import DATASET, build_megatron, build_snapshot, recipe_of
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.sampling import SPLITS
+from pipeline_assets.corpus.training_set import SPLITS
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 

@@ -15,9 +15,9 @@ from refusals import refusal
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.megatron_split import MegatronRecipe
-from pipeline_assets.corpus.sampling import TextRecipe, describe_split
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
+from pipeline_assets.corpus.training_set import TextRecipe, describe_split
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError

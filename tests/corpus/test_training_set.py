@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline_assets.corpus.sampling import count_fitting, split_budget, split_rule
+from pipeline_assets.corpus.training_set import count_fitting, split_budget, split_rule
 
 
 @pytest.mark.parametrize(
