@@ -126,7 +126,7 @@ def build_asset(
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         partition = context.partition_key if context.has_partition_key else None
         with as_failure(root, context.retry_number):
-            run = store.run(root, hub.files(root), tokenizer, launcher)
+            run = store.make_run(root, hub.files(root), tokenizer, launcher)
             if key in context.selected_asset_keys:
                 yield from _build(context, key, *find_target(partition, run))
                 return

@@ -1,4 +1,4 @@
-"""Links of assets to the source code of their kernels."""
+"""Links from Dagster assets to the source code of the functions that build them."""
 
 import ast
 import functools

@@ -40,7 +40,7 @@ def build_job(name: str, description: str, recipe: str, root: Path, work: JobWor
         context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
         with as_failure(root, context.retry_number):
-            yield from work(context, store, store.run(root, hub.files(root), tokenizer, launcher))
+            yield from work(context, store, store.make_run(root, hub.files(root), tokenizer, launcher))
 
     @dg.job(name=name, description=description, tags={"corpusmill/recipe": recipe})
     def job() -> None:

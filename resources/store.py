@@ -71,7 +71,7 @@ class Store(dg.ConfigurableResource):
         default=None, description="Number of a repinned recipe's versions that keep their artifacts; default: all"
     )
 
-    def run(
+    def make_run(
         self, root: Path, hub: HubFiles, tokenizer: "Tokenizer | None" = None, launcher: "Launcher | None" = None
     ) -> Run:
         """Return the run settings of a build.

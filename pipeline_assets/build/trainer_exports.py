@@ -37,7 +37,7 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 
 _CATALOGUE = "__tools_catalog.json"
-_ALL_TOKENS, _FLAT = (1 << 62) - 1, "tokens.npy"
+_ALL_TOKENS, _OLMO_TOKENS = (1 << 62) - 1, "tokens.npy"
 
 
 class TrainerFormat(NamedTuple):
@@ -76,8 +76,8 @@ def _write_tokens(job: Job) -> BuildResult:
     files = {file.path: file for file in result.files}
     if job.recipe["to"] == "olmo":  # the same bytes: ids are below 2**31, so int32 equals uint32
         del files[megatron_split.INDEX]
-        durable.rename(job.staging.path(megatron_split.TOKENS), job.staging.path(_FLAT))
-        files[_FLAT] = replace(files.pop(megatron_split.TOKENS), path=_FLAT)
+        durable.rename(job.staging.path(megatron_split.TOKENS), job.staging.path(_OLMO_TOKENS))
+        files[_OLMO_TOKENS] = replace(files.pop(megatron_split.TOKENS), path=_OLMO_TOKENS)
     used = {TOKENIZER_FILE: str(file)} if isinstance(external, TokenizerPath) else {}
     return replace(
         result, files=[*files.values()], counts=counts, decisions=decisions, provenance={**result.provenance, **used}

@@ -1,4 +1,4 @@
-"""Upper limits per source, a section of several recipes."""
+"""Recipe section with an upper limit for each source."""
 
 from collections.abc import Mapping
 from fractions import Fraction

@@ -90,14 +90,14 @@ class ArtifactPlan:
     Attributes:
         figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
-        listed_bytes: Size in bytes of the JSON that lists the input files in the manifest.
+        listing_bytes: Size in bytes of the JSON that lists the input files in the manifest.
         disk_bytes: Estimate of the artifact's bytes on the disk; None if it has no rows, or is already built.
     """
 
     status: ArtifactStatus
     figures: Mapping[str, Forecast] = field(default_factory=dict)
     sample: HubSample | None = None
-    listed_bytes: int = 0
+    listing_bytes: int = 0
     disk_bytes: int | None = None
 
     @property
@@ -215,12 +215,12 @@ def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], size
         more = {name: count for name, count in listing.missing_bytes.items() if name not in missing}
         missing |= more
         figures["bytes_fetched"] = Forecast(sum(more.values()), "excluding cached bytes")
-    listed_bytes = len(json.dumps(listing.inputs, indent=1))
+    listing_bytes = len(json.dumps(listing.inputs, indent=1))
     sizes[target.folder] = _stored_bytes(target, listing.inputs, sizes)
     settings = run.for_artifact(target.partition, target.is_intermediate).settings
     size_ratio = _LEVEL_1_RATIO if settings.zstd_level == INTERMEDIATE_ZSTD_LEVEL else 1
     disk_bytes = _disk_bytes(target, sizes[target.folder], size_ratio, figures)
-    return ArtifactPlan(status, figures, HubSample.from_inputs(listing.inputs), listed_bytes, disk_bytes)
+    return ArtifactPlan(status, figures, HubSample.from_inputs(listing.inputs), listing_bytes, disk_bytes)
 
 
 def _stored_bytes(
@@ -266,7 +266,7 @@ def limit_warnings(plan: RecipePlan) -> Iterator[str]:
         for count, noun, limit, fix in (
             (compared, "documents", MAX_DOCUMENTS, "deduplicate parts of it in recipes of their own"),
             (shards, "shards", MAX_SHARDS, "increase `shard_text_bytes`, or split the source"),
-            (entry.listed_bytes, "bytes in its manifest", MANIFEST_FILE.max_bytes, "split the source"),
+            (entry.listing_bytes, "bytes in its manifest", MANIFEST_FILE.max_bytes, "split the source"),
         ):
             if count > limit:
                 yield f"{target.role}: needs at least {count:,} {noun}, the limit is {limit:,}; {fix}"

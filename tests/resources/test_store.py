@@ -28,7 +28,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use_all(store: Store, hub: Hub) -> tuple[Path, RunSettings, int]:
-    run = store.run(data_root(), hub.files(data_root()))
+    run = store.make_run(data_root(), hub.files(data_root()))
     return run.root, run.settings, run.require_hub("a test").tries
 
 
@@ -56,7 +56,7 @@ def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("CORPUSMILL_WORKERS", "many")
     monkeypatch.setenv("CORPUSMILL_HUB_TRIES", "many")
 
-    run = Store(workers=0).run(tmp_path, Hub(tries=2).files(tmp_path))
+    run = Store(workers=0).make_run(tmp_path, Hub(tries=2).files(tmp_path))
 
     assert (run.settings.workers, run.require_hub("a test").tries) == (0, 2)
 
@@ -65,11 +65,11 @@ def test_the_config_chooses_the_engine_and_a_workers_memory(tmp_path: Path, monk
     monkeypatch.setenv("CORPUSMILL_ENGINE", "local")
     monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", "1000")
 
-    run = Store(engine="ray", workers=8).run(tmp_path, Hub().files(tmp_path))
+    run = Store(engine="ray", workers=8).make_run(tmp_path, Hub().files(tmp_path))
 
     assert (run.settings.engine, run.settings.workers, run.settings.worker_bytes) == ("ray", 8, 1000 << 20)
     assert run.provenance()["engine"] == "ray"
-    shared = Store(workers=8).run(tmp_path, Hub().files(tmp_path))
+    shared = Store(workers=8).make_run(tmp_path, Hub().files(tmp_path))
     assert (shared.settings.engine, shared.settings.worker_bytes) == ("local", 100 << 20)
 
 
@@ -78,7 +78,7 @@ def test_ray_without_its_extra_is_refused_in_one_line(tmp_path: Path, monkeypatc
     monkeypatch.setattr(sys, "path_importer_cache", {})
     monkeypatch.delitem(sys.modules, "ray", raising=False)
 
-    assert refusal(lambda: Store(engine="ray").run(tmp_path, Hub().files(tmp_path)), UsageError) == (
+    assert refusal(lambda: Store(engine="ray").make_run(tmp_path, Hub().files(tmp_path)), UsageError) == (
         "ray: ray is not installed; in the project's folder run .venv/bin/python -m pip install -c constraints.txt "
         "-e '.[ray]'"
     )
@@ -152,7 +152,7 @@ def test_where_score_shards_run_is_config_or_environment(monkeypatch: pytest.Mon
 
     def launcher_of(**config: object) -> object:
         launcher = Launcher(**config)
-        first, second = (Store().run(data_root(), Hub().files(data_root()), launcher=launcher) for _ in range(2))
+        first, second = (Store().make_run(data_root(), Hub().files(data_root()), launcher=launcher) for _ in range(2))
         assert first.remote_launcher is second.remote_launcher  # the steps of a run share one limit
         return first.remote_launcher
 

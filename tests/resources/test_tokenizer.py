@@ -33,7 +33,7 @@ def test_a_run_begins_with_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(resources.store, "VOCABULARY", other)
 
     with pytest.raises(InputError, match="sha256"):
-        Store().run(tmp_path, Hub().files(tmp_path), Tokenizer())
+        Store().make_run(tmp_path, Hub().files(tmp_path), Tokenizer())
 
 
 def test_the_ui_shows_it_with_its_digest(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def other_file(folder: Path) -> Tokenizer:
 
 def build_with(tokenizer: Tokenizer, root: Path, recipe: Recipe, kind: str) -> str:
     """Build the first artifact of a kind, and its inputs, with the tokenizer resource; its digest."""
-    run = Store(workers=0, replace=True).run(root, Hub(endpoint=NOWHERE).files(root), tokenizer)
+    run = Store(workers=0, replace=True).make_run(root, Hub(endpoint=NOWHERE).files(root), tokenizer)
     target = next(target for target in recipe.targets() if target.kind.name == kind)
     for one in (*target.upstream, target):
         if not one.upstream or one is target:

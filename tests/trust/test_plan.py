@@ -281,9 +281,9 @@ class TestHardLimits:
         [raw, *_] = plan.artifacts
 
         size = raw.figures["bytes_read"].value
-        assert raw.listed_bytes == len(f'[\n {{\n  "name": "rows.jsonl",\n  "bytes": {size}\n }}\n]')
-        assert self.warnings(plan, listed_bytes=256 << 20) == []
-        assert self.warnings(plan, listed_bytes=(256 << 20) + 1) == [
+        assert raw.listing_bytes == len(f'[\n {{\n  "name": "rows.jsonl",\n  "bytes": {size}\n }}\n]')
+        assert self.warnings(plan, listing_bytes=256 << 20) == []
+        assert self.warnings(plan, listing_bytes=(256 << 20) + 1) == [
             f"stage_a/raw/{name}: needs at least 268,435,457 bytes in its manifest, the limit is 268,435,456; "
             "split the source"
             for name in ("a", "b")

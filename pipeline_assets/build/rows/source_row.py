@@ -19,10 +19,9 @@ class HubRow:
     """A row of a hub file at a commit.
 
     Attributes:
-        row: Position of the row from 0: a row number, or in JSON lines the number of bytes before the row unless
-            `is_numbered`.
-        is_numbered: Whether `row` in JSON lines counts nonblank lines, as in snapshots, instead of bytes. False for
-            a typed address.
+        row: Position from 0: a row number, or the byte offset in a JSON lines file whose rows are not numbered.
+        is_numbered: Whether `row` in a JSON lines file is the number of a nonblank line, as in snapshots, and not a
+            byte offset. False if a user wrote the address.
     """
 
     dataset: str

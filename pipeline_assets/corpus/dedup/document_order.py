@@ -19,10 +19,11 @@ _32 = np.uint64(32)
 def priorities(
     numbers: NDArray[np.uint64], selection: Selection, text_bytes: NDArray[np.int64], quality: NDArray[np.float32]
 ) -> NDArray[np.uint64]:
-    """Compute priorities of documents; of duplicates, the one with the lowest is kept.
+    """Compute documents' priorities; of several duplicates, the lowest is kept.
 
     All arrays have the shape (documents,). `text_bytes` has UTF-8 lengths; `quality` is NaN for a document without a
-    quality. The upper halves of the priorities are above 0, unlike those of documents in signature stores.
+    quality. The upper 32 bits of each priority are at least 1. Documents of signature stores have 0 there, so that they
+    come first.
     """
     match selection:
         case "first":

@@ -92,7 +92,7 @@ def _write_run(
 
 _ROW_BYTES = 120  # memory per row, with its sorted and its written copy
 _32, _3, _7, _ONE = np.uint64(32), np.uint64(3), np.uint64(7), np.uint8(1)
-_LOWER = np.uint64(2**32 - 1)  # mask of the lower 32 bits
+_LOWER_MASK = np.uint64(2**32 - 1)  # the lower 32 bits
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def _decide_all(
 def _window_number(window: np.uint64, firsts: NDArray[np.uint64]) -> np.uint64:
     """Return the number of a window among the repeated windows of all ranges."""
     # The range, in the upper half, has `firsts` windows before it; the lower half counts within the range.
-    return firsts[window >> _32] + (window & _LOWER)  # type: ignore[no-any-return]
+    return firsts[window >> _32] + (window & _LOWER_MASK)  # type: ignore[no-any-return]
 
 
 @compiled

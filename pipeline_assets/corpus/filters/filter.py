@@ -54,7 +54,7 @@ class Candidate:
     Attributes:
         text: UTF-8 text after the earlier filters.
         meta: Columns of the document's meta.
-        failure: Measurement for which a filter dropped the document; None if no filter has.
+        failure: Measurement because of which a filter dropped the document; None if no filter has.
         changes: Number of removed or masked items by kind, such as `masked/email` and `removed_lines/few_words`.
         scores: Columns that filters add to the document's meta.
     """

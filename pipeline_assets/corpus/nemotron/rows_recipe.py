@@ -50,7 +50,7 @@ class ChatTemplateSection(RecipeSection):
     """Chat template of a model: on a hub at a commit, or in a local folder.
 
     Attributes:
-        path: Local folder, absolute or relative to the data root; the path changes no byte.
+        path: Local folder, absolute or relative to the data root; the path changes no byte of the rows.
         date: Date that the template writes as the current date, `YYYY-MM-DD`.
         variables: Other values that the template reads, such as `enable_thinking`.
     """

@@ -62,8 +62,8 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
         "quantization": (getattr(config, "quantization_config", None) or {}).get("quant_method"),
     }
     limit = getattr(config.get_text_config(), "max_position_embeddings", None) or 0
-    single_row_batches = _positions_depend_on_longest_row(network, folder)
-    model = LanguageModel(network, head, False, single_row_batches, limit if limit > 0 else None, facts)
+    needs_single_row_batches = _positions_depend_on_longest_row(network, folder)
+    model = LanguageModel(network, head, False, needs_single_row_batches, limit if limit > 0 else None, facts)
     with wrap_library_errors("model cannot score rows", folder, _MODEL_FIX):
         return _check_model(model, folder, recipe)
 

@@ -89,7 +89,8 @@ class LanguageModel:
     Attributes:
         network: Model of `transformers`.
         is_packed: Whether rows are concatenated without padding; otherwise rows are padded at their end.
-        single_row_batches: Whether a batch is one row, because positions depend on the longest row (RoPE `longrope`).
+        needs_single_row_batches: Whether a batch must be one row, because positions depend on the longest row of the
+            batch (RoPE `longrope`).
         max_tokens: Maximum number of tokens in a row; None if the model's config has no limit.
         facts: Recorded facts: architecture, attention, experts, quantization.
     """
@@ -97,7 +98,7 @@ class LanguageModel:
     network: Any
     head: LmHead
     is_packed: bool
-    single_row_batches: bool
+    needs_single_row_batches: bool
     max_tokens: int | None
     facts: Mapping[str, Any]
 
@@ -171,7 +172,7 @@ def score_rows(
     fits; a single row that exceeds it has no NLL.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
-    batch_rows = 1 if model.single_row_batches else batch_rows
+    batch_rows = 1 if model.needs_single_row_batches else batch_rows
     waiting = plan_batches(lengths, batch_tokens, batch_rows, is_packed=model.is_packed)[::-1]
     results: list[RowNll | None] = [None] * len(rows)
     number = halved = 0
@@ -234,7 +235,7 @@ def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, block_
 
 
 def _fold_logits(logits: torch.Tensor, columns: torch.Tensor, sums: torch.Tensor) -> None:
-    """Add a block of logits, shape (positions, ids), to `sums`; overwrite the logits.
+    """Update `sums` by a block of logits, shape (positions, ids); overwrite the block.
 
     `sums` has the shape (3, positions): the largest logit so far, Σ exp(logit - largest) and the target's logit.
     `columns` has each target's column in the block, negative or too large for a target in another block.

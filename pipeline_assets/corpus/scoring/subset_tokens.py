@@ -63,7 +63,10 @@ class TokenLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class _Shard:
-    """File of a subset with rows of one split; `rows` is 0 as in `ScoreJob`."""
+    """File of a subset, which has rows of one split.
+
+    `rows` is always 0, so that the engine does not search the shard for poison rows.
+    """
 
     name: str
     split: str  # dataset/split

@@ -133,11 +133,11 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
 
 
 def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
-    """Split a line into lines of at most `LINE_BYTES` without NUL and U+2585.
+    """Split a line into lines that SentencePiece's trainer does not skip.
 
-    A long line is cut at the last space within the limit, or between two characters if it has no such space. Blank
-    lines are dropped. Spaces at both ends of a line are stripped; `keeps_blanks` keeps those at the beginning of
-    `line` and after a removed character.
+    The line is cut at NUL and U+2585, which are removed; a line feed becomes a space. A part above `LINE_BYTES` is cut
+    at the last space within the limit, or else between two characters. Blank parts are dropped. Spaces at both ends of
+    a part are stripped; with `keeps_blanks`, leading spaces stay, except after a cut for length.
     """
     for part in _UNREADABLE.split(line.replace("\n", " ")):
         data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")

@@ -164,7 +164,7 @@ def test_positions_that_go_by_the_longest_row_are_each_rows_own(tmp_path: Path) 
     found = score_rows(model, rows, 4096).rows
     assert [one.nll_sum for one in found] == pytest.approx(asked, rel=1e-4)
     assert {one.batch_rows for one in found} == {1}
-    together = replace(model, single_row_batches=False)
+    together = replace(model, needs_single_row_batches=False)
     assert score_rows(together, rows, 4096).rows[0].nll_sum != pytest.approx(asked[0], rel=1e-4)
 
 

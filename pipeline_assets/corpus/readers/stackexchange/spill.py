@@ -33,7 +33,7 @@ RUN_BYTES = 1 << 27
 BLOCK_IDS = 4096
 _NOT_A_THREAD = -(1 << 60)  # first sort key of rows without a question
 _LAST_POST_TYPE = 99
-_POST_TYPES = {
+_DROPPED_POST_TYPES = {
     3: "orphaned_tag_wiki",
     4: "tag_wiki_excerpt",
     5: "tag_wiki",
@@ -96,7 +96,7 @@ def _encode_rows(rows: Iterable[Row], counts: Counter[str]) -> Iterator[tuple[in
         kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1
         if ANSWER < kind <= _LAST_POST_TYPE:
-            counts[dropped_key(_POST_TYPES.get(kind, f"post_type_{kind}"))] += 1
+            counts[dropped_key(_DROPPED_POST_TYPES.get(kind, f"post_type_{kind}"))] += 1
             continue
         counts["spilled"] += 1
         thread, post = row.to_post()
