@@ -109,8 +109,10 @@ def _sum_figures(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
     sums: dict[str, Any] = {}
     for figures in corpora.values():
         for name, value in figures.items():
-            is_by_name = isinstance(value, dict)
-            sums[name] = Counter(value) + Counter(sums.get(name)) if is_by_name else value + sums.get(name, 0)
+            if isinstance(value, dict):
+                sums.setdefault(name, Counter()).update(value)  # `+` would omit counts of 0
+            else:
+                sums[name] = value + sums.get(name, 0)
     return sums
 
 

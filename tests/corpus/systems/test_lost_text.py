@@ -34,6 +34,7 @@ from resources.artifact_metadata import artifact_metadata
 
 ENGLISH = [f"the {word} river runs by {word} stones to the sea" for word in ("old", "new", "cold", "wide", "slow")]
 CHINESE = [f"的一是不了人我在有他{character}" for character in "这为之大来"]
+HALVES = {"en": "0.5", "zh": "0.5"}
 LOST = "above `max_unknown_fraction`"
 
 
@@ -65,10 +66,9 @@ def pack_recipe(root: Path, **limits: str) -> Recipe:
     return recipe_of(*sources(root), pack=section)
 
 
-def mixture(root: Path, **limits: str) -> Recipe:
-    halves = {"en": "0.5", "zh": "0.5"}
+def mixture(root: Path, shares: dict[str, str] = HALVES, **limits: str) -> Recipe:
     tokenizer = {"kind": "trained", "sources": {"en": "1"}, "sample_bytes": 9000, "vocab_size": 27}
-    shards = {"sources": halves, "seq_len": 4, "rows_per_shard": 8, **limits}
+    shards = {"sources": shares, "seq_len": 4, "rows_per_shard": 8, **limits}
     named = [{key: value for key, value in source.items() if key != "domain"} for source in sources(root)]
     content = {"system": "stage2", "name": "mixed", "sources": named, "tokenizer": tokenizer, "shards": shards}
     return Stage2Recipe.from_mapping(content, "made")
@@ -134,6 +134,17 @@ def test_token_shards_of_another_script_fail_and_the_inventory_shows_the_share(t
     assert sums["lost_text"]["lost_characters"] == losses.lost_characters
     figures = json.loads((inventory / "inventory.json").read_bytes())["corpora"]["zh"]
     assert figures["lost_text"]["zh"]["fraction"] == "1.000000"
+
+
+def test_the_total_of_a_mixture_that_loses_no_text_counts_0_lost_characters(tmp_path: Path) -> None:
+    tokens_of(mixture(tmp_path, shares={"en": "1"}), tmp_path, "stage2/token_shards", "en")
+
+    figures = json.loads((tmp_path / "stage2/mixed/mixtures/mixed_shards.json").read_bytes())
+    assert {key: figures["all"]["lost_text"][key] for key in ("unknown_tokens", "lost_characters")} == {
+        "unknown_tokens": 0,
+        "lost_characters": 0,
+    }
+    assert figures["all"] == figures["corpora"]["en"]
 
 
 def test_pairs_that_a_models_pieces_miss_fail_per_side(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
