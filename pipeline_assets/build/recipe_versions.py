@@ -15,6 +15,7 @@ from typing import Literal
 from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe, revision_in
+from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.systems import Systems
 from pipeline_assets.corpus.filters.own_step import step_files
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -97,7 +98,7 @@ def version_for(
             durable.write_durably(draft.with_name(file), RECIPE_FILE.read_raw(base.with_name(file)))
         for dataset, commit in commits.items():
             pin_recipe(draft, dataset, commit, systems)
-        durable.rename(draft, path)
+        copy_recipe(draft, path.stem, root, replace=False)
     finally:
         durable.remove(folder)
     return Version(path, newest, moved, head_errors)

@@ -12,6 +12,7 @@ from own_steps import DECIDES, KEEP, build_step, kept_texts, write_step
 from refusals import refusal
 from stage_a_build import INLINE
 
+from pipeline_assets.build import recipe_paths
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.recipe_versions import version_for
 from pipeline_assets.build.recipe_writing import copy_recipe
@@ -215,6 +216,28 @@ def test_a_version_of_a_recipe_runs_the_step_next_to_it(tmp_path: Path, hub_file
     assert StageARecipe.read(version.path).revisions() == [("maker/pages", commit)]
     [step] = {source.filters.python for source in StageARecipe.read(version.path).sources}
     assert step is not None and step.code == KEEP
+
+
+def test_a_version_of_a_project_recipe_has_its_step_beside_it(
+    tmp_path: Path, publish: Publish, hub_files: HubFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, path = publish({"data/a.jsonl": b'{"text": "one"}'}), write_step(tmp_path / "project", KEEP, ["a"])
+    content = yaml.safe_load(path.read_text())
+    [notes] = content["sources"]
+    pages = {"kind": "hub", "source": "pages", "dataset": "maker/pages", "revision": UNPINNED, "files": ["*"]}
+    pages |= {key: notes[key] for key in ("domain", "license_tag", "filters")}
+    pages |= {"amount": {"text_bytes": 1000}, "columns": {"text": "text"}}
+    path.write_text(yaml.safe_dump(content | {"sources": [pages]}))
+    monkeypatch.setattr(recipe_paths, "PROJECT_RECIPES", path.parent)
+
+    version = version_for("mixed", tmp_path / "data", SYSTEMS, hub_files, datetime(2026, 11, 2, tzinfo=UTC))
+
+    recipe = StageARecipe.read(version.path)
+    assert (version.path, recipe.revisions()) == (
+        tmp_path / "data/recipes/mixed_20261102.yaml",
+        [("maker/pages", commit)],
+    )
+    assert recipe.sources[0].filters.python.code == KEEP  # type: ignore[union-attr]
 
 
 def test_a_step_does_not_hide_a_refused_licence(tmp_path: Path) -> None:
