@@ -229,7 +229,7 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
 
 
 def _sources(content: Content, corpora: Sequence[Target]) -> list[str]:
-    """Return the sources with documents in `corpora`; without corpora, those of a recipe."""
+    """Return the sources with documents in `corpora`, or else a recipe's sources."""
     if not corpora:
         return [str(section.get("source")) for _, section in sections_at(content, "sources")]
     sealed = {corpus.partition or corpus.name: open_artifact(corpus.folder) for corpus in corpora}

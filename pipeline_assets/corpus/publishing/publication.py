@@ -80,7 +80,7 @@ def sign_card(text: str) -> str:
 
 
 def is_edited(card: str) -> bool:
-    """Check whether a published card lacks or mismatches its sha256; False for no card."""
+    """Check whether a card lacks or mismatches its sha256; False for no card."""
     text, _, _ = card.rpartition("<!-- sha256 of this card above: ")
     return bool(card) and sign_card(text) != card
 
