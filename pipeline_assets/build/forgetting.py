@@ -108,8 +108,8 @@ def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
 def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison]:
     """Compare artifacts with new entries of the removal list, and store the results.
 
-    Return the artifacts that contain rows on the list, and all artifacts downstream of them, by folder. The latter are
-    stored too, since after a rebuild of their inputs they cannot be found again.
+    Return, by folder, the comparison of each artifact that contains listed rows or is downstream of one. Comparisons of
+    downstream artifacts are stored too: once their inputs are rebuilt, the lineage no longer leads to them.
     """
     lineage, root = stores.lineage, stores.lineage.root
     listed = read_removals(root, applied_positions(lineage.sealed.values()))

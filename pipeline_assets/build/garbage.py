@@ -298,7 +298,10 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named(folder: Path, manifest: Manifest) -> bool:
-    """Check whether a user named or copied the folder, or named the recipe file."""
+    """Check if a user chose the folder or the recipe's path, or copied the folder.
+
+    The command that built the artifact tells, as its manifest records it.
+    """
     typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run")
     words, without_values = typed.split(), re.sub(r" --(data|partition)[= ]('[^']*'|\S+)", "", typed)
     has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)

@@ -212,7 +212,10 @@ def finalize_shard(
 def _finalize_line(
     line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the final line or a reject; `nth` is the row's `read_occurrences` number."""
+    """Return the line to write, with a suffixed id if needed, or a reject.
+
+    `nth` is 0 for a row with a new id, and otherwise the number that `read_occurrences` yields for the row.
+    """
     if row in window.poison_rows:
         return Reject(shard.receipt.files[0].path, row, KILLED_WORKER)
     if not nth:

@@ -22,8 +22,8 @@ def priorities(
     """Compute documents' priorities; of several duplicates, the lowest is kept.
 
     All arrays have the shape (documents,). `text_bytes` has UTF-8 lengths; `quality` is NaN for a document without a
-    quality. The upper 32 bits of each priority are at least 1. Documents of signature stores have 0 there, so that they
-    come first.
+    quality. The upper 32 bits of each priority are at least 1: 0 is reserved for documents of signature stores, which
+    precede all others.
     """
     match selection:
         case "first":

@@ -75,7 +75,7 @@ class KeyRange:
 
     @property
     def rows(self) -> int:
-        """Number of input rows: 0, because sorted runs are work files."""
+        """Always 0, so that the engine does not search the range for poison rows."""
         return 0
 
     def tables(self) -> Iterator[pa.Table]:

@@ -118,7 +118,10 @@ def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
 
 
 def _spellings(character: str) -> list[bytes]:
-    """Return a character's UTF-8 in both cases; omit a case of several characters."""
+    """Return the distinct UTF-8 forms of a character and its lower and upper case.
+
+    A case of several characters, such as `SS` for `ß`, is omitted.
+    """
     cases = {case for case in (character, character.lower(), character.upper()) if len(case) == 1}
     return sorted(case.encode() for case in cases)
 

@@ -58,14 +58,14 @@ class TextCount(IntEnum):
 
 
 class WordSpans(NamedTuple):
-    """Words, lines and paragraphs of one document, in arrays with room for more.
+    """Words, lines and paragraphs of one document, in arrays of a larger capacity.
 
     Attributes:
         starts: First byte of each word, counted in the document.
         ends: Byte after each word.
-        characters: Number of characters in all words before each word; then in all words.
-        lines: First word of each line; then the number of words.
-        paragraphs: First word of each paragraph; then the number of words.
+        characters: Number of characters in the words before each word; the last entry is the total.
+        lines: Index of the first word of each line; the last entry is the number of words.
+        paragraphs: Index of the first word of each paragraph; the last entry is the number of words.
     """
 
     starts: NDArray[np.int32]

@@ -153,7 +153,10 @@ def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
 
 
 def sum_think_tags(messages: Iterable[Message]) -> Counter[str]:
-    """Count the messages with `<think>` tags, under the names of `count_think_tags`."""
+    """Count the messages with `<think>` tags by role, and those with unpaired tags.
+
+    Messages of the channel analysis count as `analysis`. The keys are those of `count_think_tags`.
+    """
     counts: Counter[str] = Counter()
     for message in messages:
         count_think_tags("analysis" if message.channel == "analysis" else str(message.role), message.content, counts)

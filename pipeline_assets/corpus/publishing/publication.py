@@ -74,7 +74,7 @@ sys.exit(f"not as published: {', '.join(wrong)}" if wrong else 0)
 """
 
 
-def sign_card(text: str) -> str:
+def append_card_hash(text: str) -> str:
     """Append the sha256 of a card as a hidden line, so that edits can be detected."""
     return f"{text}<!-- sha256 of this card above: {hashlib.sha256(text.encode()).hexdigest()} -->\n"
 
@@ -82,7 +82,7 @@ def sign_card(text: str) -> str:
 def is_edited(card: str) -> bool:
     """Check whether a card lacks or mismatches its sha256; False for no card."""
     text, _, _ = card.rpartition("<!-- sha256 of this card above: ")
-    return bool(card) and sign_card(text) != card
+    return bool(card) and append_card_hash(text) != card
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
     added = (
         sealed,
         UploadFile.from_bytes(CROISSANT, _croissant(card, manifest, [sealed, *items.values()]).encode()),
-        UploadFile.from_bytes(CARD, sign_card(dataset_card(card)).encode()),
+        UploadFile.from_bytes(CARD, append_card_hash(dataset_card(card)).encode()),
     )
     gate = None if not gates else "manual" if "manual" in gates else "auto"
     return Publication(artifact, items | {item.path: item for item in added}, splits, gate, agreement)

@@ -93,7 +93,7 @@ class RepoSearch:
         `rows` is the row index of a token file, and None for other files.
         """
         paths = [repo.hub.fetch(repo.name, commit, part).local for part in (file, rows) if part is not None]
-        values = read_values(paths[0]) if rows is None else self._decoded_rows(*paths)
+        values = read_row_keys(paths[0]) if rows is None else self._decoded_rows(*paths)
         found = set[str]()
         try:
             for row in values:
@@ -125,7 +125,7 @@ def list_lfs_hashes(repo: HubRepo, commits: Mapping[str, list[str]]) -> dict[str
     }
 
 
-def read_values(path: Path) -> Iterator[RowKeys]:
+def read_row_keys(path: Path) -> Iterator[RowKeys]:
     """Yield the values of a file, one by one; raise ValueError if it is not text."""
     with open(path, "rb", buffering=0) as file:
         head = file.read(1 << 10)
