@@ -78,7 +78,7 @@ def pools(
     build = build.with_absolute_root()
     deduplicated, normalised = sealed_rows(in_dir)
     rules = sections.DeduplicateRecipe.model_validate({})
-    kept = [*deduplicated, *nemotron.deduplicated_targets("pools", normalised, rules)]
+    kept = [*deduplicated, *nemotron.deduplicated_targets("pools", normalised, rules, None)]
     targets = nemotron.pool_targets("pools", kept, PoolsRecipe.model_validate({}), None)
 
     build.build_targets(targets, artifact_lines)

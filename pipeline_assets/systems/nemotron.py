@@ -128,10 +128,7 @@ def external_pools(section: SealedPools) -> Target:
 
 
 def deduplicated_targets(
-    recipe: str,
-    rows: Sequence[Target],
-    rules: sections.DeduplicateRecipe,
-    decontamination: DecontaminationSection | None = None,
+    name: str, rows: Sequence[Target], rules: sections.DeduplicateRecipe, decontamination: DecontaminationSection | None
 ) -> list[Target]:
     """Return the target of deduplicated rows for each split of normalised rows.
 
@@ -145,19 +142,17 @@ def deduplicated_targets(
         prompts: list[Target] = []
         for split in splits:
             content = {"split": split.partition, "min_completion_tokens": rules.min_completion_tokens}
-            prompts.append(PROMPTS.target(recipe, content, [split, *prompts], partition=split.partition))
-        steps = [[target] for target in prompts]
+            prompts.append(PROMPTS.target(name, content, [split, *prompts], partition=split.partition))
+        steps = [splits, prompts]
         if decontamination is not None:
-            evaluation = evaluation_targets(decontamination, recipe, Path("nemotron", recipe, "evaluation"))
+            evaluation = evaluation_targets(decontamination, name, Path("nemotron", name, "evaluation"))
             content = decontamination.rows_content()
-            for step in steps:
-                upstream, partition = [*step, *evaluation], step[0].partition
-                step.append(DECONTAMINATED.target(recipe, content, upstream, partition=partition))
-        last = [step[-1] for step in steps]
-        decided = [] if near is None else [NEAR_DUPLICATES.target(recipe, {"dedup": near}, last, partition=scope)]
-        for split, step in zip(splits, steps, strict=True):
+            clean = [DECONTAMINATED.target(name, content, [p, *evaluation], partition=p.partition) for p in prompts]
+            steps.append(clean)
+        decided = [] if near is None else [NEAR_DUPLICATES.target(name, {"dedup": near}, steps[-1], partition=scope)]
+        for split, *step in zip(*steps, strict=True):
             content = {"split": split.partition, "near_duplicates": None if near is None else rules.near_duplicates}
-            kept.append(DEDUPLICATED.target(recipe, content, [split, *step, *decided], partition=split.partition))
+            kept.append(DEDUPLICATED.target(name, content, [split, *step, *decided], partition=split.partition))
     return kept
 
 
