@@ -84,15 +84,18 @@ class _Step:
                 result = self._function(_decoder.decode(line))
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
-            return _check_result(_decoder.decode(line), result)  # decoded again: the function may change its own
+            return _check_result(line, result)
         except _TooSlow:
             return Answer("rejected", TOO_SLOW, f"more than {self._seconds} s")
         except BaseException as error:
             return Answer("rejected", FAILED, _describe(error, self._file))
 
 
-def _check_result(document: Document, result: object) -> Answer:
-    """Return the answer for a function's result; raise if its document is invalid."""
+def _check_result(line: bytes, result: object) -> Answer:
+    """Return the answer for a function's result; raise if its document is invalid.
+
+    `line` is the encoded document that the function was called with.
+    """
     if result is None:
         return Answer("dropped", DROPPED)
     if isinstance(result, str) and (reason := _REASON.fullmatch(result)):
@@ -100,18 +103,19 @@ def _check_result(document: Document, result: object) -> Answer:
     if not isinstance(result, Document) or not isinstance(result.meta, Meta):
         fix = "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
         return Answer("refused", f"returned {one_line(ValueError(repr(result)), _MESSAGE_CHARACTERS)}", fix)
+    document = _decoder.decode(line)  # decoded again, since the function may have changed its own in place
     changed = [name for name in _FIXED_FIELDS if getattr(result, name) != getattr(document, name)]
     changed += [
         f"meta.{name}" for name in _FIXED_META_FIELDS if getattr(result.meta, name) != getattr(document.meta, name)
     ]
     if changed:
         return Answer("refused", f"changed {', '.join(changed)}", "change only text, and other fields of meta")
-    line = _encoder.encode(result)
-    _decoder.decode(line).meta.columns()
+    returned = _encoder.encode(result)
+    _decoder.decode(returned).meta.columns()
     if not result.text or "\0" in result.text:
         raise ValueError("the returned text is empty or contains NUL")
     changes = tuple(name for name in ("text", "meta") if getattr(result, name) != getattr(document, name))
-    return Answer("changed", line=line, changes=changes) if changes else Answer("kept")
+    return Answer("changed", line=returned, changes=changes) if changes else Answer("kept")
 
 
 def _describe(error: BaseException, file: str) -> str:
