@@ -3,7 +3,6 @@ worker is found and rejected; and however a build ends, no process is left behin
 """
 
 import contextlib
-import hashlib
 import logging
 import multiprocessing
 import os
@@ -12,7 +11,6 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,12 +35,11 @@ from word_artifact import (
 from word_stage import INLINE, MANY, ONE, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
 
 from pipeline_assets.spine import pool
-from pipeline_assets.spine.engine import RunSettings, adopt_finished_shards, limit_workers, run_stage, stage_runner
-from pipeline_assets.spine.errors import ChangedFileError, InputError, RetryableError
+from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage, stage_runner
+from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
-from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash, verify_reads
 from pipeline_assets.spine.worker import Job, serve
 
 # The same, however it is run
@@ -128,42 +125,6 @@ def test_only_the_shards_that_are_missing_are_run(building: StagingDir, caplog: 
     assert (building.folder / "parts/a.txt").stat().st_ino == kept
     assert caplog.messages[-2] == "write: 2 of 3 shards were finished earlier"
     assert re.fullmatch(r"write: 3/3 shards; 6 documents, [\d,]+/s", caplog.messages[-1])
-
-
-def test_a_shard_that_read_a_changed_file_is_refused_even_if_the_file_is_whole_again(
-    building: StagingDir, tmp_path: Path
-) -> None:
-    file, changed = tmp_path / "input", hashlib.sha256(b"changed").hexdigest()
-    file.write_bytes(b"whole")
-
-    def read_while_it_is_changed(*run: object) -> Generator[Receipt]:
-        yield Receipt([], {}, reads={str(file): changed})
-
-    with pytest.raises(ChangedFileError, match=f"sha256 is {changed}, sealed with"), verify_reads():
-        expect_hash(file, ExpectedHash(hashlib.sha256(b"whole").hexdigest(), "sealed with", "build it"), True)
-        list(adopt_finished_shards("write", ENGLISH[:1], building, INLINE, read_while_it_is_changed))
-
-
-def test_a_finished_shard_that_read_another_version_of_a_file_is_run_again(
-    building: StagingDir, tmp_path: Path
-) -> None:
-    file, runs = tmp_path / "input", list[str]()
-    versions = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("before", "after")}
-
-    def read(name: str, stage: str, shards: Sequence[Words], folder: StagingView) -> Generator[Receipt]:
-        for shard in shards:
-            runs.append(name)
-            receipt = Receipt([], {}, reads={str(file): versions[name]})
-            folder.commit(stage, shard.name, receipt)
-            yield receipt
-
-    for name in ("before", "before", "after", "after"):
-        file.write_text(name)
-        with verify_reads():
-            expect_hash(file, ExpectedHash(versions[name], "sealed with", "build it"), True)
-            list(adopt_finished_shards("write", ENGLISH[:1], building, INLINE, partial(read, name)))
-
-    assert runs == ["before", "after"]
 
 
 def test_receipts_of_one_stage_do_not_count_for_another(building: StagingDir) -> None:

@@ -1,11 +1,17 @@
 """What a build reads is held against its hash: as it is read, before it is looked into, or in the end."""
 
 import hashlib
+from collections.abc import Generator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
+from word_artifact import ENGLISH, Words
+from word_stage import INLINE
 
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.engine import adopt_finished_shards
+from pipeline_assets.spine.errors import ChangedFileError, InputError
+from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.verified_reads import (
     ExpectedHash,
     collect_hashes,
@@ -92,3 +98,39 @@ def test_a_worker_tells_what_it_read_whole(file: Path) -> None:
 def test_nothing_is_hashed_where_nothing_is_built(file: Path) -> None:
     with open(file, "rb") as opened:
         assert hash_while_reading(opened, file) is opened
+
+
+def test_a_shard_that_read_a_changed_file_is_refused_even_if_the_file_is_whole_again(
+    building: StagingDir, tmp_path: Path
+) -> None:
+    file, changed = tmp_path / "input", hashlib.sha256(b"changed").hexdigest()
+    file.write_bytes(b"whole")
+
+    def read_while_it_is_changed(*run: object) -> Generator[Receipt]:
+        yield Receipt([], {}, reads={str(file): changed})
+
+    with pytest.raises(ChangedFileError, match=f"sha256 is {changed}, sealed with"), verify_reads():
+        expect_hash(file, ExpectedHash(hashlib.sha256(b"whole").hexdigest(), "sealed with", "build it"), True)
+        list(adopt_finished_shards("write", ENGLISH[:1], building, INLINE, read_while_it_is_changed))
+
+
+def test_a_finished_shard_that_read_another_version_of_a_file_is_run_again(
+    building: StagingDir, tmp_path: Path
+) -> None:
+    file, runs = tmp_path / "input", list[str]()
+    versions = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("before", "after")}
+
+    def read(name: str, stage: str, shards: Sequence[Words], folder: StagingView) -> Generator[Receipt]:
+        for shard in shards:
+            runs.append(name)
+            receipt = Receipt([], {}, reads={str(file): versions[name]})
+            folder.commit(stage, shard.name, receipt)
+            yield receipt
+
+    for name in ("before", "before", "after", "after"):
+        file.write_text(name)
+        with verify_reads():
+            expect_hash(file, ExpectedHash(versions[name], "sealed with", "build it"), True)
+            list(adopt_finished_shards("write", ENGLISH[:1], building, INLINE, partial(read, name)))
+
+    assert runs == ["before", "after"]
