@@ -83,7 +83,8 @@ class _Step:
             try:
                 result = self._function(_decoder.decode(line))
             finally:
-                signal.setitimer(signal.ITIMER_PROF, 0)
+                if signal.setitimer(signal.ITIMER_PROF, 0)[0] == 0:  # expired, though the function caught the error
+                    raise _TooSlow
             return _check_result(line, result)
         except _TooSlow:
             return Answer("rejected", TOO_SLOW, f"more than {self._seconds} s")
@@ -100,9 +101,9 @@ def _check_result(line: bytes, result: object) -> Answer:
         return Answer("dropped", DROPPED)
     if isinstance(result, str) and (reason := _REASON.fullmatch(result)):
         return Answer("dropped", reason[0])  # plain text, also of a subclass such as numpy.str_
-    if not isinstance(result, Document) or not isinstance(result.meta, Meta):
+    if type(result) is not Document or type(result.meta) is not Meta:  # fields of a subclass would be stored
         fix = "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
-        return Answer("refused", f"returned {one_line(ValueError(repr(result)), _MESSAGE_CHARACTERS)}", fix)
+        return Answer("refused", f"returned {_message(ValueError(repr(result)))}", fix)
     document = _decoder.decode(line)  # decoded again, since the function may have changed its own in place
     changed = [name for name in _FIXED_FIELDS if getattr(result, name) != getattr(document, name)]
     changed += [
@@ -122,7 +123,15 @@ def _describe(error: BaseException, file: str) -> str:
     """Describe an exception by line, type and message, the same in every process."""
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     place = f"{file}:{lines[-1]}: " if lines else ""
-    return f"{place}{type(error).__name__}: {_ADDRESS.sub('0x…', one_line(error, _MESSAGE_CHARACTERS))}"
+    return f"{place}{type(error).__name__}: {_message(error)}"
+
+
+def _message(error: BaseException) -> str:
+    """Return the message of an exception, the same in every process."""
+    try:
+        return _ADDRESS.sub("0x…", one_line(error, _MESSAGE_CHARACTERS))
+    except BaseException as failure:  # raised by the exception's own `__str__`
+        return f"its message cannot be read ({type(failure).__name__})"
 
 
 def _isolate(parent: int, memory_mib: int) -> None:

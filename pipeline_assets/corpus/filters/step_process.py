@@ -27,6 +27,7 @@ _MAX_LOAD_S, _WALL_S_PER_CPU_S = 120, 20  # limits on the time of loading, and o
 _MAX_KILLS = 16  # more in one shard suggest that the step is broken
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 _FIXED = {"PYTHONHASHSEED": "0", "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1", "TZ": "UTC", "OMP_NUM_THREADS": "1"}
+_FIXED |= {"PYTHONUNBUFFERED": "1"}  # the process is killed at the end, which drops buffered output
 _COMMAND = (sys.executable, "-m", "pipeline_assets.corpus.filters.step_child")
 _document_decoder, _answer_decoder = msgspec.json.Decoder(Document), msgspec.msgpack.Decoder(Answer)
 
@@ -90,7 +91,7 @@ class StepProcess:
         try:
             connection = self._connection or self._start()
             connection.send_bytes(message)
-            if connection.poll(limit):
+            if _has_message(connection, limit):
                 return _answer_decoder.decode(connection.recv_bytes())
         except (EOFError, ConnectionError):
             self.close()
@@ -109,7 +110,7 @@ class StepProcess:
                 command, stdin=subprocess.DEVNULL, stdout=2, env=environment, pass_fds=pipes
             )
         self._connection.send_bytes(step.code.encode())
-        if not self._connection.poll(_MAX_LOAD_S):
+        if not _has_message(self._connection, _MAX_LOAD_S):
             raise InputError(f"loading takes more than {_MAX_LOAD_S} seconds", step.file, "make its imports faster")
         answer = _answer_decoder.decode(self._connection.recv_bytes())
         if answer.outcome == "refused":
@@ -118,3 +119,8 @@ class StepProcess:
 
     def _answer_error(self, answer: Answer, place: str = "") -> InputError:
         return InputError(f"{self._step.function} {answer.reason}", self._step.file + place, answer.detail)
+
+
+def _has_message(connection: Connection, seconds: int) -> bool:
+    """Wait for a message; a time in which this process is stopped, as by Ctrl-Z, counts as one second at most."""
+    return any(connection.poll(1) for _ in range(seconds))

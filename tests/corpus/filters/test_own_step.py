@@ -170,6 +170,11 @@ def test_a_step_has_no_network_of_the_machine(stepped: Stepped) -> None:
         ("[0] * 10**9", "step_failed", "my_filter.py:5: MemoryError: "),
         ("[].pop(0)", "step_failed", "my_filter.py:5: IndexError: pop from empty list"),
         ("int(object)", "step_failed", None),
+        (
+            "raise type('Odd', (Exception,), {'__str__': lambda error: 5})",
+            "step_failed",
+            "my_filter.py:5: Odd: its message cannot be read (TypeError)",
+        ),
         ("[0 for _ in iter(int, 1)]", "step_too_slow", "more than 1 s"),
     ],
 )
@@ -188,23 +193,6 @@ def test_a_document_that_ends_or_exhausts_the_process_is_rejected(
     assert detail in (None, reject.detail)
 
 
-def test_the_time_limits_of_a_document_end_with_its_function(stepped: Stepped) -> None:
-    code = """import signal
-
-class Timers:
-    def __repr__(self):  # runs after the function has returned
-        return " ".join(str(signal.getitimer(timer)) for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL))
-
-def keep(document):
-    return Timers()
-"""
-
-    assert refusal(lambda: stepped(code, "one")) == (
-        "my_filter.py, rows.jsonl#0 (note-0): keep returned (0.0, 0.0) (0.0, 0.0); "
-        "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
-    )
-
-
 def test_a_step_that_kills_its_process_for_many_documents_stops_the_build(stepped: Stepped) -> None:
     code = "import os\n\ndef keep(d):\n    os._exit(1)\n"
 
@@ -213,20 +201,16 @@ def test_a_step_that_kills_its_process_for_many_documents_stops_the_build(steppe
     )
 
 
-@pytest.mark.slow
-def test_a_document_that_sleeps_is_rejected_after_twenty_times_its_seconds(stepped: Stepped) -> None:
-    code = "import time\n\ndef keep(d):\n    if 'bad' in d.text:\n        time.sleep(1e6)\n    return d\n"
-
-    found = stepped(code, "one", "bad", seconds=1)
-
-    assert kept_rejects(found)[0].detail == "more than 1 s"
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         ("return True", "keep returned True; return the document, None, or a reason of the characters a-z, 0-9 and _,"),
         ("return 'Too Short'", "keep returned 'Too Short'; return the document, None, or a reason"),
+        ("kept.append(object()); return kept[-1]", "keep returned <object object at 0x…>; return the document, None"),
+        (
+            "return replace(document, meta=defstruct('M', [], bases=(type(document.meta),))(*astuple(document.meta)))",
+            "keep returned Document(text='note 0', source=",
+        ),
         (
             "return replace(document, doc_id='x', source='y')",
             "keep changed source, doc_id; change only text, and other",
@@ -241,8 +225,8 @@ def test_a_document_that_sleeps_is_rejected_after_twenty_times_its_seconds(stepp
     ],
 )
 def test_a_step_with_other_results_is_refused_by_name(body: str, message: str, stepped: Stepped) -> None:
-    code = "import random, time\nfrom msgspec.structs import replace\nkept = []\n"
-    code += "letters = {48 + digit: 97 + digit for digit in range(10)}\n"
+    code = "import random, time\nfrom msgspec import defstruct\nfrom msgspec.structs import astuple, replace\n"
+    code += "kept = []\nletters = {48 + digit: 97 + digit for digit in range(10)}\n"
     code += f"def keep(document):\n    {body}\n"
     texts = [f"note {number}" for number in range(40)]
 

@@ -1,0 +1,97 @@
+"""Time limits and printed lines of own steps."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own_steps import build_step, kept_rejects, write_step
+from refusals import refusal
+
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.ledger import Reject
+
+SHARD = "shards/00000.jsonl.zst"
+Stepped = Callable[..., Artifact]
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    def run(code: str, *texts: str, **python: Any) -> Artifact:
+        python.setdefault("max_reject_fraction", "0.9")
+        return build_step(write_step(tmp_path, code, texts, **python), tmp_path / "data")
+
+    return run
+
+
+def test_a_document_is_too_slow_although_its_function_catches_every_error(stepped: Stepped) -> None:
+    code = """def keep(document):
+    while "bad" in document.text:
+        try:
+            int(document.text[:0] or "5")
+        except:
+            break
+    return document
+"""
+
+    found = stepped(code, "one", "bad", seconds=1)
+
+    assert kept_rejects(found) == [Reject(SHARD, 1, "step_too_slow", "more than 1 s")]
+
+
+def test_what_a_step_prints_is_not_lost_when_its_process_ends(
+    stepped: Stepped, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stepped("print('loaded')\ndef keep(d):\n    print(d.text, end=' ')\n    return d\n", "one", "two")
+
+    assert capfd.readouterr().err == "loaded\none one two two "
+
+
+def test_the_time_limits_of_a_document_end_with_its_function(stepped: Stepped) -> None:
+    code = """import signal
+
+class Timers:
+    def __repr__(self):  # runs after the function has returned
+        return " ".join(str(signal.getitimer(timer)) for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL))
+
+def keep(document):
+    return Timers()
+"""
+
+    assert refusal(lambda: stepped(code, "one")) == (
+        "my_filter.py, rows.jsonl#0 (note-0): keep returned (0.0, 0.0) (0.0, 0.0); "
+        "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
+    )
+
+
+@pytest.mark.slow
+def test_a_document_that_sleeps_is_rejected_after_twenty_times_its_seconds(stepped: Stepped) -> None:
+    code = "import time\n\ndef keep(d):\n    if 'bad' in d.text:\n        time.sleep(1e6)\n    return d\n"
+
+    found = stepped(code, "one", "bad", seconds=1)
+
+    assert kept_rejects(found)[0].detail == "more than 1 s"
+
+
+@pytest.mark.slow
+def test_the_time_in_which_a_build_is_stopped_does_not_count(tmp_path: Path) -> None:
+    paused = "import time\n\ndef keep(d):\n    print('begun')\n    time.sleep(5)\n    return d\n"
+    path = write_step(tmp_path, paused, ["one"], seconds=1)
+    program = f"import own_steps, pathlib; own_steps.build_step(*map(pathlib.Path, {[str(path), str(tmp_path / 'a')]}))"
+    command, environment = [sys.executable, "-c", program], os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, env=environment)
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"begun\n"
+    os.killpg(process.pid, signal.SIGSTOP)
+
+    (tmp_path / "slow").mkdir()
+    endless = write_step(tmp_path / "slow", paused.replace("5", "1e6"), ["two"], seconds=1, max_reject_fraction="1")
+    message = refusal(lambda: build_step(endless, tmp_path / "b"))  # after the twenty seconds of a document
+    os.killpg(process.pid, signal.SIGCONT)
+
+    assert "1 step_too_slow" in message
+    assert process.wait() == 0
