@@ -22,7 +22,7 @@ from resources.webhook import webhook_address
 
 
 def build_definitions(root: Path) -> dg.Definitions:
-    """Build the definitions of all valid recipes of a data root and the project."""
+    """Build the Dagster definitions of the recipes of a data root and of the project."""
     webhook_address()  # refuse an invalid address now, not at the first failed run
     recipes, errors = SYSTEMS.load_recipes(root)
     for error in errors:

@@ -170,10 +170,10 @@ class Run:
             keep_work=bool(KEEP_WORK.read(variables)) if variables.get(KEEP_WORK.variable) else None,
         )
 
-    def require_hub(self, content: str) -> HubFiles:
-        """Return the hub, which `content` is read from; ValueError if the run has no hub."""
+    def require_hub(self, purpose: str) -> HubFiles:
+        """Return the hub; raise ValueError, which names the purpose, if the run has none."""
         if self.hub is None:
-            raise ValueError(f"{content} is read from a hub, but this run has no hub")
+            raise ValueError(f"this run has no hub, which is needed for {purpose}")
         return self.hub
 
     def for_artifact(self, partition: str | None, is_intermediate: bool = False) -> Self:

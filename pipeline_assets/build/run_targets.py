@@ -46,14 +46,14 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     run = replace(run, root=root)
     failed: set[str] = set()  # roles
     for number, target in enumerate(targets):
-        if _depends_on(failed, target):
+        if _depends_on_any(target, failed):
             continue
         was_current = target.matches_recipe(root)
         try:
             outcome = build_and_check(target, targets, run, number + 1)
         except InputError as failure:
             failed.add(target.role)
-            remaining = [other for other in targets[number + 1 :] if not _depends_on(failed, other)]
+            remaining = [other for other in targets[number + 1 :] if not _depends_on_any(other, failed)]
             is_last = all(other.is_up_to_date(root) for other in remaining)
             affects_all = isinstance(failure, RetryableError) and not isinstance(failure, DeniedError)
             if not keep_going or affects_all or (is_last and len(failed) == 1):
@@ -86,8 +86,8 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, number:
     return TargetOutcome(target, manifest, was_current, target.check_results(root, manifest) if manifest else ())
 
 
-def _depends_on(roles: Collection[str], target: Target) -> bool:
-    return any(upstream.role in roles or _depends_on(roles, upstream) for upstream in target.upstream)
+def _depends_on_any(target: Target, roles: Collection[str]) -> bool:
+    return any(upstream.role in roles or _depends_on_any(upstream, roles) for upstream in target.upstream)
 
 
 def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:

@@ -35,7 +35,7 @@ OutDir = Annotated[
     typer.Option("--data", "--out-dir", envvar="CORPUSMILL_DATA", show_envvar=False, help="Data root for the output."),
     SetsKeys("name"),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if there are warnings.")]
 # Run settings of commands whose options name the inputs, unless an option or the environment sets them.
 _DEFAULT_SETTINGS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "CORPUSMILL_LOG_EVERY": "300"}
 _MAX_NAMED_FILES = 20
@@ -145,9 +145,9 @@ def build_recipe(
     selects artifacts by the names of their kinds.
 
     Without `lines`, one line per artifact is printed at the end. With `lines`, the lines of an artifact are printed as
-    soon as it is up to date, and errors name options instead of keys in the recipe file. If `strict`, warnings of
-    checks end the command with status 1. If `join`, other processes may build some artifacts, see `join_targets`. Raise
-    UsageError if no artifact has the partition.
+    soon as it is up to date, and errors name options instead of keys in the recipe file. If `strict`, warnings end the
+    command with status 1. If `join`, other processes may build some artifacts, see `join_targets`. Raise UsageError if
+    no artifact has the partition.
     """
     terminal.print_lines([*misspelled_settings(os.environ), *recipe.warnings()], err=True)
     targets, data = recipe.targets(), settings.root
@@ -278,9 +278,9 @@ def _check_line(target: Target, result: CheckResult) -> str:
 
 @contextlib.contextmanager
 def print_warnings_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterator[None]:
-    """Print the warnings of checks after the block, even if it raises InputError.
+    """Print warnings about artifacts after the block, even if it raises InputError.
 
-    If `strict`, warnings end the command with status 1.
+    They are about checks, unread files and repeated ids. If `strict`, they end the command with status 1.
     """
     try:
         yield

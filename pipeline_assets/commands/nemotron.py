@@ -76,7 +76,7 @@ def pools(
     Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out
     """
     build = build.with_absolute_root()
-    deduplicated, normalised = sealed_rows(in_dir)
+    deduplicated, normalised = find_row_targets(in_dir)
     rules = sections.DeduplicateRecipe.model_validate({})
     kept = [*deduplicated, *nemotron.deduplicated_targets("pools", normalised, rules, None)]
     targets = nemotron.pool_targets("pools", kept, PoolsRecipe.model_validate({}), None)
@@ -167,7 +167,7 @@ def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
         print_lines([f"{artifact.folder}  without {', '.join(sorted(missing))}"])
 
 
-def sealed_rows(folder: Path) -> tuple[list[Target], list[Target]]:
+def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
     """Return deduplicated rows below a folder, and normalised rows of other splits.
 
     A folder in hub layout stands for the rows that it was built from. Raise UsageError if no rows are sealed.
@@ -191,7 +191,7 @@ def _build_dataset(
 ) -> None:
     build = build.with_absolute_root()
     revision, splits, domain = dataset_keys["revision"], dataset_keys["splits"], dataset_keys.get("domain")
-    section = _dataset_section(dataset, revision, splits, build.run.require_hub("a dataset"))
+    section = _draft_section(dataset, revision, splits, build.run.require_hub("a dataset"))
     if "path" in section and build.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
         what = f"the output folder is inside the dataset {dataset}"
         raise UsageError(what, build.out_dir, "set --out-dir to a folder outside of it")
@@ -208,7 +208,7 @@ def _build_dataset(
     build.build_recipe(nemotron.NemotronRecipe, recipe, artifact_lines)
 
 
-def _dataset_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
+def _draft_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
     """Return the recipe section of a dataset, with its commit or path and its splits."""
     known = {dataset_key(name): name for name in dataset_section.DOMAINS}  # these can be typed without their owner
     repo = known.get(dataset.lower(), dataset) if local_folder(dataset, "--dataset") is None else dataset

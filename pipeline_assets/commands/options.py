@@ -155,7 +155,7 @@ def _keys(marked: Section) -> Iterator[_Key]:
     for path, field, option in _fields(marked.section):
         if marked.keys is None or path in marked.keys:
             word = option.name or path.rpartition(".")[2].replace("_", "-")
-            kind, low, high = _type(field.annotation), *_bounds(field)
+            kind, low, high = _option_type(field.annotation), *_bounds(field)
             default = _default(field, option)
             annotation = kind | None if default is None else kind
             info = typer.Option(f"--{word}", *option.other_names, help=option.help, min=low, max=high)
@@ -188,7 +188,7 @@ def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tup
                 yield from _fields(nested, f"{within}{name}.")
 
 
-def _type(annotation: Any) -> Any:
+def _option_type(annotation: Any) -> Any:
     """Return the type of an option: list, bool, int, or text for everything else."""
     if get_origin(annotation) is tuple:
         return list[str]

@@ -88,7 +88,7 @@ def print_lines(lines: Iterable[Line], err: bool = False) -> None:
 
 
 def echo(line: Line, err: bool = False) -> None:
-    """Print a line with visible control characters, in colour where supported."""
+    """Print a line, in colour where supported, with control characters made visible."""
     parts = [line] if isinstance(line, str) else line
     if err and is_json_log():
         text = "".join(part if isinstance(part, str) else part[0] for part in parts)

@@ -56,8 +56,8 @@ class MegatronRecipe(RecipeSection):
 
     Attributes:
         token_budget: Tokens of both splits together; valid gets `valid_fraction` of them.
-        valid_fraction: Share of the valid split in the budget and in the documents, whose split depends on a hash of
-            the doc_id.
+        valid_fraction: Share of the budget and of the documents that the valid split gets. A hash of the doc_id
+            decides to which split a document belongs.
     """
 
     tokenizer: HarmonyRecipe = HarmonyRecipe()

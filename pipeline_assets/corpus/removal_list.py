@@ -73,8 +73,8 @@ def entry_dates(root: Path) -> dict[str, str]:
 def _read_secret(path: Path, keys: set[str]) -> tuple[bytes, str]:
     """Return the secret of a list and its hash, the `key` of new entries.
 
-    `keys` are the keys of existing entries. Raise InputError if the secret is missing or damaged, or is not the one of
-    these entries.
+    `keys` are the keys of existing entries. Raise InputError if the secret is missing or damaged, or does not belong
+    to these entries.
     """
     file = path.with_name("secret.json")
     try:

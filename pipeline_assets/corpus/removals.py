@@ -81,7 +81,7 @@ def keyed_hash(secret: bytes, selector: Selector, value: str) -> str:
 
 
 def normalize_value(selector: Selector, value: str) -> str:
-    """Return the form of an id, text, URL or host that is hashed."""
+    """Return the normalized form in which an id, text, URL or host is hashed."""
     if selector == "text":
         return " ".join(unicodedata.normalize("NFC", value).split())
     host, rest = split_url(value) if selector in ("url", "host") else ("", "")

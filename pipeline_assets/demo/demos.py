@@ -1,6 +1,6 @@
 """Demos of the systems.
 
-Each has recipes, an artifact to rebuild, and lines to print.
+Each has a recipe, an artifact to rebuild, and lines to print.
 """
 
 import os

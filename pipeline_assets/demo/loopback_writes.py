@@ -150,7 +150,7 @@ class HubWrites:
         return json_response({"commitId": repo.commit})
 
     def large_files(self, request: HubRequest, repo: Repo) -> Response:
-        """List the large files that were pushed to a repo, whether or not it has them now."""
+        """List the large files that were pushed to a repo, unless they were deleted."""
         self._check_writer(request)
         with self._repo_folder(repo, _PUSHED) as pushed:
             sizes = {oid: self._stored_bytes(oid) for oid in sorted(os.listdir(pushed))}

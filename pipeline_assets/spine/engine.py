@@ -144,8 +144,8 @@ def adopt_finished_shards(
 ) -> Generator[Receipt]:
     """Yield the receipts of `shards` in order; run unfinished ones with `run_missing`.
 
-    If the settings have kept work and `work` is set, a shard also counts as finished if the artifact's earlier version
-    has a kept task with the digest of `work` on this shard. Raise ChangedFileError if a shard read a changed file.
+    If `settings.kept_work` and `work` are set, a shard also counts as finished if the artifact's earlier version kept a
+    task with the same `task_digest`. Raise ChangedFileError if a shard read a changed file.
     """
     receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}

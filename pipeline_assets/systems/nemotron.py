@@ -340,7 +340,7 @@ CANDIDATE_POOLS = Kind(
     Requires all splits of the dataset. Removing a row changes one file of each pool that contains it.""",
     formats=frozenset({"parquet"}),
     labels=(CARD,),
-    rows=conversations.CandidateRows,
+    rows=conversations.PoolRows,
     planner=Planner(describe=describe_quotas),
     checks=(FILES, LEDGER, artifact_check(row_checks.pools_have_rows, is_blocking=False)),
 )

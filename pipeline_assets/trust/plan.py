@@ -30,7 +30,7 @@ _TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
 _STORED_SHARE, _TOKEN_RATIO = 0.4, 2.1  # zstd level 3 bytes per byte of web text; token bytes per level 3 byte
 _LEVEL_1_RATIO = 1.1  # bytes at zstd level 1 per byte at level 3
 _KEPT_RATIO = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
-_COMPRESSED = (*COMPRESSED, ".parquet", ".7z")
+_COMPRESSED_SUFFIXES = (*COMPRESSED, ".parquet", ".7z")
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _stored_bytes(
     by_kind = Counter[str]()  # only one kind of input has the text
     for upstream in target.upstream:
         by_kind[upstream.kind.name] += round(sizes.get(upstream.folder, 0))
-    is_compressed = any(entry["name"].endswith(_COMPRESSED) for entry in inputs)
+    is_compressed = any(entry["name"].endswith(_COMPRESSED_SUFFIXES) for entry in inputs)
     read = input_figures(inputs).get("bytes_read", 0) * (1 if is_compressed else _STORED_SHARE)
     return sum(file.bytes for file in files) or max(read, *by_kind.values(), 0)
 

@@ -31,7 +31,7 @@ _QUIET_S = 2.0
 
 
 def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verification:
-    """Check names and sizes of the files in a `Chain`; list the files to hash.
+    """Check names and sizes of the files of an artifact's `Chain`; list files to hash.
 
     If the scope has a data root, source folders and the hub cache are checked too. `label_names` returns the names of
     a kind's files that no digest covers. Raise RetryableError if an artifact was removed during the scan.

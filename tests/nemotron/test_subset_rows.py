@@ -14,7 +14,7 @@ from rows_contract import hold_contract
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.builders import unknown_kind
-from pipeline_assets.build.rows.conversations import CandidateRows, SubsetRows
+from pipeline_assets.build.rows.conversations import PoolRows, SubsetRows
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.store import Source, UpstreamRow
 from pipeline_assets.build.rows.trace import trace_row
@@ -115,7 +115,7 @@ def test_a_row_is_of_the_row_of_the_pools_that_was_scored(
     for number in range(len(store)):
         [part] = store.row_at(number).parts
         origin = store.origin(part)
-        assert isinstance(origin, UpstreamRow) and isinstance(origin.store, CandidateRows)
+        assert isinstance(origin, UpstreamRow) and isinstance(origin.store, PoolRows)
         assert (origin.part().id, origin.part().text) == (part.id, part.text)
         [traced], [same] = trace_row(store, number), trace_row(upstream, origin.number)
         assert traced.text.source == same.text.source

@@ -141,7 +141,10 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
 
 
 def list_model(target: Target, run: Run) -> Listing:
-    """List a model's files; fetch only config and index. Raise errors of `pin_model`."""
+    """List a model's files, fetching at most its config and weight index.
+
+    Raise the same errors as `pin_model`.
+    """
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_model(target, run).external_inputs))
     assert isinstance(target.external_inputs, ModelFolder)

@@ -17,7 +17,7 @@ from pipeline_assets.build.rows.store import (
     listed_source,
     reject_summary,
 )
-from pipeline_assets.corpus.chat_templates.marked_text import is_chat, parse_row
+from pipeline_assets.corpus.chat_templates.marked_text import parse_row, uses_chat_template
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.harmony.encode import loss_messages
@@ -100,7 +100,7 @@ class ConversationRows(FileRows):
 
     def excerpt_text(self, part: Part) -> str:
         """Return the first message of the user; without a user message, the whole text."""
-        if is_chat(part.record["template"]):
+        if uses_chat_template(part.record["template"]):
             conversation = [parsed.message for parsed, _ in self.messages(part) or ()]
             return next((message.content for message in conversation if message.role is Role.USER), part.text)
         return part.text.partition(f"{START}user{MESSAGE}")[2].partition("<|")[0] or part.text
@@ -149,7 +149,7 @@ class _FolderRows(ConversationRows):
         return Fate(self.artifact, self.outcome, detail, row=first, details={self.folders_key: folders}, lines=[detail])
 
 
-class CandidateRows(_FolderRows):
+class PoolRows(_FolderRows):
     """Rows of the pools of a dataset."""
 
     display_names = _display_names("pooled", "pooled")
@@ -179,7 +179,7 @@ class SubsetRows(_FolderRows):
         file, row = place["pool_file"], place["pool_row"]
         for name, pools in self._upstream(dataset):
             if name.startswith(_POOLS):
-                rows = CandidateRows(pools, self.lineage)
+                rows = PoolRows(pools, self.lineage)
                 return UpstreamRow(rows, rows.row_number(file, row))
         [raw] = [artifact for name, artifact in self._upstream(split) if name.startswith(_RAW)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)

@@ -200,6 +200,6 @@ class FileRows(RowStore):
     def fate_at(
         self, file: str, row: int, lines: Sequence[str], details: Mapping[str, Any] | None = None, outcome: str = "kept"
     ) -> Fate:
-        """Return the fate of the document at `row` of `file`; see `Fate` for the rest."""
+        """Return the fate of the document at `row` of `file`; other arguments: see `Fate`."""
         place, number = {"shard": file, "shard_row": row}, self.row_number(file, row)
         return Fate(self.artifact, outcome, place=place, row=number, details=details or {}, lines=lines)

@@ -23,10 +23,10 @@ from pipeline_assets.spine.lineage import Chain, Lineage
 
 _suffixes = functools.cache(PublicSuffixList)  # reads its list of 300 kB
 # Totals of rows and bytes of text by value of a property, on disk, since a corpus may have millions of domains.
-_TABLE = "CREATE TABLE totals (property, value, rows, bytes, PRIMARY KEY (property, value)) WITHOUT ROWID"
-_ADD = """INSERT INTO totals VALUES (?, ?, 1, ?)
+_CREATE_TABLE = "CREATE TABLE totals (property, value, rows, bytes, PRIMARY KEY (property, value)) WITHOUT ROWID"
+_ADD_ROW = """INSERT INTO totals VALUES (?, ?, 1, ?)
 ON CONFLICT DO UPDATE SET rows = rows + 1, bytes = bytes + excluded.bytes"""
-_LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDER BY bytes DESC, value LIMIT ?"
+_SELECT_LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDER BY bytes DESC, value LIMIT ?"
 
 
 def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iterable[Fact]]:
@@ -44,12 +44,12 @@ def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iter
                 shards += store.table_shards()
                 nearest.append(artifact)
     source = chain.artifacts[0].manifest.identity.recipe.get("source")
-    totals.execute(_TABLE)
+    totals.execute(_CREATE_TABLE)
     for rows in (rows for shard in shards for rows in shard.tables()):
         chosen = rows if source is None else rows.filter(pc.equal(rows["source"], source))
-        totals.executemany(_ADD, _row_values(chosen))
+        totals.executemany(_ADD_ROW, _row_values(chosen))
     origin = "; ".join(f"{artifact.manifest.kind} {artifact.manifest.name}: rows" for artifact in nearest)
-    licences = totals.execute(_LARGEST, ("licence", -1))
+    licences = totals.execute(_SELECT_LARGEST, ("licence", -1))
     has_urls = any("meta" in shard.schema.names for shard in shards)
     return {
         "licences": [licence_fact(tag, f"{rows:,} rows", origin) for tag, rows, _ in licences],
@@ -62,7 +62,7 @@ def _domain_facts(totals: sqlite3.Connection, origin: str, share: float) -> Iter
     limit = math.ceil(count * share)
     rule = f"registrable domains by publicsuffixlist {version('publicsuffixlist')}, the largest first"
     yield Fact(f"{limit:,} of {count:,} domains", origin, rule)
-    for domain, rows, size in totals.execute(_LARGEST, ("domain", limit)):
+    for domain, rows, size in totals.execute(_SELECT_LARGEST, ("domain", limit)):
         yield Fact(domain, origin, f"{size:,} bytes of text in {rows:,} documents")
 
 

@@ -52,7 +52,7 @@ class MarkedSpans(encode.AssistantTurns):
         return self.stored_rule
 
 
-def is_chat(template: str | None) -> bool:
+def uses_chat_template(template: str | None) -> bool:
     """Check whether a row's column `template` names a chat template."""
     return template is not None and template.startswith(PREFIX)
 
@@ -81,7 +81,7 @@ def parse_row(
         Refusal: The text is not valid Harmony.
         ValueError: The loss rule is unknown, or does not fit the text.
     """
-    if is_chat(template):
+    if uses_chat_template(template):
         return _parse_rule(text, loss_rule or "")
     mode, parsed = encode.row_loss_mode(loss_mode, loss_rule), parse_harmony(text)
     encode.loss_messages(parsed, mode)  # raises if the mode does not fit the text
@@ -90,7 +90,7 @@ def parse_row(
 
 def parse_text(text: str, template: str | None, loss_rule: str | None) -> ParsedText:
     """Parse a row's text as `parse_row` does, but ignore the loss of a Harmony text."""
-    return _parse_rule(text, loss_rule or "")[0] if is_chat(template) else parse_harmony(text)
+    return _parse_rule(text, loss_rule or "")[0] if uses_chat_template(template) else parse_harmony(text)
 
 
 def _parse_rule(text: str, rule: str) -> tuple[ParsedText, encode.LossMode]:
@@ -122,7 +122,7 @@ def encode_row(
         InputError: `tokenizer` is not the chat template's, or lacks Harmony's control tokens for a text in Harmony.
         Refusal: The text cannot be encoded, or a body that counts does not consist of whole tokens.
     """
-    if not is_chat(template):
+    if not uses_chat_template(template):
         if START not in tokenizer.special_ids:
             fix = "score and select them apart from rows of a chat template"
             raise InputError("these rows need a tokenizer with Harmony's control tokens", template or "Harmony", fix)

@@ -54,7 +54,7 @@ class MinHashRecipe(RecipeSection):
 
 
 class BinarySketchRecipe(RecipeSection):
-    """Proposal of pairs whose binary sketches differ in at most `max_distance` bits."""
+    """Settings that propose pairs whose binary sketches differ in few bits."""
 
     shingle_words: ShingleWords = 5
     bits: Annotated[int, Option("Bits per sketch for faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)

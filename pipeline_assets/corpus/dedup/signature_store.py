@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.sorted_runs import ALL_KEYS, KeyRange
+from pipeline_assets.corpus.dedup.sorted_runs import KEYS_STOP, KeyRange
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, string_column, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.parquet import StoredParquet, read_footer
 from pipeline_assets.spine.artifact import Artifact
@@ -45,7 +45,7 @@ class SeenRuns(NamedTuple):
         """Number of rows in all runs."""
         return sum(read_footer(path).num_rows for path in self.paths)
 
-    def tables(self, low: int = 0, high: int = ALL_KEYS) -> Iterator[pa.Table]:
+    def tables(self, low: int = 0, high: int = KEYS_STOP) -> Iterator[pa.Table]:
         """Yield the rows with `low <= key < high`, a table per row group.
 
         The column `order` gets the numbers of the store's documents in the new corpus.

@@ -29,7 +29,7 @@ from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
 _PAIRS = f"{WORK}/pairs"
 MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
-ALL_KEYS = 2**64  # exclusive upper bound of all keys
+KEYS_STOP = 2**64  # exclusive upper bound of all keys
 _INDEX, _ROW = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
 _HEX_DIGITS = 8  # of the checksum of the names
 _SAMPLES = 4  # samples of each run for each range, to divide keys
@@ -108,7 +108,7 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int =
     rows of a single key can exceed the limit by far, and such a key gets a range of its own.
     """
     range_count = max(-(-even_rows // max_rows), 1)  # rounded up
-    bounds = [number * ALL_KEYS // range_count for number in range(range_count + 1)]
+    bounds = [number * KEYS_STOP // range_count for number in range(range_count + 1)]
     positions = _find_positions(folder, runs, bounds)
     too_large = np.flatnonzero(np.diff(positions.sum(axis=1)) > max_rows * 5 // 4).tolist()
     if too_large:
@@ -135,9 +135,9 @@ def _find_bounds(samples: NDArray[np.uint64], range_samples: int) -> list[int]:
 
 
 def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
-    """List the ranges between adjacent bounds, or None for each if `runs` is empty.
+    """Write an index of `runs`; return the ranges of keys between adjacent bounds.
 
-    The last bound exceeds all keys.
+    The last bound exceeds all keys. Without runs, there is no index, and each range is None.
     """
     if not runs:
         return [None] * (len(bounds) - 1)

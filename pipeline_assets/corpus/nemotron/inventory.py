@@ -94,7 +94,7 @@ def _format_percent(fraction: str) -> str:
 INVENTORY_STAGE = StageVersion("nemotron_inventory", 5)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
 INVENTORY_FILE: MetadataFile[dict[str, Any]] = MetadataFile("inventory", 256 << 20, REBUILD, dict[str, Any])
-_STAGE = "inventory"
+_CENSUS_STAGE = "inventory"
 _REJECTS = f"{WORK}/rejects"
 
 
@@ -111,7 +111,7 @@ def take_inventory(
         else source_rows.plan_sample(files, max_rows)
     )
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
-    receipts = list(run_stage(_STAGE, take_census, shards, staging, settings))
+    receipts = list(run_stage(_CENSUS_STAGE, take_census, shards, staging, settings))
     counts = total_counts(receipts)
     if max_rows is not None and not counts.get("in") and any(file.bytes for file in files):
         raise source_rows.empty_sample_error(max_rows, staging.target)

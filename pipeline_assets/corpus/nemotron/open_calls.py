@@ -62,7 +62,7 @@ class OpenCalls:
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Close the call that a reply answers; return the reply's message and its match.
+        """Close the call that a reply answers; return its message and how it was matched.
 
         Raise RowFault if the name is not text, or if a reply without a name finds no open call.
         """
@@ -101,7 +101,7 @@ class OpenCalls:
         return ("name", name) if isinstance(name, str) and name else None
 
     def _next_unclaimed(self) -> int | None:
-        """Return the index of the next open call that no later reply names.
+        """Return the index of the next open call that no later reply needs.
 
         Without such a call, return the index of the next open call; None if no call is open.
         """

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus.chat_templates.marked_text import is_chat, parse_text
+from pipeline_assets.corpus.chat_templates.marked_text import parse_text, uses_chat_template
 from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.doc_ids import IdsWriter, read_occurrences, write_repeats
 from pipeline_assets.corpus.document import Document, Meta
@@ -177,7 +177,7 @@ def _read_batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
 def drop_reason(row: Row, rules: PromptRules) -> tuple[str, str] | None:
     """Return (reason, detail) if the rules drop a row, else None."""
     tokens = row["stats_completion_tokens"]
-    if not row["quality_valid_harmony"] and not is_chat(row.get("template")):
+    if not row["quality_valid_harmony"] and not uses_chat_template(row.get("template")):
         return "invalid_harmony", "the text is no Harmony"
     if not row["quality_completion_nonempty"] or int(str(tokens)) < rules.min_completion_tokens:
         return "no_completion", f"{tokens} tokens of completion"
@@ -197,7 +197,10 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
 
 
 def remove_system(text: str, prefixes: Sequence[str]) -> str:
-    """Return a text without its system message, one of `prefixes`, if it has one."""
+    """Return a text without its system message.
+
+    `prefixes` are the possible system messages; a text that starts with none of them is returned unchanged.
+    """
     return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.chat_templates.marked_text import is_chat, parse_text
+from pipeline_assets.corpus.chat_templates.marked_text import parse_text, uses_chat_template
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow
 from pipeline_assets.corpus.formats.parquet import StoredParquet, read_footer
 from pipeline_assets.corpus.harmony import encode
@@ -34,7 +34,7 @@ def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
     for row, values in enumerate(batch.to_pylist()):
         text, template, rule, is_claimed = (values[name] for name in _PARSED_COLUMNS)
         why = _parse_error(text, template, rule)
-        if (is_claimed is None if is_chat(template) else is_claimed) is not (why is None):
+        if (is_claimed is None if uses_chat_template(template) else is_claimed) is not (why is None):
             yield row, why or "the text is valid Harmony, but its flag is false"
 
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.chat_templates.marked_text import is_chat
+from pipeline_assets.corpus.chat_templates.marked_text import uses_chat_template
 from pipeline_assets.corpus.harmony.encode import AssistantTurns, HarmonyTokens, LossMode, loss_messages
 from pipeline_assets.corpus.harmony.message import JsonValue, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText
@@ -281,7 +281,7 @@ def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | No
     # A row that came as Harmony text may declare its tools only in the text.
     knows_tools = is_valid and not (text.is_own_text and calls and tools is None)
     return {
-        "quality_valid_harmony": None if is_chat(text.template) else is_valid,
+        "quality_valid_harmony": None if uses_chat_template(text.template) else is_valid,
         "quality_completion_nonempty": has_completion(text.parsed, text.loss),
         "quality_valid_tool_schema": calls_fit_tools(calls, tools) if knows_tools else None,
         "quality_is_duplicate": False,
@@ -290,7 +290,7 @@ def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | No
         "quality_length": length_bin(len(encoded.ids)),
         "quality_repetition": repeated_fraction(encoded.ids),
         "quality_empty_messages": sum([not message.content.strip() for message in text.parsed.conversation[:-1]]),
-        "quality_known_channels": None if is_chat(text.template) else has_known_channels(text.parsed),
+        "quality_known_channels": None if uses_chat_template(text.template) else has_known_channels(text.parsed),
         "quality_control_characters": count_control_characters(text.parsed),
         "quality_stalled_calls": text.stalled_calls,
     }

@@ -42,7 +42,8 @@ class DeduplicateRecipe(RecipeSection):
         min_completion_tokens: A row with fewer completion tokens is dropped.
         scope: Rows that are compared: of one split, of one dataset, or of the whole recipe.
         near: Similarity of near duplicates; None to skip the search.
-        near_duplicates: Treatment of near duplicates; the most correct row of a group, the first of several, is kept.
+        near_duplicates: Whether near duplicates are tagged or dropped. Of each group, the row with the highest
+            correctness is kept; of several such rows, the first.
     """
 
     min_completion_tokens: int = pydantic.Field(8, ge=0)

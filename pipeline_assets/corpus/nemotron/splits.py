@@ -189,7 +189,10 @@ def _name_clash_error(both: str, split: str, where: str) -> InputError:
 def _prefer_json_lines(
     split: str, files: Sequence[str], found_by: Literal["recipe", "card", "file name"], same_name: Sequence[str]
 ) -> SplitFiles:
-    """Apply rule 3 above; `same_name` are all files whose names contain the split."""
+    """Apply rule 3 of this module.
+
+    `same_name` are all files whose names contain the split.
+    """
     lines = [path for path in files if detect_format(path) == "jsonl"]
     chosen = lines or list(files)
     left_out = tuple(sorted({*files, *same_name} - set(chosen)))

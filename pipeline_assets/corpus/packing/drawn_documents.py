@@ -93,7 +93,7 @@ class DrawnDocuments:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return document, epoch and draw number of each draw of documents [start, stop).
 
-        Documents are numbered in their shard, whose first document has the number `offset` in its source.
+        Documents are numbered from the first of their shard; `offset` is the number of that document in its source.
         """
         # The last epoch draws only some documents, `taken`, which ascend: entries low to high - 1 are in this range.
         taken = self.drawn.taken[source.first_taken : source.stop_taken]
@@ -146,7 +146,7 @@ def count_license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32
 
 @dataclass(frozen=True)
 class DrawnLine:
-    """Line of `documents.parquet`, see `DrawnDocuments.tables`."""
+    """Row of `documents.parquet`, see `DrawnDocuments.tables`."""
 
     doc_id: str
     source: str

@@ -63,7 +63,7 @@ class SourceDraws:
 
 
 @dataclass(frozen=True)
-class CutDocument:
+class CutDraw:
     """Cut draw: the first `tokens` tokens of the next document of a source."""
 
     source: int
@@ -75,7 +75,7 @@ class Draws:
     """Draws of each source, and the cut draw, if the budget ends within a document."""
 
     source_draws: Sequence[SourceDraws]
-    cut: CutDocument | None
+    cut: CutDraw | None
 
 
 class Mixture:
@@ -113,7 +113,7 @@ class Mixture:
             draws, documents = drawn[number], len(self.sources[number].lengths)
             tokens = int(self.ordered_lengths(number, draws.epochs)[draws.partial])
             if tokens > missing:
-                return Draws(drawn, CutDocument(number, missing))
+                return Draws(drawn, CutDraw(number, missing))
             deficits[number] -= tokens
             is_epoch_end = draws.partial + 1 == documents
             epochs, partial = (draws.epochs + 1, 0) if is_epoch_end else (draws.epochs, draws.partial + 1)

@@ -215,7 +215,10 @@ def _write_row_files(
 
 
 def _order_by_number(by_rank: NDArray[Any], order_path: Path) -> NDArray[Any]:
-    """Reorder values of draws from packed order (file `order_path`) to number order."""
+    """Reorder the values of draws from packed order to the order of draw numbers.
+
+    The file `order_path` has the draw numbers in packed order.
+    """
     by_number = np.empty_like(by_rank)
     first = 0
     for numbers in _read_chunks(order_path, np.uint32):

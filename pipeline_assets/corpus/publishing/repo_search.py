@@ -56,7 +56,10 @@ class RepoContent:
 
 @dataclass(frozen=True)
 class RepoSearch:
-    """Search for the entries of a removal list; `decode` decodes Harmony tokens."""
+    """Search of dataset repos for the entries of a removal list.
+
+    `decode` decodes Harmony tokens.
+    """
 
     removals: Removals
     decode: Callable[[NDArray[np.int32]], str]

@@ -70,7 +70,10 @@ def cached_folders(cache: Path) -> Iterator[tuple[str, Path]]:
 
 
 def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the path of a partial download; delete partial files of earlier boots."""
+    """Return the path of a partial download.
+
+    Partial files of the same range that were left before a reboot are deleted.
+    """
     partial = folder / partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):
         if other != partial:

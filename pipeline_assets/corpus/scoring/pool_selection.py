@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.chat_templates.marked_text import is_chat
+from pipeline_assets.corpus.chat_templates.marked_text import uses_chat_template
 from pipeline_assets.corpus.formats.parquet import StoredParquet, open_parquet
 from pipeline_assets.corpus.scoring.score_shard import OPTIONAL_COLUMNS, POOL_COLUMNS
 from pipeline_assets.corpus.scoring.scored_split import wrap_read_errors
@@ -55,7 +55,7 @@ def has_harmony_rows(files: Iterable[Path]) -> bool:
     with StoredParquet(path) as file:
         names = [name for name in file.schema_arrow.names if name == "template"]
         first = next(file.iter_batches(1, columns=names), None) if names else None
-    return first is None or not is_chat(first["template"][0].as_py())
+    return first is None or not uses_chat_template(first["template"][0].as_py())
 
 
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:

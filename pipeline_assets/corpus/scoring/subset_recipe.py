@@ -104,8 +104,8 @@ class SubsetsRecipe(RecipeSection):
             selecting a row, a later rule may select the row.
         seed: Seed of the choice if a rule may not select all rows.
         tokens: Whether token files are written; see `subset_tokens`.
-        terminators: Whether terminators count in loss masks; see `TokenLoss`.
-        headers: Whether headers count in loss masks; see `TokenLoss`.
+        terminators: Whether terminators count in loss masks; see `ControlTokenMask`.
+        headers: Whether headers count in loss masks; see `ControlTokenMask`.
     """
 
     rules: Annotated[Mapping[str, SubsetRule], pydantic.Field(default_factory=_default_rules, min_length=1)]

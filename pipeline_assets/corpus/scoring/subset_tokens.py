@@ -45,8 +45,8 @@ _BATCH_ROWS, _BATCH_CHARACTERS = 64, 4 << 20  # rows that are read together, cha
 _FIX = "run `corpusmill verify` on the scored pools, then build them again"
 
 
-class TokenLoss(NamedTuple):
-    """Tokens that count in a loss mask in addition to message bodies.
+class ControlTokenMask(NamedTuple):
+    """Control tokens that count in a loss mask in addition to message bodies.
 
     Attributes:
         terminators: Whether `<|end|>`, `<|return|>` and `<|call|>` count.
@@ -78,7 +78,7 @@ def write_token_files(
     staging: StagingDir,
     subsets: Mapping[str, Sequence[OutputFile]],
     encoder: Tokenizer,
-    loss: TokenLoss,
+    control_tokens: ControlTokenMask,
     settings: RunSettings,
 ) -> list[OutputFile]:
     """Write token files from the Parquet files of each subset, which are in row order."""
@@ -90,7 +90,7 @@ def write_token_files(
         for name, files in subsets.items()
         if files
     }
-    work = functools.partial(encode_rows, encoder=encoder, loss=loss)
+    work = functools.partial(encode_rows, encoder=encoder, control_tokens=control_tokens)
     warm_up = functools.partial(_build_tables, encoder)
     receipts = run_stage("token_rows", work, [*itertools.chain(*shards.values())], staging, settings, warm_up)
     encoded = {name: [next(receipts).files for _ in subset_shards] for name, subset_shards in shards.items()}
@@ -105,7 +105,9 @@ def _build_tables(encoder: Tokenizer) -> None:
     encoder.decode(encoded.ids)
 
 
-def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Tokenizer, loss: TokenLoss) -> Receipt:
+def encode_rows(
+    shard: _Shard, window: Window, folder: StagingView, encoder: Tokenizer, control_tokens: ControlTokenMask
+) -> Receipt:
     """Encode a subset's rows; InputError if tokens do not decode to a row's text.
 
     Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS` table
@@ -115,7 +117,7 @@ def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Tok
     rows: list[dict[str, Any]] = []
     first_token = 0
     with DurableFile(folder.path(names[0])) as ids, DurableFile(folder.path(names[1])) as masks:
-        for row, tokens, mask in _encode_batches(shard, encoder, loss):
+        for row, tokens, mask in _encode_batches(shard, encoder, control_tokens):
             ids.write(tokens.data)
             masks.write(mask.data)
             rows.append({**row, "split": shard.split, "first_token": first_token, "tokens": len(tokens)})
@@ -126,7 +128,7 @@ def encode_rows(shard: _Shard, window: Window, folder: StagingView, encoder: Tok
 
 
 def _encode_batches(
-    shard: _Shard, encoder: Tokenizer, loss: TokenLoss
+    shard: _Shard, encoder: Tokenizer, control_tokens: ControlTokenMask
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
     """Yield for each row: {`id`, `loss_rule`}, token ids, loss mask."""
     for batch in group_by_size(_read_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
@@ -144,8 +146,8 @@ def _encode_batches(
             number = refusal.message if are_harmony else len(encoded)
             raise InputError(str(refusal), names[number or 0], _FIX) from None
         for row, (parsed, mode), tokens, name in zip(batch, parsed_rows, encoded, names, strict=True):
-            mask = _build_loss_mask(parsed, tokens, mode, loss, encoder, name)
-            yield {"id": row["id"], "loss_rule": loss.rule(mode)}, tokens.ids, mask
+            mask = _build_loss_mask(parsed, tokens, mode, control_tokens, encoder, name)
+            yield {"id": row["id"], "loss_rule": control_tokens.rule(mode)}, tokens.ids, mask
 
 
 def _read_rows(file: Path) -> Iterator[dict[str, Any]]:
@@ -167,7 +169,7 @@ def _build_loss_mask(
     parsed: ParsedText,
     tokens: encode.HarmonyTokens,
     mode: encode.LossMode,
-    loss: TokenLoss,
+    control_tokens: ControlTokenMask,
     encoder: Tokenizer,
     name: str,
 ) -> NDArray[np.bool_]:
@@ -182,19 +184,19 @@ def _build_loss_mask(
         limits = [*tokens.bodies[1:, 0].tolist(), len(mask)]
         for number in mode.messages:
             start, stop = tokens.bodies[number].tolist()
-            ends = special[(special >= stop) & (special < limits[number])][: loss.terminators]
+            ends = special[(special >= stop) & (special < limits[number])][: control_tokens.terminators]
             mask[start : stop if not len(ends) else ends[0] + 1] = True
         return mask
     message_starts = np.flatnonzero(tokens.ids == encoder.special_ids[START])
     for number in encode.loss_messages(parsed, mode):
         message, (start, stop) = parsed.messages[number], tokens.bodies[number].tolist()
         begin = message.body.start  # in characters; start and stop are in tokens
-        if loss.headers:
+        if control_tokens.headers:
             author = ":".join(filter(None, (message.message.role, message.message.name)))
             start = _find_stop(author, tokens.ids, int(message_starts[number]) + 1, start, encoder)
             begin = message.span.start + len(START) + len(author)
-        mask[start : stop + loss.terminators] = True  # a terminator is one token
-        spans.append(parsed.text[begin : message.span.stop if loss.terminators else message.body.stop])
+        mask[start : stop + control_tokens.terminators] = True  # a terminator is one token
+        spans.append(parsed.text[begin : message.span.stop if control_tokens.terminators else message.body.stop])
     if encoder.decode(tokens.ids) != parsed.text:
         raise InputError("tokens do not decode to the row's text", name, _FIX)
     # Edges of the runs of True values, as (start, stop) pairs; False at both ends completes the outer runs.

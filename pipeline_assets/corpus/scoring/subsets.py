@@ -30,7 +30,7 @@ from pipeline_assets.corpus.scoring.row_choice import choose_rows, is_near_bound
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
-from pipeline_assets.corpus.scoring.subset_tokens import TokenLoss, write_token_files
+from pipeline_assets.corpus.scoring.subset_tokens import ControlTokenMask, write_token_files
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
@@ -83,8 +83,8 @@ def choose_subsets(
     scored = _ScoredRows(splits, recipe)
     chosen = choose_rows(scored.candidates, scored.ranks, scored.strata, recipe.ordered_rules, disjoint=recipe.disjoint)
     files = _write_subsets(staging, scored, chosen, settings)
-    loss = TokenLoss(recipe.terminators, recipe.headers)
-    tokens = write_token_files(staging, files, tokenizer, loss, settings) if recipe.tokens else []
+    control_tokens = ControlTokenMask(recipe.terminators, recipe.headers)
+    tokens = write_token_files(staging, files, tokenizer, control_tokens, settings) if recipe.tokens else []
     is_out, is_candidate = np.any(chosen, axis=1), np.any(scored.candidates, axis=1)
     has_score = ~np.isnan(scored.nll)
     masks = {"no_score": ~has_score, "in_no_subset": has_score & ~is_candidate, "over_max_rows": is_candidate & ~is_out}

@@ -118,7 +118,7 @@ _OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds with a lic
 
 
 def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
-    """Yield an error for each source that has no licence in a recipe."""
+    """Yield an error for each source of a recipe for which no licence is set."""
     # An explicit `unknown` suffices for a source that trains nothing.
     used = {*section_at(values, "tokenizer", "sources"), *section_at(values, "shards", "sources")}
     for position, section in sections_at(values, "sources"):

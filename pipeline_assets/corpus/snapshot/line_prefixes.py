@@ -204,7 +204,10 @@ def read_prefixes(
 
 
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
-    """Return the first rows that a manifest's entry lists; read at most 100 of them."""
+    """Return the prefix that a manifest's entry pins.
+
+    Up to 100 rows are read to find its columns and compression.
+    """
     [group] = entry["row_groups"]
     rows, stop = group["rows"], group["stop"]
     head = read_prefix(hub, recipe, "documents", file, min(rows, _HEAD_ROWS) or None)

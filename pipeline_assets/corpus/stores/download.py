@@ -27,9 +27,10 @@ _QUIET_S = 1.0
 def download_all(
     store: Store, objects: Mapping[str, StoredObject], folder: StagingView, title: str, threads: int, log_every_s: float
 ) -> Iterator[OutputFile]:
-    """Download objects by path in the folder; yield the file of each, in order.
+    """Download objects to paths in a folder; yield an OutputFile for each, in order.
 
-    The file of an object that is missing or shorter than listed has fewer `bytes`; the caller compares them.
+    `objects` maps paths to objects. If the store lacks an object or a part of it, its OutputFile has fewer `bytes` than
+    the listing: the caller compares them.
     """
     total, lock = sum(stored.bytes for stored in objects.values()), threading.Lock()
     progress = Progress(title, total, "bytes", log_every_s, _QUIET_S)

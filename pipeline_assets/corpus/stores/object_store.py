@@ -70,7 +70,7 @@ class ObjectStore:
     """Objects below the prefix of a URL; keys are relative paths.
 
     The file system of a `folder` (`file://`) has no conditional put, so a lock and a rename replace it. Methods raise
-    DeniedError without permission, UsageError without the bucket, and TransientError if a request fails.
+    DeniedError if permission is missing, UsageError if the bucket is, and TransientError if a request fails.
     """
 
     url: str

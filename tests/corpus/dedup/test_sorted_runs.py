@@ -17,13 +17,13 @@ from plain_dedup import PlainDocument
 
 from pipeline_assets.corpus.dedup import candidates, dedup_corpus
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.dedup.sorted_runs import ALL_KEYS, KeyRange, divide_keys, read_run, write_run
+from pipeline_assets.corpus.dedup.sorted_runs import KEYS_STOP, KeyRange, divide_keys, read_run, write_run
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_numpy, to_table
 from pipeline_assets.spine.engine import stage_runner
 from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
-KEYS = st.sampled_from([0, 1, 7, 2**32, 2**63, ALL_KEYS - 2, ALL_KEYS - 1]) | st.integers(0, ALL_KEYS - 1)
+KEYS = st.sampled_from([0, 1, 7, 2**32, 2**63, KEYS_STOP - 2, KEYS_STOP - 1]) | st.integers(0, KEYS_STOP - 1)
 
 
 def written(folder: Path, runs: Sequence[Sequence[int]]) -> list[OutputFile]:
@@ -49,7 +49,7 @@ def test_ranges_follow_each_other_and_have_every_row_once(
 
     assert [ranges[0].low, *(key_range.high for key_range in ranges)] == [
         *(key_range.low for key_range in ranges),
-        ALL_KEYS,
+        KEYS_STOP,
     ]
     rows = []
     for key_range in ranges:
@@ -64,7 +64,7 @@ def test_ranges_follow_each_other_and_have_every_row_once(
 
 
 def test_a_frequent_key_gets_a_range_of_its_own_and_the_others_keep_the_limit(tmp_path: Path) -> None:
-    keys = np.random.default_rng(1).integers(0, ALL_KEYS, 4000, np.uint64).tolist()
+    keys = np.random.default_rng(1).integers(0, KEYS_STOP, 4000, np.uint64).tolist()
     files = written(tmp_path, [[*keys[:2000], *[12345] * 600], [*keys[2000:], *[12345] * 600]])
 
     ranges = divide_keys(StagingView(tmp_path), files, 500, 5200)

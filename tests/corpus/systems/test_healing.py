@@ -190,5 +190,5 @@ def test_a_split_is_not_made_of_a_snapshot_that_took_the_place_of_its_selections
 def test_a_snapshot_needs_a_hub(healing_recipe: RecipeOf, tmp_path: Path) -> None:
     target = healing_recipe("ab" * 20).fineweb_edu_snapshot()
 
-    with pytest.raises(ValueError, match="a snapshot is read from a hub, but this run has no hub"):
+    with pytest.raises(ValueError, match="this run has no hub, which is needed for a snapshot"):
         target.kind.build(target, Run(tmp_path, INLINE))

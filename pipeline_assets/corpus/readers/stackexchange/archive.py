@@ -111,8 +111,9 @@ def require_py7zr(file: Path) -> "type[SevenZipFile]":
 
 
 def _find_posts_xml(archive: "SevenZipFile", file: Path) -> str:
-    """Return the name of an archive's only Posts.xml; raise if unpacking is unsafe.
+    """Return the name of an archive's only Posts.xml.
 
+    Raise InputError if there is not exactly one, or if unpacking is unsafe.
     The sizes in the archive's header can be trusted: py7zr never unpacks more than they declare, 128 MB at a time.
     """
     names = [entry.filename for entry in archive.files if not entry.is_directory]
