@@ -9,6 +9,7 @@ from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -144,8 +145,62 @@ def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         run("none", tmp_path)
     for workers in (-1, 1.5, "2"):
-        with pytest.raises(UsageError, match=f"^workers: must be an integer >= 0, got {workers!r}; correct it$"):
+        expected = "an integer >= 0" if workers == -1 else "an integer"
+        with pytest.raises(UsageError, match=f"^workers: must be {expected}, got {workers!r}; correct it$"):
             run("healing_text_v1", demo_root, workers=workers)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"replace": "no"}, "replace: must be True or False, got 'no'; correct it"),
+        ({"replace": 1}, "replace: must be True or False, got 1; correct it"),
+        ({"workers": True}, "workers: must be an integer, got True; correct it"),
+        ({"data": None}, "data: must be a path or text, got None; correct it"),
+        ({"recipe": 5}, "recipe: must be a path or text, got 5; correct it"),
+    ],
+)
+def test_an_argument_of_another_type_builds_nothing(arguments: dict[str, object], error: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        run(**{"recipe": "healing_text_v1", "data": tmp_path} | arguments)  # type: ignore[arg-type]
+
+    assert str(raised.value) == error
+    assert not [*tmp_path.iterdir()]
+
+
+def test_arguments_of_opened_artifacts_are_of_their_types(demo_root: Path) -> None:
+    train = open_folder(str(demo_root / V1 / "train"))
+    wrong: list[tuple[Callable[..., object], dict[str, object], str]] = [
+        (open_folder, {"folder": 5}, "folder: must be a path or text, got 5"),
+        (train.trace, {"row": True}, "row: must be an integer or None, got True"),
+        (train.trace, {"token": "9"}, "token: must be an integer or None, got '9'"),
+        (train.trace, {"doc_id": 9}, "doc_id: must be text or None, got 9"),
+        (train.plot, {"column": 9}, "column: must be text, got 9"),
+    ]
+
+    for function, arguments, error in wrong:
+        with pytest.raises(UsageError, match=f"^{error}; correct it$"):
+            function(**arguments)
+    [traced] = train.trace(token=np.int64(9))  # type: ignore[arg-type]
+    assert traced.token is not None and traced.token.position == 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"drop_last": "no"}, "drop_last: must be True or False, got 'no'; correct it"),
+        ({"padding": 1}, "padding: must be True or False, got 1; correct it"),
+        ({"batch": True}, "batch: must be an integer, got True; correct it"),
+        ({"workers": 1.5}, "workers: must be an integer, got 1.5; correct it"),
+    ],
+)
+def test_a_loader_is_not_made_of_arguments_of_another_type(arguments: dict[str, object], error: str) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+
+    with pytest.raises(UsageError) as raised:
+        corpusmill.loader("none", **{"batch": 4} | arguments)  # type: ignore[arg-type]
+
+    assert str(raised.value) == error
 
 
 def test_a_missing_file_of_a_recipe_is_named_before_anything_is_built(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pipeline_assets.corpus.parallel_text.batches import Order
 from pipeline_assets.corpus.parallel_text.pairs import Split
 from pipeline_assets.corpus.shards.mixture_order import log_remainder, rank_positions
 from pipeline_assets.corpus.shards.reader import MixtureReader
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import InputError
 
 logger = logging.getLogger("corpusmill")
@@ -147,6 +148,7 @@ def _to_tensors(arrays: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[t
     return torch.from_numpy(tokens.astype(np.int64)), *documents, rows
 
 
+@check_arguments
 def loader(
     folder: Path | str | MixtureReader,
     batch: int,
@@ -172,7 +174,7 @@ def loader(
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.
-        InputError: The folder contains no packed set, or a damaged one.
+        InputError: An argument has a wrong type (`UsageError`), or the folder contains no packed set, or a damaged one.
     """
     if seed < 0 or epoch < 0:
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")

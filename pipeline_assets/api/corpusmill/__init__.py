@@ -25,6 +25,7 @@ from corpusmill.opened import OpenedArtifact
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.ray_engine import disconnect
@@ -37,6 +38,7 @@ __all__ = ["OpenedArtifact", "__version__", "labels", "loader", "open_folder", "
 __version__ = version("corpusmill")
 
 
+@check_arguments
 def run(
     recipe: Path | str, data: Path | str = "data", workers: int = 2, replace: bool = False
 ) -> dict[str, list[OpenedArtifact]]:
@@ -52,10 +54,11 @@ def run(
         All artifacts of the recipe by kind, in the recipe's order.
 
     Raises:
-        InputError: The recipe is missing or invalid (`UsageError`), or an artifact cannot be built.
+        InputError: An argument has a wrong type, or the recipe is missing or invalid (`UsageError`); or an artifact
+            cannot be built.
     """
     root = Path(data)
-    if not isinstance(workers, int) or workers < 0:
+    if workers < 0:
         raise UsageError(f"must be an integer >= 0, got {workers!r}", "workers", "correct it")
     parsed = SYSTEMS.read_recipe(recipe_path(str(recipe), root), root)
     parsed.check_local_files(root)

@@ -14,6 +14,7 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.artifact import hash_error, open_artifact, repair_hint
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
@@ -28,6 +29,7 @@ class OpenedArtifact:
     methods that read rows raise `RetryableError`.
     """
 
+    @check_arguments
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         with forbid_replacement(self.folder):
@@ -97,6 +99,7 @@ class OpenedArtifact:
                 tables += [shard.schema.empty_table(), *shard.tables()]  # a file may have no rows
         return pa.concat_tables(tables or [pa.table({})])
 
+    @check_arguments
     def plot(self, column: str) -> Plot:
         """Plot a column of the text rows; UsageError if it does not exist.
 
@@ -111,6 +114,7 @@ class OpenedArtifact:
             tables = (table.select([column.partition(".")[0]]) for shard in shards for table in shard.tables())
             return plot_column(column, (table.flatten()[column] for table in tables))
 
+    @check_arguments
     def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> Traces:
         """Trace one row, document or token to its source rows; pass one of the arguments.
 
@@ -120,7 +124,8 @@ class OpenedArtifact:
             token: Position of a token in the token file, from 0.
 
         Raises:
-            UsageError: No or several arguments are passed, or the row, document or token does not exist.
+            UsageError: No or several arguments are passed, one has a wrong type, or the row, document or token does not
+                exist.
             InputError: An input of the artifact is missing or damaged.
         """
         selectors = (row is not None) + (doc_id is not None) + (token is not None)

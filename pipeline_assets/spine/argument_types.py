@@ -1,0 +1,42 @@
+"""Types of arguments of the Python API, which no type checker reads in a notebook."""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from numbers import Integral
+from pathlib import Path
+from types import NoneType
+from typing import ParamSpec, TypeVar, get_args
+
+from pipeline_assets.spine.errors import UsageError
+
+_NAMES = {bool: "True or False", int: "an integer", str: "text", Path: "a path", NoneType: "None"}
+_ACCEPTED = {int: Integral, Path: os.PathLike}  # NumPy has integers of its own
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function, so that it raises UsageError for an argument of another type.
+
+    The types are those of the signature, each a class or a union of classes. A bool is no integer, though it is an
+    `int` for Python.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            annotation = signature.parameters[name].annotation
+            types = get_args(annotation) or (annotation,)
+            if annotation is not inspect.Parameter.empty and not any(_is_of(kind, value) for kind in types):
+                expected = " or ".join(_NAMES.get(kind, f"a {kind.__name__}") for kind in types)
+                raise UsageError(f"must be {expected}, got {value!r}", name, "correct it")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _is_of(kind: type, value: object) -> bool:
+    return isinstance(value, _ACCEPTED.get(kind, kind)) and not (kind is int and isinstance(value, bool))
