@@ -1,5 +1,6 @@
 """Rows to forget, found in the artifacts of a data root with their duplicates."""
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -22,8 +23,10 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, read_decisions
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST
+from pipeline_assets.corpus.removal_list import list_path
 from pipeline_assets.corpus.removals import Removals, RowKeys, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.lineage import Lineage
 
 _NUMBERED_ID = re.compile(r".*#[0-9]+", re.DOTALL)  # an id that the build may have numbered, because it was repeated
@@ -108,26 +111,30 @@ def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
 def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison]:
     """Compare artifacts with new entries of the removal list, and store the results.
 
+    Wait while another process does so, since its results would be lost.
+
     Return, by folder, the comparison of each artifact that contains listed rows or is downstream of one. Comparisons of
     downstream artifacts are stored too: once their inputs are rebuilt, the lineage no longer leads to them.
     """
     lineage, root = stores.lineage, stores.lineage.root
-    listed = read_removals(root, applied_positions(lineage.sealed.values()))
-    comparisons = read_comparisons(root)
-    for store in stores.source_row_stores() if listed.entries else ():
-        manifest = store.artifact.manifest
-        earlier = comparisons.get(manifest.digest, RemovalComparison())
-        new, rows = listed.part(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
-        if new.entries:
-            rows.update(file for file, row in _read_rows(store) if new.contains(row))
-            comparisons[manifest.digest] = RemovalComparison(listed.positions[-1], dict(rows))
-    waiting = [digest for digest, comparison in comparisons.items() if comparison.contains_rows]
-    while waiting:
-        for _, manifest in lineage.downstream(waiting.pop()):
-            if not comparisons.get(manifest.digest, RemovalComparison()).contains_rows:
-                comparisons[manifest.digest] = RemovalComparison(is_downstream=True)
-                waiting.append(manifest.digest)
-    if listed.entries:
-        write_comparisons(root, comparisons)
+    folder = list_path(root).parent
+    with lock_folder(folder) if folder.is_dir() else contextlib.nullcontext():  # without a folder, no entries
+        listed = read_removals(root, applied_positions(lineage.sealed.values()))
+        comparisons = read_comparisons(root)
+        for store in stores.source_row_stores() if listed.entries else ():
+            manifest = store.artifact.manifest
+            earlier = comparisons.get(manifest.digest, RemovalComparison())
+            new, rows = listed.part(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
+            if new.entries:
+                rows.update(file for file, row in _read_rows(store) if new.contains(row))
+                comparisons[manifest.digest] = RemovalComparison(listed.positions[-1], dict(rows))
+        waiting = [digest for digest, comparison in comparisons.items() if comparison.contains_rows]
+        while waiting:
+            for _, manifest in lineage.downstream(waiting.pop()):
+                if not comparisons.get(manifest.digest, RemovalComparison()).contains_rows:
+                    comparisons[manifest.digest] = RemovalComparison(is_downstream=True)
+                    waiting.append(manifest.digest)
+        if listed.entries:
+            write_comparisons(root, comparisons)
     found = ((folder, comparisons.get(item.digest)) for folder, item in lineage.sealed.items())
     return {folder: comparison for folder, comparison in found if comparison is not None and comparison.contains_rows}

@@ -3,14 +3,17 @@
 import itertools
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 from command_results import Corpusmill
+from held_runs import hold_at, wait_for, wait_for_lock
 from marked_rows import build, built_sources, forget_ids, run_in, sources
 
 from pipeline_assets.commands.forget import forget
-from pipeline_assets.corpus.removal_list import add_entries
+from pipeline_assets.corpus.removal_list import add_entries, read_list
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError
@@ -132,3 +135,24 @@ def test_a_build_ends_if_the_list_grows_meanwhile_and_the_next_one_applies_it(
     build(recipe, run_in(root))
     counts = open_artifact(root / "stage_a/mixed/normalized/notes").manifest.identity.counts
     assert counts["ledger"]["dropped"] == {"forgotten": 1}
+
+
+def test_of_two_processes_that_compare_at_once_neither_loses_the_results_of_the_other(
+    tmp_path: Path, started: Callable[..., Popen[str]]
+) -> None:
+    root, _ = built_sources(tmp_path, "notes")
+
+    def begin(name: str, env: dict[str, str]) -> Popen[str]:
+        (tmp_path / name).write_text(name)
+        return started("forget", "--ids", tmp_path / name, "--reason", "r", "--apply", "--data", root, env=env)
+
+    first = begin("note_7", hold_at("/compared.json", until=tmp_path / "go"))
+    wait_for(first, root, "removals/.compared.json.*")
+    second = begin("note_8", {})
+    wait_for_lock(second)
+    (tmp_path / "go").touch()
+
+    assert [process.communicate()[1] for process in (first, second)] == ["", ""]
+    [comparison] = json.loads((root / "removals/compared.json").read_text()).values()
+    assert comparison["position"] == read_list(root).positions[-1]
+    assert sum(comparison["rows"].values()) == 2

@@ -33,3 +33,14 @@ def wait_for(process: Popen[str], root: Path, pattern: str, count: int = 1) -> N
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, f"no {pattern} below {root}"
         time.sleep(0.005)
+
+
+def wait_for_lock(process: Popen[str]) -> None:
+    """Wait until the command has ended, or waits for a lock that another process has."""
+    deadline = time.monotonic() + PATIENCE_S
+    while process.poll() is None:
+        waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line]
+        if str(process.pid) in {words[5] for words in waiting}:
+            return
+        assert time.monotonic() < deadline, "the command neither ends nor waits"
+        time.sleep(0.005)
