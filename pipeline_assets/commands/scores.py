@@ -212,12 +212,16 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
         names = [file.path for file in hub.list_files(pool, section["revision"])]
     else:
         names = [file.name for file in list_files(path, ["**/*"])] if has_files(path) else []
-    splits: dict[str, set[str]] = {}
+    splits, stored_names = dict[str, set[str]](), dict[str, str]()
     folders = [] if subdir is None else [f"{subdir.strip('/')}/", f"{POOL_PREFIX}{subdir.strip('/')}/"]
     for name in names:
         is_in_folder = not folders or any(f"/{folder}" in f"/{name}" for folder in folders)
         if is_in_folder and name.endswith(".parquet"):
-            split = _NOT_IN_SPLITS.sub("_", pooled_split(name)) or "_"
+            stored = pooled_split(name)
+            split = _NOT_IN_SPLITS.sub("_", stored) or "_"
+            if (other := stored_names.setdefault(split, stored)) != stored:
+                what = f"the files of {other!r} and of {stored!r} would be one split, {split}"
+                raise UsageError(what, pool, "rename the files of one of them, or score them with --pool-subdir")
             splits.setdefault(split, set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
     if not splits:
         what = "no Parquet files found" + (f" in {' or '.join(folders)}" if folders else "")

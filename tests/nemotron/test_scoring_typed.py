@@ -65,6 +65,19 @@ def test_files_of_any_name_are_splits(corpusmill: Corpusmill, models: Path, tmp_
     assert splits == ["mine/_dash: 1", "mine/my_pool_1: 2", "mine/ü_1_: 3"]
 
 
+def test_files_that_would_be_one_split_are_refused(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+    pool = tmp_path / "mine"
+    for name in ("my pool.parquet", "my#pool.parquet"):
+        write_pool(pool, rows_of(1), name)
+
+    refused = score(corpusmill, pool, models / "first", tmp_path / "out")
+
+    rule = "the files of 'my pool' and of 'my#pool' would be one split, my_pool"
+    fix = "rename the files of one of them, or score them with --pool-subdir"
+    assert (refused.returncode, only_line(refused)) == (2, f"{pool}: {rule}; {fix}")
+    assert not (tmp_path / "out").exists()
+
+
 def test_pools_without_rows_are_named_and_others_scored(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     """Answers of one token are below the minimum, so their rows are in no pool."""
     root, rows = tmp_path / "out", [row(f"{number}", f"What are {number} and {number}?") for number in range(3)]
