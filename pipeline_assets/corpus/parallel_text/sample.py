@@ -11,6 +11,7 @@ that lacks the most pairs. So sizes are exact unless a group is larger than the 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -84,7 +85,8 @@ class SampleRecipe(RecipeSection):
         k: Number of pairs.
         seed: Seed of draw and split.
         algorithm: Reservoir algorithm.
-        weight: Weight of a row for `es_weighted`: `chars` (characters of both sides) or `column:NAME`.
+        weight: Weight of a row for `es_weighted`: `chars` (characters of both sides) or `column:NAME`
+            (numbers and decimals; a row with another value has no weight).
         filters: Filters of pairs; None draws from all rows that have both languages.
         duplicates: Treatment of pairs with equal canonical texts: `within` keeps at most one of them, `keep` all.
         splits: Shares of the splits.
@@ -129,8 +131,8 @@ class SampleRecipe(RecipeSection):
         if self.weight is None:
             return 1.0
         weight = len(src) + len(tgt) if self.weight == "chars" else row.weight
-        is_weight = isinstance(weight, int | float) and _MIN_WEIGHT <= weight <= _MAX_WEIGHT
-        return weight if is_weight else "no_weight"
+        is_number = isinstance(weight, int | float | Decimal) and not isinstance(weight, bool)
+        return float(weight) if is_number and _MIN_WEIGHT <= weight <= _MAX_WEIGHT else "no_weight"
 
     @property
     def filters_sha256(self) -> str:

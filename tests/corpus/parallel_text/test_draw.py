@@ -5,6 +5,7 @@ splits.
 import hashlib
 import json
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -177,14 +178,30 @@ def test_a_weight_may_be_a_column(tmp_path: Path) -> None:
         pair_of(f"phrase {number}", f"sentence {number}") | {"score": 1e6 if number < 10 else 1e-6}
         for number in range(200)
     ]
-    rows += [pair_of("sans poids", "no weight") | {"score": weight} for weight in (0, -1, None, "3", 1e10)]
+    rows += [pair_of("sans poids", "no weight") | {"score": weight} for weight in (0, -1, None, "3", 1e10, True, False)]
 
     drawn = sample(
         [lines_file(tmp_path / "a.jsonl", rows)], tmp_path / "s", algorithm="es_weighted", weight="column:score", k=10
     )
 
     assert {pair.src_text for pair in drawn.pairs} == {f"phrase {number}" for number in range(10)}
-    assert drawn.meta.ledger.dropped["no_weight"] == 5
+    assert drawn.meta.ledger.dropped["no_weight"] == 7
+
+
+def test_a_weight_may_be_a_decimal_of_parquet(tmp_path: Path) -> None:
+    rows = [
+        pair_of(f"phrase {number}", f"sentence {number}")
+        | {"score": Decimal("1000000.5") if number < 10 else Decimal("0.000001")}
+        for number in range(200)
+    ]
+
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    file = TranslationFile(path.name, lambda: path)
+    drawn = sample([file], tmp_path / "s", algorithm="es_weighted", weight="column:score", k=10)
+
+    assert {pair.src_text for pair in drawn.pairs} == {f"phrase {number}" for number in range(10)}
+    assert "no_weight" not in drawn.meta.ledger.dropped
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=60), st.integers(0, 99))
