@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.garbage import remove_hidden
+from pipeline_assets.build.pins.model_pin import TEMPLATE_STAGE
 from pipeline_assets.build.removal_state import read_comparisons
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.hub_cache import cached_folders
@@ -107,7 +108,8 @@ def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tupl
         if kind is not None and kind.applies_removals:
             upstream = (lineage.folder_for(entry["digest"]) for entry in manifest.identity.upstream)
             for listing in (manifest, *(lineage.sealed[folder] for folder in upstream if folder is not None)):
-                yield from ((listing, entry) for entry in listing.identity.inputs if "bytes" in entry)
+                if listing.identity.stage.name != TEMPLATE_STAGE.name:  # a model has no rows
+                    yield from ((listing, entry) for entry in listing.identity.inputs if "bytes" in entry)
 
 
 def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from marked_rows import build, built_sources, forget_ids, run_in, text_of, typed
+from sealed_roots import ROOTS, unpack
 from stage_a_build import only, recipe_with
 from stage_a_sources import DATASET, write_hub
 
@@ -118,3 +119,13 @@ def test_clean_keeps_the_kept_work_of_an_artifact_that_is_in_use(tmp_path: Path)
     assert answer["in_use"] == [str(kept)] and kept.exists()
     typed(root, clean=True, keep_history=True, apply=True)
     assert notes.exists() and not kept.exists()
+
+
+def test_the_model_of_a_chat_template_is_no_source(tmp_path: Path) -> None:
+    root = unpack(max(ROOTS.glob("*/chat_template.tar.xz")), tmp_path)
+    forget_ids(root, ["row-1"])
+
+    answer = typed(root, clean=True)
+
+    folders = [Path(one["folder"]) for one in answer["remnants"] if one["is_manual"]]
+    assert [folder.parts[-2:] for folder in folders] == [("chat_template", "rows")]
