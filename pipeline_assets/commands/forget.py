@@ -4,14 +4,14 @@ import datetime
 import functools
 import itertools
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder
-from pipeline_assets.build.removal_state import applied_positions, read_removals
+from pipeline_assets.build.removal_state import RemovalComparison, applied_positions, read_removals
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.removal_list import add_entries, entry_dates
 from pipeline_assets.corpus.removals import REMOVALS
@@ -46,69 +46,102 @@ def forget(
     from pipeline_assets.build import forgetting
     from pipeline_assets.build.rows.row_stores import RowStores
 
+    has_rows = bool(ids or source or url or text)
+    _check_options(has_rows, clean, published, keep_history, apply, reason)
     root = terminal.require_root(data)
     if published is not None:
-        if clean or ids or source or url or text:
-            raise UsageError("excludes --clean and all options of rows", "--published", "add the rows first")
         _unpublish(published, root, apply, keep_history, as_json)
         return
     lineage = Lineage(root)
     if lineage.unreadable:
         raise next(iter(lineage.unreadable.values()))
     stores, content, lines = RowStores(SYSTEMS.kinds, lineage), dict[str, Any](), list[str]()
-    values: list[Value] = [("id", line.strip()) for line in _read_text(ids).splitlines() if line.strip()] if ids else []
-    values += (("text", _read_text(path)) for path in text or ())
-    patterns = [pattern for pattern in url or () if "*" in pattern]
-    values += [_url_value(address) for address in url or () if address not in patterns]
-    values += (value for address in source or () for value in _source_values(address, stores))
-    if clean and (values or patterns):
-        raise UsageError("excludes --ids, --source, --url and --text", "--clean", "add the rows first")
-    if (apply or reason is not None) and not (values or patterns or clean):
-        raise UsageError(
-            "no rows to forget", "--apply" if apply else "--reason", "pass --ids, --source, --url or --text"
-        )
-    if keep_history and not clean:
-        raise UsageError("needs --clean or --published", "--keep-history", "add one of them, or remove the option")
-    if values or patterns:
-        if apply and not (reason or "").strip():
-            raise UsageError("missing", "--reason", "state why, such as the number of the request")
-        listed = read_removals(root, applied_positions(lineage.sealed.values()))
-        rows, unmatched = forgetting.find_rows(stores, values, patterns, listed)
-        copies = forgetting.find_near_copies(lineage, rows)
-        lines += _list_names([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")
-        lines += _list_names([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
-        lines += ["duplicates are kept, unless you add their ids"] if copies else []
-        if unmatched:
-            lines += _list_names([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
-            lines.append("correct them if misspelt; --apply adds them too, except patterns, for rows of later builds")
-        content |= {"rows": rows, "near_copies": copies, "unmatched": unmatched}
-        values = list(dict.fromkeys([*values, *(value for row in rows for value in row.values)]))
+    if has_rows:
+        patterns = [pattern for pattern in url or () if "*" in pattern]
+        values = [*_read_values(ids, source or (), url or (), text or (), stores)]
+        values, content, lines = _find_values(values, patterns, stores)
         if not apply:
             counted = terminal.pluralize(len(values), "value")
             advice = f"; to put {counted} on the list, add --reason and --apply" if values else ""
-            lines.append(f"nothing was changed{advice}")
-            terminal.print_answer(as_json, content, lines)
+            terminal.print_answer(as_json, content, [*lines, f"nothing was changed{advice}"])
             return
         content["added"] = add_entries(root, values, str(reason), f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
         lines.append(f"entries added to the removal list: {content['added']:,}")
     affected = forgetting.compare_with_removal_list(stores)
     if clean:
         content, lines = _clean(stores, affected, apply, keep_history)
-        terminal.print_answer(as_json, content, lines)
+    else:
+        commands, next_lines = _list_affected(affected, data)
+        content, lines = content | {"artifacts": [*affected], "commands": commands}, lines + next_lines
+    terminal.print_answer(as_json, content, lines)
+
+
+def _check_options(
+    has_rows: bool, clean: bool, published: str | None, keep_history: bool, apply: bool, reason: str | None
+) -> None:
+    """Raise UsageError for options that exclude each other, or lack another one."""
+    if published is not None:
+        if clean or has_rows:
+            raise UsageError("excludes --clean and all options of rows", "--published", "add the rows first")
         return
+    if clean and has_rows:
+        raise UsageError("excludes --ids, --source, --url and --text", "--clean", "add the rows first")
+    if (apply or reason is not None) and not (has_rows or clean):
+        option = "--apply" if apply else "--reason"
+        raise UsageError("no rows to forget", option, "pass --ids, --source, --url or --text")
+    if keep_history and not clean:
+        raise UsageError("needs --clean or --published", "--keep-history", "add one of them, or remove the option")
+    if has_rows and apply and not (reason or "").strip():
+        raise UsageError("missing", "--reason", "state why, such as the number of the request")
+
+
+def _read_values(
+    ids: Path | None, sources: Iterable[str], urls: Iterable[str], texts: Iterable[Path], stores: "RowStores"
+) -> "Iterator[Value]":
+    """Yield the values to remove that the options name, except patterns of URLs."""
+    if ids is not None:
+        yield from (("id", line.strip()) for line in _read_text(ids).splitlines() if line.strip())
+    yield from (("text", _read_text(path)) for path in texts)
+    yield from (_url_value(url) for url in urls if "*" not in url)
+    for source in sources:
+        yield from _source_values(source, stores)
+
+
+def _find_values(
+    values: "Sequence[Value]", patterns: Sequence[str], stores: "RowStores"
+) -> "tuple[list[Value], dict[str, Any], list[str]]":
+    """Find the rows of values and patterns.
+
+    Return the values with those of the rows, and the JSON content and the lines of the answer.
+    """
+    from pipeline_assets.build import forgetting
+
+    listed = read_removals(stores.lineage.root, applied_positions(stores.lineage.sealed.values()))
+    rows, unmatched = forgetting.find_rows(stores, values, patterns, listed)
+    copies = forgetting.find_near_copies(stores.lineage, rows)
+    lines = [*_list_names([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")]
+    lines += _list_names([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
+    lines += ["duplicates are kept, unless you add their ids"] if copies else []
+    if unmatched:
+        lines += _list_names([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
+        lines.append("correct them if misspelt; --apply adds them too, except patterns, for rows of later builds")
+    found = dict.fromkeys([*values, *(value for row in rows for value in row.values)])
+    return [*found], {"rows": rows, "near_copies": copies, "unmatched": unmatched}, lines
+
+
+def _list_affected(affected: Mapping[Path, RemovalComparison], data: Path) -> tuple[list[str], list[str]]:
+    """Return the commands that remove the listed rows from artifacts, and lines for people."""
+    recipes = recipe_names_by_folder(SYSTEMS.load_recipes(data)[0], data)
     counts = [count for comparison in affected.values() for count in comparison.rows.values()]
-    recipes = recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root)
-    names = sorted({recipes[folder] for folder in map(str, affected) if folder in recipes})
-    commands = [terminal.as_command("run", name, "--replace", "--data", data) for name in names]
-    lines.append(f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}")
+    lines = [f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}"]
     lines += _list_names([*map(str, affected)], "artifact")
     if others := sum(folder not in recipes for folder in map(str, affected)):
         found = f"{terminal.pluralize(others, 'artifact')} of no recipe in {data / 'recipes'}"
         lines.append(f"{found}: to keep them without the rows, first run their recipes by path, with --replace")
+    names = sorted({recipes[folder] for folder in map(str, affected) if folder in recipes})
+    commands = [terminal.as_command("run", name, "--replace", "--data", data) for name in names]
     commands += [terminal.as_command("forget", "--clean", "--data", data)] if affected else []
-    lines += [f"next: {command}" for command in commands]
-    content |= {"artifacts": [*affected], "commands": commands}
-    terminal.print_answer(as_json, content, lines)
+    return commands, [*lines, *(f"next: {command}" for command in commands)]
 
 
 def _clean(
