@@ -133,10 +133,10 @@ _LICENCES = ExternalAsset(
 )
 
 
-def invalid_recipe_asset(error: InputError) -> dg.AssetSpec:
-    """Return an asset that shows an invalid recipe, with the error as its description."""
+def invalid_file_asset(name: str, error: InputError) -> dg.AssetSpec:
+    """Return an asset that shows an invalid recipe or schedule file, with the error as its description."""
     return dg.AssetSpec(
-        [INVALID_GROUP, invalid_recipe_name(error)],
+        [INVALID_GROUP, name],
         description="\n\n".join(map(str, (error, *error.others))),
         group_name=INVALID_GROUP,
         kinds={"yaml"},

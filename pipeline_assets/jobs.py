@@ -56,8 +56,8 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
     return build_job(dagster_name(recipe.name), description, recipe.name, root, work)
 
 
-def invalid_recipe_job(name: str, error: InputError, root: Path) -> dg.JobDefinition:
-    """Return the job of an invalid recipe, which fails with the error.
+def invalid_recipe_job(recipe: str, error: InputError, root: Path, name: str | None = None) -> dg.JobDefinition:
+    """Return the job `name` of an invalid or missing recipe, which fails with the error.
 
     Without this job, schedules of the recipe would be omitted, and no failed run would show that nothing is built.
     """
@@ -65,7 +65,8 @@ def invalid_recipe_job(name: str, error: InputError, root: Path) -> dg.JobDefini
     def fail(context: dg.OpExecutionContext, store: Store, run: Run) -> Iterator[Event]:
         raise error
 
-    return build_job(dagster_name(name), f"Fails, because {name} is not a valid recipe", name, root, fail)
+    what = f"Fails, because {recipe} is not a valid recipe"
+    return build_job(dagster_name(name or recipe), what, recipe, root, fail)
 
 
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:

@@ -27,7 +27,7 @@ import pydantic
 from pipeline_assets.assets import dagster_name
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.build.recipe_versions import Period
-from pipeline_assets.jobs import JobWork, build_job, repin, verify_sample
+from pipeline_assets.jobs import JobWork, build_job, invalid_recipe_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.key_types import Name, reject_duplicates
 from pipeline_assets.spine.recipe_yaml import read_yaml
@@ -107,14 +107,17 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
     return list(sections.values()), errors
 
 
-def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> list[ScheduledJob]:
-    """Build the schedules of a data root; skip invalid ones with a warning.
+def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[list[ScheduledJob], list[InputError]]:
+    """Build the schedules of a data root; return them, and the mistakes, which are also logged.
 
-    `jobs` has the job that builds each recipe, by the recipe's name.
+    Invalid schedules are skipped. Runs of a schedule whose recipe is missing fail: it may be switched on. `jobs` has
+    the job that builds each recipe, by the recipe's name.
     """
     sections, errors = read_schedules(root)
     schedules: list[ScheduledJob] = []
     for section in sections:
+        if section.recipe not in jobs:
+            errors.append(_missing_recipe(section, root, jobs))
         try:
             schedules.append(_build_schedule(section, root, jobs))
         except UsageError as error:
@@ -123,19 +126,23 @@ def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> list[Sc
             fix = "write five fields, such as '0 6 * * 1', and a timezone such as Europe/Berlin"
             errors.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / FILE, fix))
     for problem in errors:
-        logging.getLogger("corpusmill").warning("skipped an invalid schedule: %s", problem)
-    return schedules
+        logging.getLogger("corpusmill").warning("invalid schedule: %s", problem)
+    return schedules, errors
+
+
+def _missing_recipe(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> UsageError:
+    what = f"schedule {section.name}: recipe {section.recipe} not found"
+    return UsageError(what, root / FILE, f"name one of {', '.join(sorted(jobs))}")
 
 
 def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> ScheduledJob:
     recipe = section.recipe
-    if recipe not in jobs:
-        what = f"schedule {section.name}: recipe {recipe} not found"
-        raise UsageError(what, root / FILE, f"name one of {', '.join(sorted(jobs))}")
     if dagster_name(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
         what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
         raise UsageError(what, root / FILE, "rename the schedule")
     match section.action:
+        case _ if recipe not in jobs:
+            job = invalid_recipe_job(recipe, _missing_recipe(section, root, jobs), root, _job_name(section))
         case "run":
             job = jobs[recipe]
         case "repin":

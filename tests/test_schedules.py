@@ -83,11 +83,33 @@ def test_a_wrong_schedule_is_left_out_and_said_others_stay(notes_root: Path, cap
     names = [one.name for one in definitions.schedules or []]
 
     repository = definitions.get_repository_def()
-    assert "nightly" in names and not {"of-nothing", "never", "of_nothing", "no", *SENSORS} & set(names)
+    assert "nightly" in names and not {"of-nothing", "never", "no", *SENSORS} & set(names)
     assert {sensor.name for sensor in repository.sensor_defs} == SENSORS
     said = " ".join(record.getMessage() for record in caplog.records)
     assert "schedule of-nothing: recipe nothing not found" in said
     assert "schedule never" in said
+    shown = repository.asset_graph.get(dg.AssetKey(["recipes_left_out", "schedules.yaml"])).description or ""
+    assert "schedule of-nothing: recipe nothing not found" in shown and "schedule never" in shown
+
+
+@pytest.mark.parametrize("action", ["run", "verify", "repin"])
+def test_runs_of_schedules_whose_recipe_is_missing_fail(
+    action: str, notes_root: Path, instance: dg.DagsterInstance
+) -> None:
+    renamed = NOTES | {"recipe": "renamed", "action": action}
+    write(notes_root, renamed, renamed | {"name": "again"})
+
+    definitions = build_definitions(notes_root)
+
+    schedules = [one for one in definitions.schedules or [] if isinstance(one, dg.ScheduleDefinition)]
+    jobs = [schedule.job_name for schedule in schedules if schedule.name in ("nightly", "again")]
+    assert jobs == [f"nightly__{action}", f"again__{action}"]
+    for job in jobs:
+        [failed] = run_job(definitions.resolve_job_def(job), instance).get_step_failure_events()
+        failure = failed.step_failure_data.user_failure_data
+        assert failure is not None and failure.description is not None
+        assert "schedules.yaml: schedule" in failure.description
+        assert "recipe renamed not found; name one of" in failure.description
 
 
 def test_the_schedule_of_a_recipe_that_became_invalid_fails_with_its_mistake(
