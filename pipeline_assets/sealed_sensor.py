@@ -8,8 +8,9 @@ time-out, is reported again, so that the UI does not show it as failed.
 import contextlib
 import graphlib
 import hashlib
+import itertools
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -134,17 +135,50 @@ def _fingerprint(sealed: Sequence[_SealedAsset], failed: Sequence[dg.RunRecord])
 
 
 def _report_events(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
-    """Report new events and return their number; None if the time of a tick ran out.
+    """Report new events and return their number; None if the time of a tick ran out."""
+    deadline, count = time.monotonic() + _MAX_TICK_S, 0
+    events: Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation] = itertools.chain(
+        _new_materializations(sealed, root, instance), _new_check_results(sealed, instance)
+    )
+    for event in events:
+        if time.monotonic() > deadline:
+            return None
+        instance.report_runless_asset_event(event)
+        count += 1
+    return count
+
+
+def _new_materializations(
+    sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield a materialization for each artifact whose newest one differs or looks failed.
 
     Damaged artifacts are skipped.
     """
-    deadline, count, log, stale = time.monotonic() + _MAX_TICK_S, 0, instance.event_log_storage, dict[int, bool]()
-    kinds = {entry.view.key: entry.kind for entry in sealed}
-    reported = {key: newest_versions(instance, key) for key in kinds}
+    reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in sealed}}
     failed_at: dict[tuple[dg.AssetKey, str | None], float] = {}
     for failure in reversed(_failed_runs(instance, _MAX_FAILED_RUNS)):
         run, ended = failure.dagster_run, failure.end_time or 0.0
         failed_at |= {(key, run.tags.get(PARTITION_TAG)): ended for key in run.asset_selection or ()}
+    stale = dict[int, bool]()
+    for entry in sealed:
+        view = entry.view
+        digest, code = reported[view.key].get(view.partition, ("", ""))
+        is_stale = entry.target is not None and _is_stale(entry.target, root, stale)
+        is_known = digest == entry.digest and is_stale == (code != view.code)
+        ended = failed_at.get((view.key, view.partition), 0.0)
+        if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
+            continue
+        with contextlib.suppress(InputError):
+            view = replace(view, code=_OUTDATED) if is_stale else view
+            yield materialization(open_artifact(entry.folder), view, instance)
+
+
+def _new_check_results(
+    sealed: Sequence[_SealedAsset], instance: dg.DagsterInstance
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Yield the stored results of checks that the UI lacks, or shows as outdated."""
+    kinds = {entry.view.key: SYSTEMS.kinds[entry.kind] for entry in sealed}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
     # An asset has all versions of a recipe's artifact; its checks are those of the newest one.
     newest_dates = dict(sorted((entry.view.key, entry.view.version.date) for entry in sealed if entry.view.version))
@@ -152,33 +186,17 @@ def _report_events(sealed: Sequence[_SealedAsset], root: Path, instance: dg.Dags
         view = entry.view
         if view.version is None or view.version.date == newest_dates[view.key]:
             results[view.key][view.partition] = read_check_results(entry.folder, entry.digest) or ()
-        digest, code = reported[view.key].get(view.partition, ("", ""))
-        is_stale = entry.target is not None and _is_stale(entry.target, root, stale)
-        is_known = digest == entry.digest and is_stale == (code != view.code)
-        ended = failed_at.get((view.key, view.partition), 0.0)
-        if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
-            continue
-        if time.monotonic() > deadline:
-            return None
-        with contextlib.suppress(InputError):
-            view = replace(view, code=_OUTDATED) if is_stale else view
-            instance.report_runless_asset_event(materialization(open_artifact(entry.folder), view, instance))
-            count += 1
     for key, kind in kinds.items():
-        checks = [dg.AssetCheckKey(key, check.name) for check in SYSTEMS.kinds[kind].checks]
-        known = log.get_latest_asset_check_execution_by_key(checks)
+        checks = [dg.AssetCheckKey(key, check.name) for check in kind.checks]
+        known = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
         newest = instance.get_latest_materialization_event(key)
-        for event in evaluations(key, SYSTEMS.kinds[kind], results[key]):
+        for event in evaluations(key, kind, results[key]):
             record = known.get(event.asset_check_key)
             earlier = None if record is None else record.event
             # The UI ignores results that are older than the newest materialization.
             is_older = newest is not None and (earlier is None or earlier.timestamp < newest.timestamp)
             if is_older or _must_report(None if record is None else record.evaluation, event):
-                if time.monotonic() > deadline:
-                    return None
-                instance.report_runless_asset_event(event)
-                count += 1
-    return count
+                yield event
 
 
 def _failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg.RunRecord]:
