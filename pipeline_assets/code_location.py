@@ -8,13 +8,12 @@ import dagster as dg
 from pipeline_assets.assets import build_assets
 from pipeline_assets.attributes import add_attributes
 from pipeline_assets.build.recipe_paths import is_used_in, recipe_names_by_folder
-from pipeline_assets.external import build_observer, external_assets, invalid_file_asset, invalid_recipe_name
+from pipeline_assets.external import build_observer, external_assets, invalid_file_assets, invalid_recipe_name
 from pipeline_assets.freshness import Freshness, freshness_sensor
 from pipeline_assets.jobs import invalid_recipe_job, recipe_job
 from pipeline_assets.retention import run_retention
-from pipeline_assets.schedules import FILE, alert, build_schedules, read_schedules
+from pipeline_assets.schedules import alert, build_schedules, read_schedules
 from pipeline_assets.sealed_sensor import build_sensor
-from pipeline_assets.spine.errors import combine_errors
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.version_assets import build_version_assets
 from pipeline_assets.versions import find_version
@@ -41,8 +40,6 @@ def build_definitions(root: Path) -> dg.Definitions:
     }
     watched = external_assets((target for recipe in active for target in recipe.targets()), root)
     schedules, mistakes = build_schedules(root, jobs)
-    left_out = [(invalid_recipe_name(error), error) for error in errors]
-    left_out += [(FILE, combine_errors(mistakes))] if mistakes else []
     runs = [entry.section for entry in schedules if entry.section.action == "run"]
     fresh = [Freshness(entry, unversioned[entry.recipe], root) for entry in runs if entry.recipe in unversioned]
     repinned = {
@@ -55,7 +52,7 @@ def build_definitions(root: Path) -> dg.Definitions:
                 *(asset for recipe in unversioned.values() for asset in build_assets(recipe, root, recipe_by_folder)),
                 *build_version_assets(by_name, repinned, root, recipe_by_folder),
                 *(external.spec() for external in externals.values()),
-                *(invalid_file_asset(name, error) for name, error in left_out),
+                *invalid_file_assets(errors, mistakes),
             ],
             used,
             {section.recipe for section in runs},

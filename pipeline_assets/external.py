@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,7 +26,7 @@ from pipeline_assets.corpus.readers.hub_errors import RepoType
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, modified_ns
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, combine_errors
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.key_types import UNPINNED
 from resources.store import Hub
@@ -133,14 +133,15 @@ _LICENCES = ExternalAsset(
 )
 
 
-def invalid_file_asset(name: str, error: InputError) -> dg.AssetSpec:
-    """Return an asset that shows an invalid recipe or schedule file, with the error as its description."""
-    return dg.AssetSpec(
-        [INVALID_GROUP, name],
-        description="\n\n".join(map(str, (error, *error.others))),
-        group_name=INVALID_GROUP,
-        kinds={"yaml"},
-    )
+def invalid_file_assets(
+    recipe_errors: Sequence[InputError], schedule_errors: Sequence[InputError]
+) -> Iterator[dg.AssetSpec]:
+    """Yield an asset for each invalid recipe, and one for mistakes in schedules, with the errors as its description."""
+    files = [(invalid_recipe_name(error), error) for error in recipe_errors]
+    files += [("schedules.yaml", combine_errors(schedule_errors))] if schedule_errors else []
+    for name, error in files:
+        text = "\n\n".join(map(str, (error, *error.others)))
+        yield dg.AssetSpec([INVALID_GROUP, name], description=text, group_name=INVALID_GROUP, kinds={"yaml"})
 
 
 def invalid_recipe_name(error: InputError) -> str:
