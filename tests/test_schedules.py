@@ -15,7 +15,7 @@ from forgery import flip
 from materialized import NOWHERE, run_job
 
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.build.recipe_versions import version_for
+from pipeline_assets.build.recipe_versions import delete_old_artifacts, version_for
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.code_location import build_definitions
@@ -295,6 +295,21 @@ def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_
     assert version_on(3, (news, old), (wiki, old)) == ([(news, heads[news]), (wiki, heads[wiki])], [])
     (tmp_path / "recipes" / "weekly_20261103.yaml").write_text(path.read_text().replace("weekly", "weekly_20261103"))
     assert version_on(4, (wiki, old)) == ([(wiki, heads[wiki])], [])  # the last version read news, too
+
+
+def test_an_error_because_of_which_old_versions_keep_their_artifacts_is_reported(notes_root: Path) -> None:
+    recipes, reported = notes_root / "recipes", list[str]()
+    for date in ("20261102", "20261103"):
+        text = (recipes / "mixed.yaml").read_text().replace("name: mixed", f"name: mixed_{date}")
+        (recipes / f"mixed_{date}.yaml").write_text(text)
+    (recipes / "other.yaml").write_text("name: other\nsystem: stage_a\n")
+
+    delete_old_artifacts("mixed", notes_root, SYSTEMS, 1, reported.append)
+
+    assert reported == [
+        f"WARNING {recipes / 'other.yaml'}: the key `sources` is missing; add it; "
+        "until then the artifacts of old versions are kept"
+    ]
 
 
 def test_a_run_of_an_earlier_period_that_is_executed_again_writes_no_version_with_the_heads_of_today(

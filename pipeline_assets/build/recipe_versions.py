@@ -125,7 +125,8 @@ def delete_old_artifacts(
 ) -> None:
     """Remove artifacts of a recipe's versions, except the `keep` newest (minimum 1).
 
-    Recipe files, and artifacts that another recipe or artifact needs, are kept. `report` gets a line for each folder.
+    Recipe files, and artifacts that another recipe or artifact needs, are kept. `report` gets a line for each folder,
+    and for each error because of which all artifacts are kept.
     """
     old = old_versions(name, root, max(keep, 1))
     recipes = [recipe for recipe in systems.load_recipes(root)[0] if recipe.name in old]
@@ -135,3 +136,5 @@ def delete_old_artifacts(
     survey.remove(garbage)
     for entry in garbage:
         report(f"removed {entry.folder.relative_to(root)}: the newest {keep} versions are kept")
+    for error in survey.errors if old else ():
+        report(f"WARNING {error}; until then the artifacts of old versions are kept")
