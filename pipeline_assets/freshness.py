@@ -2,12 +2,13 @@
 
 Dagster's own freshness policies cover an asset as a whole. An artifact is overdue if it is not up to date, and its
 last build, the last edit of its recipe, and the last successful run of its recipe are all older than the second-last
-tick of the schedule. A run may thus take as long as the time between two ticks.
+tick of the schedule. A run may thus take as long as the time between two ticks. Times more than a day in the future are
+those of a wrong clock, and do not count.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.versions import asset_key
 
-_EVERY_S = 60
+_EVERY_S, _DAY_S = 60, 86_400
 
 
 class Freshness:
@@ -57,39 +58,40 @@ class Freshness:
         cron, timezone = self._section.cron, self._section.timezone
         last = latest_completed_tick(cron, now, timezone)
         deadline = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
-        last_activity = self._last_activity(instance)
+        window = (deadline, now.timestamp() + _DAY_S)
+        is_active = _any_in(window, self._activity(instance))
         for spec in self._specs:
             targets = self._targets[spec.asset_key]
             yield (
                 spec,
-                {
-                    target.partition: self._check_target(target, spec.name, deadline, last_activity)
-                    for target in targets
-                },
+                {target.partition: self._check_target(target, spec.name, window, is_active) for target in targets},
             )
 
-    def _check_target(self, target: Target, name: str, deadline: datetime, last_activity: datetime) -> CheckResult:
+    def _check_target(self, target: Target, name: str, window: tuple[datetime, float], is_active: bool) -> CheckResult:
         state, reason = target.state(self._root)
         if state == "current":
             return CheckResult(name, True, False, "up to date")
-        if max(last_activity, _modified_at(self._root / target.folder / FILE_NAME)) >= deadline:
+        if is_active or _any_in(window, [_modified_s(self._root / target.folder / FILE_NAME)]):
             return CheckResult(name, True, False, f"{state} since the last run ({reason})")
-        return CheckResult(name, False, False, f"overdue since {deadline:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
+        return CheckResult(name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
-    def _last_activity(self, instance: dg.DagsterInstance) -> datetime:
-        """Return the end of the last successful run, or the recipe's last change if later."""
+    def _activity(self, instance: dg.DagsterInstance) -> list[float]:
+        """Return the end of the last successful run, if any, and the time of the recipe's last change."""
         successes = dg.RunsFilter(job_name=dagster_name(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
         ended = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
-        changed = _modified_at(recipe_path(self._recipe.name, self._root))
-        return max(changed, datetime.fromtimestamp(max(ended, default=0.0), UTC))
+        return [*ended, _modified_s(recipe_path(self._recipe.name, self._root))]
 
 
-def _modified_at(path: Path) -> datetime:
-    """Return the modification time of a file; the Unix epoch if missing."""
+def _any_in(window: tuple[datetime, float], times_s: Iterable[float]) -> bool:
+    return any(window[0].timestamp() <= time_s <= window[1] for time_s in times_s)
+
+
+def _modified_s(path: Path) -> float:
+    """Return the modification time of a file in seconds since 1970; 0 if missing."""
     try:
-        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        return path.stat().st_mtime
     except (FileNotFoundError, NotADirectoryError):
-        return datetime.fromtimestamp(0, UTC)
+        return 0.0
 
 
 def freshness_sensor(checks: Sequence[Freshness]) -> dg.SensorDefinition:

@@ -86,6 +86,16 @@ def test_a_version_of_the_time_of_the_last_but_one_tick_is_in_time(root: Path, i
     assert passed == [True, False]
 
 
+@pytest.mark.parametrize("years", [10, 100_000])
+def test_times_of_a_clock_that_was_ahead_do_not_count(years: int, root: Path, instance: dg.DagsterInstance) -> None:
+    edit(root)
+    ahead = NOW.timestamp() + years * 365 * 86_400
+    for path in (*root.rglob("manifest.json"), root / "recipes" / "mixed.yaml"):
+        os.utime(path, (ahead, ahead))
+
+    assert said(root, instance, days=3)["notes"].because.startswith("overdue since ")
+
+
 def test_what_changed_after_a_run_that_built_nothing_waits_a_tick(root: Path, instance: dg.DagsterInstance) -> None:
     ran = run(root, instance)
     edit(root)
