@@ -264,7 +264,9 @@ class Target:
                 return f"{target.role} is damaged ({damaged.where})"
             if target.role not in sealed_with:
                 return f"not derived from {target.role}"
-            if upstream is None or sealed_with.pop(target.role) != upstream.digest:
+            if upstream is None:
+                return f"{target.role} is missing"
+            if sealed_with.pop(target.role) != upstream.digest:
                 return f"{target.role} changed since"
         return f"also derived from {', '.join(sealed_with)}" if sealed_with else None
 

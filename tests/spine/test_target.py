@@ -1,5 +1,6 @@
 """Targets: built when missing, left alone when current, never overwritten unasked; what is damaged is said to be."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,15 @@ def test_a_changed_upstream_makes_it_stale(tmp_path: Path) -> None:
     build_words(tmp_path, "french")
 
     assert COUNT.state(tmp_path) == ("stale", "words/parts changed since")
+
+
+def test_an_upstream_that_was_removed_is_missing_and_not_changed(tmp_path: Path) -> None:
+    build_words(tmp_path, "english")
+    build(COUNT, tmp_path)
+
+    shutil.rmtree(tmp_path / "words")
+
+    assert COUNT.state(tmp_path) == ("stale", "words/parts is missing")
 
 
 def test_an_upstream_that_is_asked_no_more_or_anew_makes_it_stale(tmp_path: Path) -> None:
