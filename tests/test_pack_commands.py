@@ -198,7 +198,7 @@ def write_pack_recipe(root: Path, **pack: object) -> Path:
         ({"sha256": "0" * 64}, "tokenizer.json", 1, "{root}/tokenizer.json: sha256 is "),
         ({"end_of_document": "</s>"}, "tokenizer.json", 2, "{recipe}: pack.tokenizer.end_of_document: '</s>' is not "),
         ({}, "none.json", 1, "{root}/none.json: cannot read the tokenizer file (No such file or"),
-        ({}, None, 2, "{recipe}:23: `pack`: the tokenizer file of hf_tokenizer is missing: set `token"),
+        ({}, None, 2, "{recipe}:{pack}: `pack`: the tokenizer file of hf_tokenizer is missing: set `token"),
     ],
 )
 def test_a_tokenizer_that_cannot_be_used_is_told_before_anything_is_built(
@@ -211,7 +211,8 @@ def test_a_tokenizer_that_cannot_be_used_is_told_before_anything_is_built(
     result = corpusmill(command, "notes", "--data", tmp_path)
 
     assert result.returncode == status, result.stderr
-    assert only_line(result).startswith(line.format(root=tmp_path, recipe=recipe))
+    [pack] = [number for number, text in enumerate(recipe.read_text().splitlines(), 1) if text == "pack:"]
+    assert only_line(result).startswith(line.format(root=tmp_path, recipe=recipe, pack=pack))
     assert not (tmp_path / "stage_a").exists()
 
 

@@ -35,8 +35,8 @@ class Outputs(RecipeSection):
 
     Attributes:
         normalized_dir: Folder below the data root with one subfolder per normalized source; sources of kind
-            `normalized` are read from it. Other artifacts are in its sibling folders: raw, filtered, deduplicated,
-            signatures, evaluation, decontaminated, packed, report. None is `normalized` in the recipe's own folder.
+            `normalized` are read from it. Other artifacts are in sibling folders with the names of their kinds, such as
+            `filtered`. None is `normalized` in the recipe's own folder.
         up_to: Last step to build; None builds all steps.
         signatures: Whether to store signatures of the kept documents, by which later corpora are deduplicated.
     """
