@@ -33,7 +33,7 @@ from pipeline_assets.corpus.nemotron.normalise_shard import NESTED_COUNTS, norma
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.nemotron.seed_prompts import write_seed_prompts
-from pipeline_assets.corpus.nemotron.source_rows import empty_sample_error, plan_sample, plan_shards
+from pipeline_assets.corpus.nemotron.source_rows import RowShard, empty_sample_error, plan_sample, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import SourceFile
@@ -47,7 +47,7 @@ from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, RejectFormatter, check_rejects, summarize_reasons
 from pipeline_assets.spine.manifest import Identity
-from pipeline_assets.spine.stage import Task, Window, run_task
+from pipeline_assets.spine.stage import Task, WarmUp, Window, run_task
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 logger = logging.getLogger("corpusmill")
@@ -93,20 +93,12 @@ def normalise_split(
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)
-    warm_up: Callable[[], object] = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=CONTROL_TOKENS)
+    warm_up: WarmUp = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=CONTROL_TOKENS)
     if template is not None:
         warm_up = functools.partial(load_template, template)
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     try:
-        receipts = list(run_stage(f"normalise-{driver}", work, shards, staging, settings, warm_up))
-        listed = [_has_listed_row(staging.path(receipt.files[0].path), removals) for receipt in receipts]
-        if changed := [*itertools.compress(shards, listed)]:  # only these are normalised again
-            again = [replace(shard, name=f"{shard.name}.remaining") for shard in changed]
-            work = functools.partial(work, removals=removals)
-            remaining = iter(list(run_stage(f"normalise-{driver}", work, again, staging, settings, warm_up)))
-            receipts = [next(remaining) if found else receipt for receipt, found in zip(receipts, listed, strict=True)]
-            if settings.kept_work is not None:
-                settings.kept_work.discard(shard.name for shard in changed)
+        receipts = _normalise_shards(f"normalise-{driver}", shards, work, staging, settings, warm_up, removals)
     except OracleMismatchError as disagreement:
         if driver == "tiktoken":
             raise
@@ -131,6 +123,29 @@ def normalise_split(
         decisions=decisions,
         provenance={"tokenizer_driver": driver if template is None else "tokenizers"},
     )
+
+
+def _normalise_shards(
+    stage: str,
+    shards: Sequence[RowShard],
+    work: Callable[..., Receipt],
+    staging: StagingDir,
+    settings: RunSettings,
+    warm_up: WarmUp,
+    removals: Removals,
+) -> list[Receipt]:
+    """Normalise shards, and again without their listed rows those that have any."""
+    receipts = list(run_stage(stage, work, shards, staging, settings, warm_up))
+    listed = [_has_listed_row(staging.path(receipt.files[0].path), removals) for receipt in receipts]
+    changed = [*itertools.compress(shards, listed)]
+    if not changed:
+        return receipts
+    again = [replace(shard, name=f"{shard.name}.remaining") for shard in changed]
+    work = functools.partial(work, removals=removals)
+    remaining = iter(list(run_stage(stage, work, again, staging, settings, warm_up)))
+    if settings.kept_work is not None:
+        settings.kept_work.discard(shard.name for shard in changed)
+    return [next(remaining) if found else receipt for receipt, found in zip(receipts, listed, strict=True)]
 
 
 def _has_listed_row(path: Path, removals: Removals) -> bool:

@@ -127,17 +127,24 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
     if "tokens" in sizes:
         fitting = (text for limit, text in _TOKEN_RANGES if sizes["tokens"] < limit)
         facts["size_range"] = [Fact(next(fitting, "more than 10 trillion tokens"), "identity.counts.tokens")]
-    for step, (name, *keys) in ((step, setting) for setting in _SETTINGS for step in steps):
-        value = without_nulls(section_at(vars(step.identity), *keys[:-1]).get(keys[-1]))
-        if name == "periods":  # names with a year; others are folders
-            value = [dump for dump in value or () if sum(map(str.isdigit, dump)) > 3]
-        for item in value if isinstance(value, list) else [value] if value else []:
-            text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
-            facts.setdefault(name, []).append(_fact(step, f"identity.{'.'.join(keys)}", text))
+    for name, fact in _stated_settings(steps):
+        facts.setdefault(name, []).append(fact)
     # Steps may state the same setting, but equal counts are of different rows.
     distinct = {name: [*{(fact.value, fact.detail): fact for fact in found}.values()] for name, found in facts.items()}
     ledgers = [fact for step in reversed(steps) for fact in _ledger(step)]
     return distinct | {"processing": [*ledgers, *distinct.get("processing", ())]}
+
+
+def _stated_settings(steps: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
+    """Yield a property and a fact for each value of the settings in `_SETTINGS`."""
+    for name, *keys in _SETTINGS:
+        for step in steps:
+            value = without_nulls(section_at(vars(step.identity), *keys[:-1]).get(keys[-1]))
+            if name == "periods":  # names with a year; others are folders
+                value = [dump for dump in value or () if sum(map(str.isdigit, dump)) > 3]
+            for item in value if isinstance(value, list) else [value] if value else []:
+                text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+                yield name, _fact(step, f"identity.{'.'.join(keys)}", text)
 
 
 def _fact(manifest: Manifest, path: str, value: str, detail: str = "") -> Fact:
