@@ -350,7 +350,9 @@ def test_the_card_of_an_artifact_without_a_partition_has_its_name(subsets: Artif
     assert f"pretty_name: {subsets.manifest.name}\n" in card and f"\n# {subsets.manifest.name}\n" in card
 
 
-def test_wrong_use_is_told_in_one_line(corpus: Path, subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_wrong_use_is_told_in_one_line(
+    corpus: Path, subsets: Artifact, demo_root: Path, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
     def wrong(source: Path, to: str, *options: object) -> str:
         out = tmp_path / "refused"
         data = () if source == corpus else ("--data", tmp_path)
@@ -366,6 +368,9 @@ def test_wrong_use_is_told_in_one_line(corpus: Path, subsets: Artifact, corpusmi
     assert wrong(subsets.folder, "olmo").endswith(
         "--to olmo takes documents (normalized, filtered, deduplicated, …), got nemotron/training_subsets; "
         "choose such a folder, or for this one --to parquet or --to jsonl or --to hf or --to messages or --to sft"
+    )
+    assert wrong(demo_root / "megatron" / "healing_text_v1" / "train", "nanochat", "--data", demo_root).endswith(
+        "takes documents (normalized, filtered, deduplicated, …), got healing/megatron_split; choose such a folder"
     )
     assert wrong(corpus, "olmo", "--seq-len", 8) == (
         "--seq-len: --to olmo does not use --seq-len; omit it, or choose another --to"

@@ -13,7 +13,7 @@ from pipeline_assets.commands.build import build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import sealed_target, warn_of_listed_rows
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import SetsKeys
-from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes
+from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes, pluralize
 from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS
@@ -70,7 +70,8 @@ def export(
         with forbid_replacement(folder):
             exported = export_rows(store, to, out, run.settings.zstd_level)
         written = format_bytes(exported.bytes)
-        echo(f"{out}: {exported.rows:,} rows in {len(exported.files):,} files, {written}, and README.md")
+        sizes = f"{pluralize(exported.rows, 'row')} in {pluralize(len(exported.files), 'file')}, {written}"
+        echo(f"{out}: {sizes}, and README.md")
         return
     target = _export_target(store, to, out, options)
     if out.exists() and not target.matches_recipe(root):
@@ -97,14 +98,15 @@ def _export_lines(exported: Artifact) -> Iterator[str]:
 
 def _export_target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "Target":
     """Return the target of an export; UsageError if rows or options do not fit `to`."""
+    from pipeline_assets.build.rows.file_rows import FileRows
     from pipeline_assets.build.trainer_exports import FORMATS, KINDS
     from pipeline_assets.corpus.packing.recipe import TokenizerPath
 
     form, kind, source = FORMATS[to], store.artifact.manifest.kind, store.artifact.folder
     if not isinstance(store, form.rows):
         formats = [name for name, other in FORMATS.items() if isinstance(store, other.rows)]
-        fitting = " or ".join(f"--to {name}" for name in (*_PLAIN, *formats))
-        fix = f"choose such a folder, or for this one {fitting}"
+        fitting = " or ".join(f"--to {name}" for name in (*_PLAIN, *formats) if isinstance(store, FileRows))
+        fix = "choose such a folder" + (f", or for this one {fitting}" if fitting else "")
         raise UsageError(f"--to {to} takes {form.contents}, got {kind}", source, fix)
     _raise_if_unused(to, options, form.options)
     content: dict[str, Any] = {"to": to} | ({"seq_len": options.get("seq_len", 4096)} if to == "sft" else {})
