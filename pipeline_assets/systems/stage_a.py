@@ -30,7 +30,8 @@ from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import check_tag, licence_table
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize import sources as source_kinds
-from pipeline_assets.corpus.normalize.files import convert_files, pages_add_up
+from pipeline_assets.corpus.normalize.files import convert_files
+from pipeline_assets.corpus.normalize.wikipedia import pages_add_up
 from pipeline_assets.corpus.packing import recipe as packing
 from pipeline_assets.corpus.packing.empty_sources import raise_if_source_empty, upstream_deduplicated
 from pipeline_assets.corpus.packing.summary import preview_packed, shares_reached

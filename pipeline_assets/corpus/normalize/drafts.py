@@ -275,8 +275,8 @@ def _selection(folder: SourceFolder, selected: Sequence[SourceFile]) -> dict[str
     patterns = list(folder.patterns)
     if folder.patterns == (_ANY,):
         bases = [PurePosixPath(name).name for name in names]
-        # From the last suffix of a format on, including the suffix of a compression.
-        ends = {base[max(base.lower().rfind(suffix) for suffix in FORMATS) :] for base in bases}
+        # The last suffix before those of a compression, and these.
+        ends = {base[len(PurePosixPath(without_compression(base)).stem) :] for base in bases}
         patterns = [f"**/*{end}" for end in sorted(ends)]
     unwanted = {file.name for file in replace(folder, patterns=tuple(patterns)).files()} - names
     if len(unwanted) >= len(names):

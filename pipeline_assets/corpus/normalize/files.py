@@ -7,7 +7,7 @@ import functools
 import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, assert_never
 
@@ -24,8 +24,10 @@ from pipeline_assets.corpus.normalize.converted import (
     no_derived_id,
     write_outcomes,
 )
+from pipeline_assets.corpus.normalize.piece_shards import PieceShard, convert_pieces, piece_shards
 from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap, local_doc_id
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
+from pipeline_assets.corpus.normalize.wikipedia import convert_wikipedia
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.local import (
@@ -42,21 +44,17 @@ from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.unreadable import UNREADABLE, LostFiles, note_unreadable
 from pipeline_assets.corpus.readers.whole_files import extractor_versions
-from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
-from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
-from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.files import read_error_text
 from pipeline_assets.spine.ledger import Ledger, Reject, dropped_key
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.stage import Window, Work, group_by_size, number_shards
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
 _READABLE_SUFFIX = ".readable"  # of names of shards that are converted again, without unreadable files
 EXTRACTORS = "extractors"
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
-_TITLE_ONLY = "title_only"
 
 
 def convert_files(
@@ -87,34 +85,6 @@ def convert_files(
             assert_never(source)
     source_folder.listed_files(folder, listing)  # raises if a file changed while it was read
     return converted
-
-
-@dataclass(frozen=True)
-class PieceShard:
-    """Consecutive pieces that become one Document shard."""
-
-    name: str
-    pieces: tuple[Piece, ...]
-    rows: int = 0  # unknown
-
-
-def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
-    """Group pieces into shards by size; whole files count fourfold, as if compressed."""
-    groups = group_by_size(pieces, _unpacked_bytes, shard_bytes)
-    return [PieceShard(name, tuple(group)) for name, group in number_shards(groups)]
-
-
-def _unpacked_bytes(piece: Piece) -> int:
-    is_packed = isinstance(piece, source_folder.ByteRange) and piece.stop is None
-    return piece.bytes * (COMPRESSION_RATIO if is_packed else 1)
-
-
-def _convert_shards(
-    staging: StagingDir, shards: Sequence[PieceShard], work: Work[PieceShard], settings: RunSettings
-) -> dict[str, Receipt]:
-    """Convert shards of a source; return receipts by shard name, in file order."""
-    sizes = [sum(map(_unpacked_bytes, shard.pieces)) // COMPRESSION_RATIO for shard in shards]
-    return convert_shards(staging, work, shards, limit_workers(staging, settings, sizes))
 
 
 _MAX_NAMED_FILES = 3
@@ -165,14 +135,14 @@ def convert_local(
     unreadable = dict[str, str]()
     shards = piece_shards(plan_local(files, recipe, shard_bytes, unreadable), shard_bytes)
     work = functools.partial(normalize_local, recipe=recipe, licences=licences, zstd_level=settings.zstd_level)
-    named = _convert_shards(staging, shards, functools.partial(work, unreadable=dict(unreadable)), settings)
+    named = convert_pieces(staging, shards, functools.partial(work, unreadable=dict(unreadable)), settings)
     notes = [receipt.notes.get(UNREADABLE, {}) for receipt in named.values()]
     found = {name: why for note in reversed(notes) for name, why in note.items()}  # the first reason of each file
     if found:  # no row of such a file is kept, in any shard
         unreadable |= found
         again = [shard for shard in shards if any(piece.file.name in found for piece in shard.pieces)]
         renamed = [replace(shard, name=f"{shard.name}{_READABLE_SUFFIX}") for shard in again]
-        readable = _convert_shards(staging, renamed, functools.partial(work, unreadable=unreadable), settings)
+        readable = convert_pieces(staging, renamed, functools.partial(work, unreadable=unreadable), settings)
         named |= {name.removesuffix(_READABLE_SUFFIX): receipt for name, receipt in readable.items()}
     counts = total_counts(named.values())
     if columns is not None and not counts.get("documents"):
@@ -252,54 +222,6 @@ def read_piece(
     document = RowMap(recipe.row_columns(name), recipe, name, derive_id, folder_licence, fields_with_values).to_document
     for position, row in piece_rows(piece, recipe):
         yield row.to_reject(name, position) if isinstance(row, Fault) else document(row, position)
-
-
-def convert_wikipedia(
-    staging: StagingDir,
-    files: Sequence[source_folder.SourceFile],
-    recipe: WikipediaRecipe,
-    shard_bytes: int,
-    settings: RunSettings,
-) -> ConvertedSource:
-    """Convert wikiextractor's output files; raise InputError if they contain no page."""
-    work = functools.partial(normalize_wikipedia_shard, recipe=recipe, zstd_level=settings.zstd_level)
-    pieces = (piece for file in files for piece in source_folder.split_byte_ranges(file, shard_bytes))
-    named = _convert_shards(staging, piece_shards(pieces, shard_bytes), work, settings)
-    if not total_counts(named.values()).get("pages"):
-        fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
-        raise InputError("the extraction contains no page", staging.target, fix)
-    return ConvertedSource(
-        named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, reject_formatter=reject_formatter(files)
-    )
-
-
-def normalize_wikipedia_shard(
-    shard: PieceShard, window: Window, folder: StagingView, recipe: WikipediaRecipe, zstd_level: int
-) -> Receipt:
-    """Convert one shard of wikiextractor's files.
-
-    The receipt has the counts of `ShardWriter`, and two independent counts of pages: `rows`, the pages that were read,
-    and `pages`, the lines that begin a page.
-    """
-    with ShardWriter(folder, shard.name, zstd_level) as writer:
-        for piece in shard.pieces:
-            assert isinstance(piece, source_folder.ByteRange)
-            rows = read_wikipedia(piece, recipe)
-            writer.count("rows", write_outcomes(rows, writer, no_derived_id, licence_table()))
-            writer.count("pages", count_pages(piece))
-    return writer.receipt()
-
-
-def pages_add_up(normalized: Artifact) -> Verdict:
-    """Check that every page of a Wikipedia extraction became an article or a reject."""
-    identity = normalized.manifest.identity
-    if "pages" not in identity.counts:
-        return Verdict(True, "not a Wikipedia extraction", applies=False)
-    pages, articles, rejects = identity.counts["pages"], identity.counts["documents"], identity.ledger.total_rejected
-    because, dropped = f"{pages:,} pages in = {articles:,} articles + {rejects:,} rejected", identity.ledger.dropped
-    because += "".join(f" + {count:,} {reason}" for reason, count in dropped.items())
-    passed = 0 < pages == articles + rejects + sum(dropped.values())
-    return Verdict(passed, because, {"pages": pages, "articles": articles})
 
 
 def convert_site(
