@@ -117,11 +117,10 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
     refusal = refused(corpusmill("init", "none", "--input", tmp_path / "empty", "--data", tmp_path))
 
     assert KINDS.keys() == kinds, "say in KINDS of corpus/normalize/drafts.py how its files are known and drafted"
-    assert refusal.endswith(
-        "no readable files in the folder (left out: scan.djvu (unknown format, binary)); expected Posts.xml, a "
-        "site's .7z, output of wikiextractor, files that end with .jsonl, .ndjson, .json, .parquet, .csv, .tsv, .txt, "
-        ".md, .html, .htm, .ipynb, .docx, .pdf"
-    )
+    endings = ".jsonl, .ndjson, .json, .parquet, .csv, .tsv, .txt, .md, .html, .htm, .ipynb, .docx, .pdf"
+    assert KINDS["local"] == f"files that end with {endings}"
+    assert (KINDS["stackexchange"], KINDS["wikipedia"]) == ("Posts.xml, a site's .7z", "output of wikiextractor")
+    assert refusal.endswith(f"(left out: scan.djvu (unknown format, binary)); expected {', '.join(KINDS.values())}")
 
 
 def test_init_says_why_it_reads_none_of_the_files(corpusmill: Corpusmill, tmp_path: Path) -> None:

@@ -102,6 +102,20 @@ def test_the_list_of_files_in_agents_md_is_up_to_date() -> None:
     assert listed == names["tree"](), "run `make tree`"
 
 
+def test_the_guide_for_a_kind_of_source_runs_every_test_over_all_kinds() -> None:
+    guide = (PROJECT / "docs" / "architecture.md").read_text().partition("\n## Add a kind of source")[2]
+    command = guide[guide.index("-m pytest") : guide.index("7. **Docs.**")].split()
+    paths = {argument.partition("::")[0] for argument in command if argument.startswith("tests/")}
+    over_all = re.compile(r"from stage_a_sources import .*\bSOURCES\b|import .*\bFileSource\b")
+
+    tests = {path.relative_to(PROJECT).as_posix(): path.read_text() for path in (PROJECT / "tests").rglob("test_*.py")}
+    users = {name for name, text in tests.items() if over_all.search(text)}
+
+    assert "tests/test_trace_sources.py" in users
+    assert sorted(users - paths) == []
+    assert [path for path in sorted(paths) if not (PROJECT / path).exists()] == ["tests/corpus/readers/test_new.py"]
+
+
 def test_every_change_in_contributing_md_takes_six_steps_with_files_that_exist() -> None:
     sections = (PROJECT / "CONTRIBUTING.md").read_text().split("\n## ")[1:]
 

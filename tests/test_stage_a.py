@@ -1,4 +1,4 @@
-"""Stage A as a whole: one recipe over five sources, to the same digests whatever runs it, and what holds of them."""
+"""Stage A as a whole: one recipe over all made sources, to the same digests whatever runs it, and what they hold."""
 
 import os
 import shutil

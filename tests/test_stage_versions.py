@@ -295,9 +295,9 @@ def test_a_stage_makes_the_content_of_its_version(
     name, found = f"{role}{variant}/{artifact.manifest.identity.stage.version}", golden_of(artifact)
 
     record_property(name, found)
-    known = json.loads(GOLDEN.read_text())
-    assert name in known, f"{GOLDEN.name} says nothing of {name} yet: write its line there: {found}"
+    known, line = json.loads(GOLDEN.read_text()), f'"{name}": "{found}",'
+    assert name in known, f"{GOLDEN.name} has no line of {name} yet; add to it: {line}"
     assert found == known[name], (
         f"the content of {name} changed: raise the stage's version (or, where the made sources of these tests changed, "
-        f"leave it), and write its line in {GOLDEN.name}: {found}"
+        f"leave it), and replace its line in {GOLDEN.name}: {line}"
     )

@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.filters.language import load_detector
 from pipeline_assets.corpus.normalize import files
-from pipeline_assets.corpus.normalize.sources import NormalizedSource, Outputs, check_folders, parse_source
+from pipeline_assets.corpus.normalize.sources import FileSource, NormalizedSource, Outputs, check_folders, parse_source
 from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -34,6 +34,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "stage_a_v1.yaml"
+FILE_KINDS = ", ".join(get_args(section.model_fields["kind"].annotation)[0] for section in get_args(FileSource))
 ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
 
 
@@ -43,6 +44,16 @@ def of(name: str, **keys: object) -> Change:
 
 def twice(name: str) -> Change:
     return lambda content: content["sources"].append(source_named(content, name))
+
+
+def refusing(licence: str, source: str) -> Change:
+    """Refuses a licence that the only source has."""
+
+    def change(content: dict[str, Any]) -> None:
+        only(source)(content)
+        content["refuse_licences"] = [licence]
+
+    return change
 
 
 @pytest.mark.parametrize(
@@ -61,7 +72,7 @@ def twice(name: str) -> Change:
         ),
         (
             of("notes", kind="x"),
-            "`sources.4.kind` must be one of hub, wikipedia, stackexchange, local, normalized, got 'x'",
+            f"`sources.4.kind` must be one of hub, {FILE_KINDS}, normalized, got 'x'",
             "correct the value",
         ),
         (
@@ -139,13 +150,13 @@ def line_of(error: InputError, tmp_path: Path) -> str:
             "source: notes.manifest.json",
         ),
         (
-            lambda content: content.update(refuse_licences=["CC0"]),
+            refusing("CC0", "notes"),
             "source notes has the licence cc0-1.0, which `refuse_licences` refuses",
             "remove one of them",
             "license_tag: cc0-1.0",
         ),
         (
-            lambda content: content.update(refuse_licences=["cc-by-sa-4.0"]),  # which the dump's date stands for
+            refusing("cc-by-sa-4.0", "wikipedia_en"),  # which the dump's date stands for
             "source wikipedia_en has the licence cc-by-sa-4.0, which `refuse_licences` refuses",
             "remove one of them",
             "license_tag: null",
