@@ -106,8 +106,8 @@ def test_show_puts_a_document_beside_the_one_that_stays_word_by_word(typed: dict
 
 def test_the_report_on_it_has_its_sources_and_its_largest_groups(typed: dict[str, Typed], work: Path) -> None:
     assert typed["report"].stdout.splitlines()[2].endswith("tokens 1,618")
-    assert typed["report"].stdout.splitlines()[-1].endswith("out/report/report.html")
-    page = (work / "out" / "report" / "report.html").read_text()
+    assert typed["report"].stdout.splitlines()[-1].endswith("out/stage_a/reports/deduplicated/report.html")
+    page = (work / "out/stage_a/reports/deduplicated/report.html").read_text()
     assert "<h2>Duplicates</h2>" in page and "<h2>Largest groups</h2>" in page and "note-3" in page
 
 
@@ -119,6 +119,10 @@ def test_a_report_without_tokens_prints_and_has_none(
     result = corpusmill("stage-a", "report", *arguments, cwd=work)
 
     assert result.stdout.splitlines()[2] == typed["report"].stdout.splitlines()[2].replace(", tokens 1,618", "")
+    rule = "warning: out/report_without is in none of the folders of {} with artifacts: status, gc, forget and trace"
+    fix = "set --out-dir to a folder below stage_a/ of its data root"
+    assert result.stderr.splitlines()[0] == f"{rule} will not find the new artifact; {fix}".format(work / "out")
+    assert "warning" not in typed["dedup"].stderr
     assert '"tokens"' not in (work / "out" / "report_without" / "report.json").read_text()
 
 

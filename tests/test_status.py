@@ -126,6 +126,28 @@ def test_a_build_without_a_builder_is_interrupted_and_the_command_goes_on(corpus
     )
 
 
+def test_counts_of_one_are_singular(corpusmill: Corpusmill, root: Path) -> None:
+    receipts = root / V1 / ".train.building.2" / ".receipts" / "convert"
+    receipts.mkdir(parents=True)
+    (receipts.parents[1] / ".plan.json").write_text("{}")
+    (receipts / "00000.json").write_text("{}")
+    shutil.rmtree(root / V1 / "train")
+
+    shown = corpusmill("status", "healing_text_v1", "--data", root).stdout
+
+    assert "; finished: 1 shard of convert; to continue: " in shown
+
+
+def test_an_artifact_that_was_removed_is_told_from_one_that_was_never_built(corpusmill: Corpusmill, root: Path) -> None:
+    shutil.rmtree(root / V1 / "valid")
+
+    shown = corpusmill("status", "healing_text_v1", "--data", root)
+
+    lines = shown.stdout.splitlines()
+    place = next(number for number, line in enumerate(lines) if line.split()[:2] == ["missing", f"{V1}/valid"])
+    assert lines[place + 1] == "    built earlier, and removed since"
+
+
 def test_what_goes_on_in_the_place_of_a_stale_artifact_has_to_replace_it(corpusmill: Corpusmill, root: Path) -> None:
     path = write_recipe(root, {"megatron": {"valid_fraction": "0.2"}}, "healing_text_v1")
     folder = root / V1 / ".train.building.2"

@@ -6,7 +6,7 @@ import sys
 import pytest
 from terminal_output import Terminal, terminal
 
-from pipeline_assets.commands.terminal import align, log_to_stderr, print_lines
+from pipeline_assets.commands.terminal import align, format_bytes, log_to_stderr, print_lines
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.progress import Progress
 
@@ -65,3 +65,7 @@ def test_a_table_has_its_columns_one_below_the_other_and_numbers_to_the_right() 
     rows = [("current", "stage_a/notes", "1,200"), ("stale", "a", "7")]
 
     assert align(rows, numbers={2}) == ["current  stage_a/notes  1,200", "stale    a                  7"]
+
+
+def test_one_byte_is_singular() -> None:
+    assert [format_bytes(count) for count in (0, 1, 2, 1000)] == ["0 bytes", "1 byte", "2 bytes", "1.0 kB"]

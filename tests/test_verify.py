@@ -104,7 +104,7 @@ def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Co
     assert lines[0].endswith(f" not found below {areas} of {root}")
     assert [line.split()[0] for line in lines[1:5]] == ["intact"] * 4
     assert lines[-2].startswith("INCOMPLETE: 8 of 8 files match their manifests, ")
-    assert lines[-2].endswith("; 1 upstream artifacts are missing, with their inputs")
+    assert lines[-2].endswith("; 1 upstream artifact is missing, with its inputs")
 
 
 def test_a_sample_says_how_much_it_is(corpusmill: Corpusmill, demo_root: Path) -> None:

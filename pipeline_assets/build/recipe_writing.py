@@ -31,6 +31,7 @@ def write_new_recipe(
     Raises:
         UsageError: A value is invalid; or `replace` is not set, and the data root has a different or edited recipe of
             this name, or other artifacts in its folders.
+        InputError: A local file that the build reads later is unusable.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = kind.from_mapping(content, path)
@@ -42,6 +43,7 @@ def write_new_recipe(
         if RECIPE_FILE.read_raw(path) == text.encode():
             return recipe, path
         _raise_if_edited(path, recipe, root, command, replace)
+    recipe.check_local_files(root)
     durable.make_folder(path.parent)
     durable.write_durably(path, text.encode("utf-8"))
     return recipe, path

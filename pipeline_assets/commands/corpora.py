@@ -36,6 +36,7 @@ from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import add_missing_weight
 from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml, sections_at
 from pipeline_assets.spine.section import RecipeSection
@@ -82,13 +83,18 @@ class FolderOptions(BuildFlags):
     def build(self, target: Target, lines: Lines = artifact_lines) -> None:
         """Build a target in the folder, after its inputs; print `lines` of each artifact.
 
-        Warn of inputs outside of the data root, because lineage ends there.
+        Warn of inputs outside of the data root, because lineage ends there; and of a folder in the data root of its
+        inputs where no command looks for artifacts.
         """
+        fix = "set --out-dir to a folder below stage_a/ of its data root"
         for upstream in target.upstream:
             if upstream.is_external and not upstream.folder.resolve().is_relative_to(self.root.resolve()):
                 what = f"warning: {upstream.folder} is outside of {self.root}: trace, report and verify --upstream"
-                fix = "set --out-dir to a folder below stage_a/ of its data root"
                 echo(f"{what} of the new artifact will miss it; {fix}", err=True)
+        root = find_data_root(self.root / target.upstream[0].folder)
+        if root is not None and find_data_root(self.folder) is None and self.folder.is_relative_to(root.absolute()):
+            what = f"warning: {self.out_dir} is in none of the folders of {root} with artifacts"
+            echo(f"{what}: status, gc, forget and trace will not find the new artifact; {fix}", err=True)
         target = replace(target, folder=self.relative_folder, export_as=None)
         build_targets(upstream_first([target]), self.run_settings(self.root), self.strict, lines)
 

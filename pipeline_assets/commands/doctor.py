@@ -154,7 +154,7 @@ def _memory(root: Path) -> str:
     with contextlib.suppress(OSError, ValueError):  # not in a container, or its limit is `max`
         total = min(total, int(_CONTAINER_LIMIT.read_text()))
     needed = memory + (workers + 1) * _PROCESS_BYTES
-    text = f"{total >> 20:,} MiB; builds with {workers} workers use up to {needed >> 20:,} MiB"
+    text = f"{total >> 20:,} MiB; builds with {terminal.pluralize(workers, 'worker')} use up to {needed >> 20:,} MiB"
     if needed > total:
         raise RetryableError(text, "memory", "set CORPUSMILL_MEMORY_MIB or CORPUSMILL_WORKERS lower")
     return text

@@ -59,13 +59,14 @@ def _row_json(store: "RowStore", row: "Row") -> dict[str, Any]:
 
 def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
     if store.mixes_documents:
-        yield f"row {row.number:,}: {len(row.parts):,} segments, {row.padding:,} tokens of padding"
+        segments = terminal.pluralize(len(row.parts), "segment")
+        yield f"row {row.number:,}: {segments}, {terminal.pluralize(row.padding, 'token')} of padding"
     for part in row.parts:
         if store.mixes_documents:
             last = part.start + (part.tokens or 0) - 1
             yield f"\n{part.source} {part.id}, tokens {part.start:,} to {last:,} of the document\n"
         else:
-            tokens = "" if part.tokens is None else f", {part.tokens:,} tokens"
+            tokens = "" if part.tokens is None else f", {terminal.pluralize(part.tokens, 'token')}"
             tokens += "" if row.first_token is None else f" from {row.first_token:,}"
             yield f"row {row.number:,}: {part.id}{tokens}\n{part.shard} row {part.shard_row:,}\n"
         messages = store.messages(part)

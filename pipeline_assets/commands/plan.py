@@ -89,7 +89,7 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
         yield f"{_INDENT}{few.get(rows, f'about {_round_figure(rows)} rows are')} possible"
     if plan.to_build:
         yield "total"
-        yield f"{_INDENT}to fetch: {plan.missing_bytes:,} bytes"
+        yield f"{_INDENT}to fetch: {terminal.pluralize(plan.missing_bytes, 'byte')}"
         on_disk = sum(entry.disk_bytes or 0 for entry in plan.artifacts)
         yield f"{_INDENT}on disk: about {terminal.format_bytes(on_disk)}, if every document is kept"
         if plan.kept_bytes:
@@ -152,9 +152,10 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
         yield f"{_INDENT}`run` needs --replace, or a new name in the recipe; until the seal, both versions are on disk"
     for entry in unbuilt[:_MAX_LISTED]:
         if entry.sample is not None:
-            files = f"{entry.sample.files:,} of {entry.sample.files_listed:,} files"
-            rows = f"{entry.sample.row_groups:,} row groups, {entry.sample.rows:,} rows"
-            yield f"{_INDENT}{f'{entry.status.target.partition} ' * (len(unbuilt) > 1)}reads {files}, {rows}"
+            files = f"{entry.sample.files:,} of {terminal.pluralize(entry.sample.files_listed, 'file')}"
+            groups, rows = entry.sample.row_groups, terminal.pluralize(entry.sample.rows, "row")
+            source = f"{entry.status.target.partition} " * (len(unbuilt) > 1)
+            yield f"{_INDENT}{source}reads {files}, {terminal.pluralize(groups, 'row group')}, {rows}"
     if unbuilt:
         yield from _wrap(_planned_figures(unbuilt))
     disk_bytes = [entry.disk_bytes for entry in unbuilt if entry.disk_bytes is not None]

@@ -134,9 +134,9 @@ def _describe_identical(outcome: "StepOutcome") -> str:
 
 def _file_lines(finding: "FileFinding") -> Iterator[str]:
     if finding.sealed is None and finding.rebuilt is not None:
-        yield f"{finding.path}: only in the rebuilt copy, {finding.rebuilt.rows:,} rows"
+        yield f"{finding.path}: only in the rebuilt copy, {terminal.pluralize(finding.rebuilt.rows, 'row')}"
     elif finding.rebuilt is None and finding.sealed is not None:
-        yield f"{finding.path}: not in the rebuilt copy; {finding.sealed.rows:,} rows were sealed"
+        yield f"{finding.path}: not in the rebuilt copy; sealed with {terminal.pluralize(finding.sealed.rows, 'row')}"
     elif not finding.matches_manifest:
         yield f"{finding.path}: different content"
     if finding.damage is not None:

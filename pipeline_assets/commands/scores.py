@@ -17,11 +17,12 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify
 from pipeline_assets.commands.options import Content, Section
-from pipeline_assets.commands.terminal import align, as_command, print_lines
+from pipeline_assets.commands.terminal import align, as_command, pluralize, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, pooled_split
 from pipeline_assets.corpus.nemotron.pools_recipe import needed_columns
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
+from pipeline_assets.corpus.scoring.pool_selection import check_pool_file
 from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS, ScoringRecipe, detect_device
 from pipeline_assets.corpus.scoring.scores import scored_summary
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
@@ -127,7 +128,7 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
         unsaid, needed = identity.decisions["rules"][rule].get("unsaid", ()), needed_columns(rules[rule].where)
         empty = [name for name in unsaid if name in needed]
         reason = f": no row has a value in {', '.join(empty)}" if empty and not rows else ""
-        yield f"  {rule}: {rows:,} rows{reason}"
+        yield f"  {rule}: {pluralize(rows, 'row')}{reason}"
 
 
 def sealed_scores(folder: Path) -> list[Target]:
@@ -178,7 +179,7 @@ def _build_inputs_and_print_work(scores: Sequence[Target], run: Run) -> None:
     for target in (target for target in scores if not target.matches_recipe(run.root)):
         with tempfile.TemporaryDirectory() as scratch:
             splits.append(estimate_work(target, run, StagingView(Path(scratch))))
-    lines = [f"{work.split}: {work.rows:,} rows, about {work.text_bytes:,} bytes of text" for work in splits]
+    lines = [f"{work.split}: {pluralize(work.rows, 'row')}, about {work.text_bytes:,} bytes of text" for work in splits]
     print_lines(lines or ["nothing to score: the scores of all splits are current"])
     if run.remote_launcher is not None:
         for line in run.remote_launcher.describe_costs(splits):
@@ -204,7 +205,8 @@ def _sealed_pools_section(pools: Target, root: Path) -> dict[str, Any]:
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
     """Return the recipe section of external pools, with file patterns for each split.
 
-    `subdir` restricts the files to a folder, or to the pool of this name. Raise UsageError if no file remains.
+    `subdir` restricts the files to a folder, or to the pool of this name. Raise UsageError if no file remains, and
+    InputError if a local one is no file of a pool.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     path = Path(section["path"]) if "path" in section else None
@@ -222,6 +224,8 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
             if (other := stored_names.setdefault(split, stored)) != stored:
                 what = f"the files of {other!r} and of {stored!r} would be one split, {split}"
                 raise UsageError(what, pool, "rename the files of one of them, or score them with --pool-subdir")
+            if path is not None:
+                check_pool_file(path / name)
             splits.setdefault(split, set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
     if not splits:
         what = "no Parquet files found" + (f" in {' or '.join(folders)}" if folders else "")

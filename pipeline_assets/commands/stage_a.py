@@ -112,6 +112,7 @@ def ingest_manifest(
     """
     path = recipe_path(manifest, build.out_dir)
     recipe = StageARecipe.read(path)
+    recipe.check_local_files(build.out_dir)
     path = copy_recipe(path, recipe.name, build.out_dir, build.replace)
     print_lines([f"recipe {path}"], err=True)
     build_recipe(recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, lines=_source_lines)

@@ -132,7 +132,9 @@ def _status_lines(recipes: Sequence[KnownRecipe], orphans: Sequence[inventory.Or
 
 
 def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory.Orphan) -> tuple[str, ...]:
-    sizes = [f"{count:,} {unit}" if count is not None else "" for unit, count in vars(entry.size).items()]
+    sizes = [
+        terminal.pluralize(count, unit[:-1]) if count is not None else "" for unit, count in vars(entry.size).items()
+    ]
     sealed = "" if entry.sealed_at is None else f"sealed {terminal.format_age(entry.sealed_at)} ago"
     return (state, str(folder), *sizes, sealed)
 
@@ -152,7 +154,9 @@ def _reason(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
         return f"{reason}; {advice}" if reason else advice
     earlier = "" if entry.sealed == "missing" else f"; sealed earlier: {entry.sealed}"
     earlier += f" ({reason})" if earlier and reason else ""
-    shards = ", ".join(f"{count} shards of {stage}" for stage, count in unfinished.finished_shards.items())
+    shards = ", ".join(
+        f"{terminal.pluralize(count, 'shard')} of {stage}" for stage, count in unfinished.finished_shards.items()
+    )
     progress = f"finished: {shards}" if shards else "no shard is finished"
     if unfinished.builder is None and unfinished.is_sealing:
         progress = "all shards are finished, the seal was interrupted"

@@ -128,7 +128,7 @@ def format_bytes(count: float) -> str:
     for unit, size, digits in (("TB", 1e12, 2), ("GB", 1e9, 2), ("MB", 1e6, 1), ("kB", 1e3, 1)):
         if abs(count) >= size:
             return f"{count / size:,.{digits}f} {unit}"
-    return f"{count:,.0f} bytes"
+    return pluralize(round(count), "byte")
 
 
 def format_age(then: datetime.datetime) -> str:

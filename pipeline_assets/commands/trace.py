@@ -133,7 +133,7 @@ def _position_lines(traced: "TracedRow", row: "Row", part: "Part") -> Iterator[s
         tokens = f"tokens {part.start:,} to {stop - 1:,}" if part.tokens > 1 else f"token {part.start:,}"
         yield f"{label}row {row.number:,} from column {part.column:,}: {tokens} of the document"
     else:
-        yield f"{label}{row.number:,}: {part.tokens:,} tokens, {first:,} to {last:,} of tokens.bin"
+        yield f"{label}{row.number:,}: {terminal.pluralize(part.tokens, 'token')}, {first:,} to {last:,} of tokens.bin"
 
 
 def _traced_json(traced: "TracedRow") -> dict[str, Any]:

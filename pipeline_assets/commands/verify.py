@@ -73,9 +73,9 @@ def _verification_lines(result: "Verification") -> Iterator[str]:
         yield from terminal.align(cells, numbers=(3, 4))
     if result.hub is not None and result.hub.listed:
         hub = result.hub
-        total = len(hub.whole) + len(hub.in_part) + len(hub.unavailable)
+        total = terminal.pluralize(len(hub.whole) + len(hub.in_part) + len(hub.unavailable), "input file")
         yield (
-            f"hub cache: {len(hub.whole):,} of {total:,} input files complete, {len(hub.in_part):,} in part "
+            f"hub cache: {len(hub.whole):,} of {total} complete, {len(hub.in_part):,} in part "
             f"({_describe_hashed(hub.tasks, result)}), {len(hub.unavailable):,} missing"
         )
     if result.sources is not None and result.sources.listed:
@@ -99,17 +99,17 @@ def _artifact_cells(artifact: Artifact, result: "Verification") -> tuple[str, ..
     tasks = [task for task in result.tasks if task.owner == digest]
     read = [task for task in tasks if result.task_state(task) != "not_read"]
     word = "DAMAGED" if result.is_damaged(artifact) else "intact" if len(read) == len(tasks) else "sampled"
-    files = f"{len(tasks):,}" if len(read) == len(tasks) else f"{len(read):,} of {len(tasks):,}"
     size = sum(task.bytes for task in read)
-    sizes = f"{files} file{'s' * (files != '1')}", f"{size:,} bytes"
-    return word, artifact.manifest.kind, artifact.manifest.name, *sizes
+    files = terminal.pluralize(len(tasks), "file")
+    files = files if len(read) == len(tasks) else f"{len(read):,} of {files}"
+    return word, artifact.manifest.kind, artifact.manifest.name, files, terminal.pluralize(size, "byte")
 
 
 def _sources_line(result: "Verification", sources: "SourceFolderCheck") -> str:
     unchanged = [task for task in sources.tasks if result.task_state(task) != "damaged"]
     folders = f"; folder not found: {', '.join(map(str, sources.missing))}" if sources.missing else ""
     return (
-        f"source files: {len(unchanged):,} of {sources.listed:,} input files unchanged "
+        f"source files: {len(unchanged):,} of {terminal.pluralize(sources.listed, 'input file')} unchanged "
         f"({_describe_hashed(unchanged, result)}), {len(sources.findings):,} changed, "
         f"{len(sources.unavailable):,} missing{folders}"
     )
@@ -118,7 +118,7 @@ def _sources_line(result: "Verification", sources: "SourceFolderCheck") -> str:
 def _describe_hashed(tasks: Sequence[HashTask], result: "Verification") -> str:
     size = sum(task.bytes for task in tasks)
     hashed = sum(task.bytes for task in tasks if result.task_state(task) != "not_read")
-    return f"{size:,} bytes, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
+    return f"{terminal.pluralize(size, 'byte')}, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
 def _describe_contents(result: "Verification") -> str:
@@ -136,8 +136,10 @@ def _summary(result: "Verification") -> str:
     word = "intact" if result.verdict.startswith("intact") else result.verdict.upper()
     missing = len(result.chain.missing)
     rest = _describe_contents(result)
-    rest += f"; {missing:,} upstream artifacts are missing, with their inputs" if missing else ""
-    checked = f"{len(result.intact_tasks):,} of {files:,} files match their manifests, {size:,} bytes"
+    are_missing = "is missing, with its inputs" if missing == 1 else "are missing, with their inputs"
+    rest += f"; {terminal.pluralize(missing, 'upstream artifact')} {are_missing}" if missing else ""
+    match = f"{terminal.pluralize(files, 'file')} match{'es its manifest' if files == 1 else ' their manifests'}"
+    checked = f"{len(result.intact_tasks):,} of {match}, {terminal.pluralize(size, 'byte')}"
     if result.scope.sample is None or not result.unread_tasks:
         return f"{word}: {checked}{rest}"
     checked += "; of the others, only names and sizes were compared"
@@ -150,6 +152,6 @@ def _unread_lines(result: "Verification") -> Iterator[str]:
         unread = [task for task in group if result.task_state(task) == "not_read"]
         if unread:
             size = sum(task.bytes for task in unread)
-            parts.append(f"{len(unread):,} of {len(group):,} {name}, {size:,} bytes")
+            parts.append(f"{len(unread):,} of {len(group):,} {name}, {terminal.pluralize(size, 'byte')}")
     if parts:
         yield f"not read: {'; '.join(parts)}; --json lists them"

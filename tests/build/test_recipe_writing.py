@@ -23,3 +23,14 @@ def test_a_recipe_that_would_replace_artifacts_of_another_one_is_not_written(tmp
     assert not (root / "recipes").exists()
     _, path = write_new_recipe(StageARecipe, other, root, "stage-a normalize", True)
     assert path == root / "recipes" / f"{content['name']}.yaml" and path.exists()
+
+
+def test_a_recipe_with_an_unusable_file_is_not_written(tmp_path: Path) -> None:
+    source = local_source(tmp_path, "notes", [{"text": "five words are in here", "key": "note-0"}])
+    pack = {"seq_len": 8, "strategy": "sequential", "tokenizer_path": "none.tiktoken"}
+    content = recipe_content(NO_COMMIT) | {"sources": [source], "pack": pack}
+
+    line = refusal(lambda: write_new_recipe(StageARecipe, content, tmp_path / "data", "stage-a pack", False))
+
+    assert "none.tiktoken" in line
+    assert not (tmp_path / "data").exists()

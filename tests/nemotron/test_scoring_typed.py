@@ -78,6 +78,16 @@ def test_files_that_would_be_one_split_are_refused(corpusmill: Corpusmill, model
     assert not (tmp_path / "out").exists()
 
 
+def test_files_that_are_no_pools_leave_nothing_behind(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+    write_pool(tmp_path / "mine", [{"text": "A row without an id."}])
+
+    refused = score(corpusmill, tmp_path / "mine", models / "first", tmp_path / "out")
+
+    assert refused.returncode == 1
+    assert "column not found: id, loss_mode; a pool needs the columns id, text, loss_mode" in only_line(refused)
+    assert not (tmp_path / "out").exists()
+
+
 def test_pools_without_rows_are_named_and_others_scored(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     """Answers of one token are below the minimum, so their rows are in no pool."""
     root, rows = tmp_path / "out", [row(f"{number}", f"What are {number} and {number}?") for number in range(3)]

@@ -80,9 +80,8 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     )
 
 
-def _hash_ids(path: Path) -> NDArray[np.void]:
-    """Check a pool file, and return 16 bytes of each id's sha256, shape (rows,)."""
-    hashes: list[bytes] = []
+def check_pool_file(path: Path) -> None:
+    """Raise InputError if a pool file is unreadable or lacks a column."""
     try:
         opened = open_parquet(path)
     except (OSError, ValueError) as error:
@@ -98,14 +97,20 @@ def _hash_ids(path: Path) -> NDArray[np.void]:
             fix = f"a pool needs the columns {', '.join(POOL_COLUMNS)}; this file has {present}"
             raise InputError(f"column not found: {', '.join(missing)}", path, fix)
         _check_types(file.schema_arrow, path)
-        with wrap_read_errors(path):
-            for batch in file.iter_batches(columns=["id"], use_threads=False):
-                ids = batch.column("id").to_pylist()
-                if None in ids:
-                    row = len(hashes) + ids.index(None)
-                    fix = "give every row an id, because scores refer to rows by id"
-                    raise InputError(f"row {row:,} has no id", path, fix)
-                hashes += (hashlib.sha256(str(row_id).encode()).digest()[:_HASH_BYTES] for row_id in ids)
+
+
+def _hash_ids(path: Path) -> NDArray[np.void]:
+    """Check a pool file, and return 16 bytes of each id's sha256, shape (rows,)."""
+    check_pool_file(path)
+    hashes: list[bytes] = []
+    with open_parquet(path) as file, wrap_read_errors(path):
+        for batch in file.iter_batches(columns=["id"], use_threads=False):
+            ids = batch.column("id").to_pylist()
+            if None in ids:
+                row = len(hashes) + ids.index(None)
+                fix = "give every row an id, because scores refer to rows by id"
+                raise InputError(f"row {row:,} has no id", path, fix)
+            hashes += (hashlib.sha256(str(row_id).encode()).digest()[:_HASH_BYTES] for row_id in ids)
     return np.frombuffer(b"".join(hashes), f"V{_HASH_BYTES}")
 
 
