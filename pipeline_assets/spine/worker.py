@@ -9,11 +9,12 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Generic, Protocol
 
 from pipeline_assets.spine.disk_errors import explain_os_error
@@ -163,10 +164,28 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
+_hiding_main = threading.Lock()
+
+
+@contextlib.contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Replace the main module by an empty one, which `spawn` does not import in the child."""
+    with _hiding_main:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
+
+
 def start_process(
     method: str, target: Callable[..., None], *arguments: object, name: str | None = None
 ) -> StartedProcess:
-    """Start a process that runs `target` with one end of a pipe, by `spawn` or `fork`."""
+    """Start a process that runs `target` with one end of a pipe, by `spawn` or `fork`.
+
+    A process started by `spawn` does not run the program's main module, which may be a script that builds.
+    """
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
     _parent_ends.add(ours)
@@ -179,7 +198,8 @@ def start_process(
     is_users = _BLAS_THREADS in os.environ
     os.environ.setdefault(_BLAS_THREADS, "1")
     try:
-        process.start()
+        with _hidden_main() if method == "spawn" else contextlib.nullcontext():
+            process.start()
     finally:
         if not is_users:
             os.environ.pop(_BLAS_THREADS, None)  # another thread may have removed it

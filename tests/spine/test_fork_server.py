@@ -192,3 +192,28 @@ def test_a_process_is_forked_only_if_no_thread_is_lost(thread: str, is_safe: boo
     run = subprocess.run([sys.executable, "-c", f"{program} {thread} print(_can_fork_safely())"], capture_output=True)
 
     assert run.stdout.decode().strip() == str(is_safe), run.stderr
+
+
+SCRIPT = """
+import sys, threading
+from pathlib import Path
+
+sys.path[:0] = sys.argv[2:]
+threading.Thread(target=threading.Event().wait, daemon=True).start()  # as after `import numpy`: no fork
+from word_artifact import build_words
+
+print("this script ran", flush=True)
+build_words(Path.cwd(), "english", workers=2, start_method=sys.argv[1])
+print(sys.modules["__main__"].__file__)
+"""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_workers_do_not_run_a_script_without_a_guard_again(method: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "script.py", method, *sys.path]
+
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    assert (run.stdout, run.stderr) == (f"this script ran\n{tmp_path / 'script.py'}\n", "")
+    assert (tmp_path / "words" / "manifest.json").exists()
