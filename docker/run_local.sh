@@ -32,6 +32,7 @@ flock -n 8 || fail "another run_local.sh serves $data; stop it, or choose anothe
 s.bind(("127.0.0.1", int(sys.argv[1])))' "$port" 2> /dev/null || fail "port $port is not free; pass another: run_local.sh $data PORT"
 cp "$docker/dagster.yaml" "$docker/workspace.yaml" "$home/"
 export CORPUSMILL_DATA=$data CORPUSMILL_SERVER_LOGS=$data/dagster DAGSTER_HOME=$home PYTHONWARNINGS=ignore
+export PYTHONSAFEPATH=1  # `python -m` imports nothing from the current folder, such as a gql.py of the user
 export CORPUSMILL_CODE_HOST=127.0.0.1 CORPUSMILL_CODE_PORT
 CORPUSMILL_CODE_PORT=$(free_port)
 export DAGSTER_GRPC_TIMEOUT_SECONDS=${DAGSTER_GRPC_TIMEOUT_SECONDS:-300} DAGSTER_DAEMON_HEARTBEAT_TOLERANCE=600
@@ -60,7 +61,20 @@ else
     export DAGSTER_PG_PORT
 fi
 
-pids=() deaths=() since=()
+pids=() deaths=() since=() guard=
+lock_database() {  # PostgreSQL frees the lock when this process ends, which it does with the script
+    "$bin/python" -c 'import os, sys, time, psycopg2
+address = {name: os.environ["DAGSTER_PG_" + name.upper()] for name in ("host", "port", "user", "password")}
+database = psycopg2.connect(dbname=os.environ["DAGSTER_PG_DB"], connect_timeout=10, **address)
+database.autocommit, cursor = True, database.cursor()
+cursor.execute("select pg_try_advisory_lock(1668248176)")
+print(cursor.fetchone()[0], flush=True)
+while os.getppid() == int(sys.argv[1]): time.sleep(1)' $$ > "$home/database" 2> /dev/null &
+    guard=$!
+    until [ -s "$home/database" ] || ! kill -0 "$guard" 2> /dev/null; do sleep 0.1; done
+    [ "$(cat "$home/database")" != False ] || fail "another run_local.sh uses database $DAGSTER_PG_DB of \
+$DAGSTER_PG_HOST:$DAGSTER_PG_PORT; stop it, or give each data root a database of its own"
+}
 start() {  # the service at a position of `names`
     case ${names[$1]} in
         postgres) alone "${as_postgres[@]}" "$server" -D "$home/postgres" -p "$DAGSTER_PG_PORT" -c listen_addresses=127.0.0.1 \
@@ -85,6 +99,7 @@ stop() {  # in reverse order, so that nothing misses the service that it needs
         for _ in $(seq 150); do kill -0 "${pids[$i]}" 2> /dev/null && sleep 0.2 || break; done
         kill -KILL -- "-${pids[$i]}" 2> /dev/null || true
     done
+    [ -z "$guard" ] || { kill "$guard" && wait "$guard"; } 2> /dev/null || true
     rm -f "$home"/*.pid
 }
 watch() {  # restart what has died
@@ -120,6 +135,7 @@ if [ "${names[0]}" = postgres ]; then
     first=1
     until_ready "$(postgres_program pg_isready)" -h 127.0.0.1 -p "$DAGSTER_PG_PORT"
 fi
+lock_database
 echo "preparing the database …"
 dagster instance migrate > "$home/migrate.log" 2>&1 || fail "dagster instance migrate failed; see $home/migrate.log"
 echo "loading the recipes …"

@@ -143,8 +143,10 @@ def test_a_used_port_is_named_before_anything_starts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_all_services_and_a_second_script_is_refused(number: signal.Signals, root: Path) -> None:
     with Services(root, {}) as services:
-        script = PROJECT / "docker" / "run_local.sh"
+        script, other = PROJECT / "docker" / "run_local.sh", root / "other"
         second = subprocess.run([script, root, "1"], capture_output=True, text=True)
+        port = str(free_port())
+        same = subprocess.run([script, other, port], env=services.environment(), capture_output=True, text=True)
         assert len(services.processes()) >= len(NAMES)
 
         status = services.stop(number)
@@ -156,6 +158,9 @@ def test_a_signal_stops_all_services_and_a_second_script_is_refused(number: sign
         assert (
             second.stderr == f"run_local.sh: another run_local.sh serves {root}; stop it, or choose another data root\n"
         )
+        assert same.returncode == 1
+        assert same.stderr.startswith("run_local.sh: another run_local.sh uses database postgres of 127.0.0.1:")
+        assert same.stderr.endswith("; stop it, or give each data root a database of its own\n")
 
 
 @pytest.mark.slow

@@ -40,8 +40,13 @@ class Services:
         for folder in (root, root.parent):  # PostgreSQL, which root starts as another user, must reach its files
             folder.chmod(0o755)
         command = [PROJECT / "docker" / "run_local.sh", root, str(self.port)]
+        folder = root.with_name(f"{root.name}_current")
+        folder.mkdir(exist_ok=True)
+        (folder / "gql.py").write_text("raise ImportError\n")  # a user's module, which no service may import
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True, cwd=folder
+            )
 
     def __enter__(self) -> Self:
         self.wait_for(lambda: "Dagster UI: " in self.output(), "the UI")
