@@ -136,7 +136,10 @@ _LICENCES = ExternalAsset(
 def invalid_file_assets(
     recipe_errors: Sequence[InputError], schedule_errors: Sequence[InputError]
 ) -> Iterator[dg.AssetSpec]:
-    """Yield an asset for each invalid recipe, and one for mistakes in schedules, with the errors as its description."""
+    """Yield an asset for each invalid recipe, and one for mistakes in schedules.
+
+    The errors are the description of the asset.
+    """
     files = [(invalid_recipe_name(error), error) for error in recipe_errors]
     files += [("schedules.yaml", combine_errors(schedule_errors))] if schedule_errors else []
     for name, error in files:

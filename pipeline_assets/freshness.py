@@ -76,7 +76,7 @@ class Freshness:
         return CheckResult(name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
     def _activity(self, instance: dg.DagsterInstance) -> list[float]:
-        """Return the end of the last successful run, if any, and the time of the recipe's last change."""
+        """Return the end of the last successful run, if any, and the recipe's last change."""
         successes = dg.RunsFilter(job_name=dagster_name(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
         ended = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
         return [*ended, _modified_s(recipe_path(self._recipe.name, self._root))]

@@ -57,7 +57,7 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
 
 
 def invalid_recipe_job(recipe: str, error: InputError, root: Path, name: str | None = None) -> dg.JobDefinition:
-    """Return the job `name` of an invalid or missing recipe, which fails with the error.
+    """Return the job of an invalid or missing recipe, which fails with the error.
 
     Without this job, schedules of the recipe would be omitted, and no failed run would show that nothing is built.
     """
@@ -132,7 +132,11 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield an artifact's events that the UI lacks, and all checks if one failed."""
+    """Yield the events of an artifact that are new to the UI.
+
+    If a check failed, the results of all its checks are yielded again. If the artifact does not match the recipe,
+    nothing is yielded.
+    """
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code)

@@ -151,7 +151,7 @@ def _report_events(sealed: Sequence[_SealedAsset], root: Path, instance: dg.Dags
 def _new_materializations(
     sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield a materialization for each artifact whose newest one differs or looks failed.
+    """Yield a materialization of each artifact whose last one differs or looks failed.
 
     Damaged artifacts are skipped.
     """

@@ -41,7 +41,7 @@ class ExternalInputs(Protocol):
 class CountLimit(Protocol):
     """Limit of a recipe on counts of an artifact, reported as the check named `check`.
 
-    The limit is evaluated whenever the state is read, since a recipe may change it after the build.
+    The limit is evaluated whenever the target's state is read, since a recipe may change it after the build.
     """
 
     @property

@@ -110,9 +110,9 @@ def _read_values(
 def _find_values(
     values: "Sequence[Value]", patterns: Sequence[str], stores: "RowStores"
 ) -> "tuple[list[Value], dict[str, Any], list[str]]":
-    """Find the rows of values and patterns.
+    """Find the rows that match values or patterns.
 
-    Return the values with those of the rows, and the JSON content and the lines of the answer.
+    Return the given values with the values of these rows, and the output of the command: as JSON, and as lines.
     """
     from pipeline_assets.build import forgetting
 
@@ -130,7 +130,7 @@ def _find_values(
 
 
 def _list_affected(affected: Mapping[Path, RemovalComparison], data: Path) -> tuple[list[str], list[str]]:
-    """Return the commands that remove the listed rows from artifacts, and lines for people."""
+    """Return the commands that remove listed rows from artifacts, and lines to print."""
     recipes = recipe_names_by_folder(SYSTEMS.load_recipes(data)[0], data)
     counts = [count for comparison in affected.values() for count in comparison.rows.values()]
     lines = [f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}"]

@@ -86,7 +86,7 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
         yield from (f"{_INDENT}{_source_line(source)}" for source in plan.mixture.sources)
         rows = plan.mixture.possible_rows
         few = {0: "less than one row is", 1: "about 1 row is"}
-        yield f"{_INDENT}{few.get(rows, f'about {_round_figure(rows)} rows are')} possible"
+        yield f"{_INDENT}{few.get(rows, f'about {_format_rounded(rows)} rows are')} possible"
     if plan.to_build:
         yield "total"
         yield f"{_INDENT}to fetch: {terminal.pluralize(plan.missing_bytes, 'byte')}"
@@ -103,23 +103,23 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
 
 def _source_line(source: SourceEstimate) -> str:
     times = f" x {source.max_epochs} epochs" if source.max_epochs != "1" else ""
-    needed = "" if source.needed is None else f", {_round_figure(source.needed)} needed"
-    return f"{source.source}: about {_round_figure(source.tokens)} tokens{times}{needed}"
+    needed = "" if source.needed is None else f", {_format_rounded(source.needed)} needed"
+    return f"{source.source}: about {_format_rounded(source.tokens)} tokens{times}{needed}"
 
 
-def _round_figure(number: int) -> str:
+def _format_rounded(number: int) -> str:
     """Format a number with two significant digits."""
     return f"{float(f'{number:.2g}'):,.0f}"
 
 
 def _shortage_warnings(mixture: MixtureEstimate) -> Iterator[str]:
     rows = mixture.possible_rows
-    fewer = f"request about {_round_figure(rows)} row{'s' * (rows != 1)}, " if rows else "lower seq_len, "
+    fewer = f"request about {_format_rounded(rows)} row{'s' * (rows != 1)}, " if rows else "lower seq_len, "
     if not all(source.missing for source in mixture.sources):
         fewer += "lower its weight, "
     for source in mixture.sources:
         if source.missing:
-            short = f"{source.source} falls short by about {_round_figure(source.missing)} tokens"
+            short = f"{source.source} falls short by about {_format_rounded(source.missing)} tokens"
             yield f"{short}; {fewer}or raise its max_epochs"
 
 

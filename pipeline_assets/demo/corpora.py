@@ -149,9 +149,9 @@ def gzip_member(content: bytes) -> bytes:
 def _healing_files() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages.
 
-    A copy is in the dump after that of its page; the first dump follows the last. Of the seven copies, three have equal
-    texts and new ids, and two have the page's id, one of them without its last paragraph. Two more have new ids, one
-    with a NUL in the text and one without text, so that about one row in a thousand is bad.
+    A copy is in the dump that follows its page's dump; the first dump follows the last. Of the seven copies, three have
+    equal texts and new ids, and two have the page's id, one of them without its last paragraph. Two more are bad rows
+    with new ids: one has a NUL in its text, and one has no text.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]

@@ -13,8 +13,8 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
     """Return a text for each recipe key whose value changed, by dotted key, sorted.
 
     The text is `old → new`, with long values cut; for long lists, it names the added and removed entries. The key
-    `code` is skipped if both sections have the key `pins`, which has the hash of that code. `prefix` is put before each
-    key.
+    `code` is skipped if `old` and `new` both have the key `pins`, which contains the hash of that code. `prefix` is put
+    before each key.
     """
     changed = dict[str, str]()
     for part in sorted(old.keys() | new.keys()):

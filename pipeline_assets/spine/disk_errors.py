@@ -35,7 +35,7 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
 class NoSpaceError(RetryableError):
     """Full disk, exhausted quota, or exceeded file size limit."""
 
-    def add_data_root(self, root: Path) -> None:
+    def add_location(self, root: Path) -> None:
         """Make the file's path absolute; if the file is in the data root, name the root."""
         self.where = os.path.abspath(self.where)
         if Path(self.where).is_relative_to(root.absolute()):
@@ -55,10 +55,10 @@ def os_errors_explained(root: Path) -> Iterator[None]:
     except OSError as error:
         explained = explain_os_error(error, Path(os.fsdecode(error.filename2 or error.filename or root.absolute())))
         if isinstance(explained, NoSpaceError):
-            explained.add_data_root(root)
+            explained.add_location(root)
         elif error.filename is None:  # a read error of a library, whose file need not be below the root
             explained.replace_text(str(root.absolute()), "a file that this command uses")
         raise explained from error
     except NoSpaceError as error:
-        error.add_data_root(root)
+        error.add_location(root)
         raise

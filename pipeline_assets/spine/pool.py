@@ -40,7 +40,7 @@ class PoolWorker(Protocol[S]):
 
 
 class Pool(Generic[S]):
-    """Pool of workers for one work function, which runs one stage at a time."""
+    """Pool of workers for one work function; the pool runs one stage at a time."""
 
     def __init__(self, start: Callable[[], PoolWorker[S]], size: int) -> None:
         self._start, self._size = start, size

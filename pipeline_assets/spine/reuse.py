@@ -7,7 +7,10 @@ from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 
 def sealed_files(artifact: Artifact) -> dict[str, OutputFile]:
-    """Return an artifact's stored files by path; a label counts as one row."""
+    """Return an artifact's stored files by path.
+
+    A label, which is a file that the digest does not cover, has `rows` = 1.
+    """
     contents, files = {file.path: file for file in artifact.manifest.identity.files}, dict[str, OutputFile]()
     for stored in artifact.manifest.storage:
         content = contents.get(stored.path)

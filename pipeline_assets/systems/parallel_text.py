@@ -105,7 +105,7 @@ def _matching_hub_files(target: Target, run: Run) -> list[HubFile]:
     return sorted(files, key=lambda file: file.path)
 
 
-def _list(target: Target, run: Run) -> Listing:
+def _list_files(target: Target, run: Run) -> Listing:
     if isinstance(target.external_inputs, SourceFolder):
         return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
     return Listing(tuple(_pin_matching_files(target, run).external_inputs))
@@ -119,7 +119,7 @@ RAW = Kind(
     formats=frozenset({"huggingface", "file"}),
     external_inputs=input_folder,
     preview=raw_pin.preview_inputs,
-    planner=Planner(_list),
+    planner=Planner(_list_files),
     checks=(FILES,),
 )
 

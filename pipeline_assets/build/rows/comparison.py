@@ -174,7 +174,7 @@ def document_changes(
 ) -> Iterator[DocumentChanges]:
     """Compare the rows of two artifacts, and of their members with equal names.
 
-    Artifacts without rows, or with several documents in a row, yield nothing.
+    Nothing is yielded for artifacts that have no rows, or whose rows have several documents each.
     """
     shared = member_digests(a.manifest).keys() & member_digests(b.manifest).keys()
     pairs = [(name, _member(a, name), _member(b, name)) for name in member_digests(a.manifest) if name in shared]

@@ -64,7 +64,10 @@ def peek(store: RowStore, row: int | None = None, token: int | None = None) -> R
 
 
 def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
-    """Return a kind's preview table, or the first rows; raise InputError if damaged."""
+    """Return the preview table that an artifact's kind defines, or its first rows.
+
+    Raise InputError if the artifact is damaged.
+    """
     kind = kinds[artifact.manifest.kind]
     if kind.preview is not None:
         try:

@@ -1,7 +1,7 @@
 """Sets of documents as bitmaps with one bit for each document number.
 
-Bit n % 8 of byte n // 8 belongs to document n; a bitmap has the shape (documents // 8 + 1,). The argument `orders` may
-have document numbers or priorities, because the lower 32 bits of a priority are the number.
+Bit n % 8 of byte n // 8 belongs to document n; a bitmap has the shape (documents // 8 + 1,). The arguments `order` and
+`orders` may have document numbers or priorities, because the lower 32 bits of a priority are the number.
 """
 
 import functools

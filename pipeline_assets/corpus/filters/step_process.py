@@ -122,5 +122,8 @@ class StepProcess:
 
 
 def _has_message(connection: Connection, seconds: int) -> bool:
-    """Wait for a message; a time in which this process is stopped, as by Ctrl-Z, counts as one second at most."""
+    """Wait for a message.
+
+    A time in which this process is stopped, as by Ctrl-Z, counts as one second at most.
+    """
     return any(connection.poll(1) for _ in range(seconds))

@@ -187,7 +187,10 @@ def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
 
 
 def _count_running_lines(lines: Sequence[str], title: object, maximum: int) -> int:
-    """Count lines, except the title, that end a sentence or are long, up to `maximum`."""
+    """Count lines, except the title, that end a sentence or are long, up to `maximum`.
+
+    Lines with fewer than `_MIN_BYTES` bytes do not count.
+    """
     running = 0
     for number, line in enumerate(lines):
         size = len(line.encode("utf-8"))

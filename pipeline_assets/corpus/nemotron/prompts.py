@@ -133,7 +133,7 @@ def hash_texts(shard: _PromptShard, window: Window, folder: StagingView, rules: 
     with IdsWriter(folder.path(name)) as ids:
         for batch in _read_batches(shard.file, ["text", *_QUALITY_COLUMNS]):
             texts = [row["text"] for row in batch if drop_reason(row, rules) is None]
-            ids.add(remove_system(str(text), prefixes) for text in texts)
+            ids.add(remove_system_message(str(text), prefixes) for text in texts)
             passing += len(texts)
     return Receipt([ids.output(name)], {"passing": passing})
 
@@ -196,7 +196,7 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
     return tuple(render([message]).text for message in messages)
 
 
-def remove_system(text: str, prefixes: Sequence[str]) -> str:
+def remove_system_message(text: str, prefixes: Sequence[str]) -> str:
     """Return a text without its system message.
 
     `prefixes` are the possible system messages; a text that starts with none of them is returned unchanged.

@@ -32,12 +32,13 @@ _CHUNK_DRAWS = 1 << 16
 class DrawnDocuments:
     """Rows of documents.parquet, one per draw (see `mixture`).
 
-    The counts are complete after all `tables` were read.
+    The counts are complete once all `tables` have been read.
 
     Attributes:
         counts: By source: all its `documents` and their `text_tokens`; `drawn`, the number of draws; `packed_tokens`;
-            `cut`, the number of draws that fit in a row but are cut by rows or by the budget; `longer_than_a_row`, the
-            number of draws of longer documents; `unused_documents` and `unused_tokens`, which no row contains.
+            `cut`, the number of draws that fit in a row but are divided between rows or cut by the budget;
+            `longer_than_a_row`, the number of draws of longer documents; `unused_documents` and `unused_tokens`, which
+            no row contains.
         license_tokens: By source: number of packed tokens by licence tag.
     """
 
@@ -49,7 +50,7 @@ class DrawnDocuments:
     license_tokens: dict[str, Counter[str]] = field(default_factory=dict)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield tables of about 65,536 rows at most, ordered by document, then epoch.
+        """Yield tables of about 65,536 rows or fewer, ordered by document, then epoch.
 
         Columns: id, source, shard, row and licence of the document; `epoch` from 0; `tokens` of the document, with its
         end token; `packed_tokens`, which is less than `tokens` only for the draw that the budget cuts; `first_row`, the

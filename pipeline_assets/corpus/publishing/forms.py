@@ -1,7 +1,7 @@
-"""Forms that describe datasets, as JSON of standards or as Markdown for laws.
+"""Forms that describe datasets: JSON for standards, Markdown for laws.
 
-The shipped `manifests/forms` has a template for each standard, and in `disclosures.yaml` the items of laws, and the
-questions that no manifest answers.
+The shipped folder `manifests/forms` has a template for each standard. Its `disclosures.yaml` lists the facts that laws
+require, and the questions that no manifest can answer.
 """
 
 import difflib

@@ -75,7 +75,7 @@ def _attend_on_gpu(
 
 @functools.cache
 def _newer_options() -> dict[str, Any]:
-    """Return options by which newer versions of `varlen_attn` act as torch 2.11 does."""
+    """Return options that make newer versions of `varlen_attn` act as in torch 2.11."""
     from torch.nn.attention.varlen import varlen_attn
 
     # No splits: if a row's keys were split, the other rows of the batch would change bits of its attention.

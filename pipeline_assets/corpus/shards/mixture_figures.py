@@ -130,7 +130,8 @@ def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
 def mixture_statistics(recipe_folder: Path) -> Content:
     """Read a mixture's figures: totals, `corpora`, `filtered_shards` and `tokenizer`.
 
-    Keys whose file is missing in the recipe's `mixtures/` are omitted.
+    Each of the three files that may be missing in the recipe's `mixtures/` only adds its own keys; without the file of
+    the shards, `corpora` is empty and there are no totals.
     """
     statistics: Content = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):

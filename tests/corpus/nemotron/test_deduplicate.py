@@ -19,7 +19,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.nemotron.prompts import DroppedRow, remove_system
+from pipeline_assets.corpus.nemotron.prompts import DroppedRow, remove_system_message
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -108,9 +108,11 @@ def test_a_text_that_was_there_before_goes_also_where_it_came_as_text_without_ou
 
 
 def test_a_system_message_that_is_not_ours_stays_in_what_is_compared() -> None:
-    assert remove_system("<|start|>system<|message|>a<|end|>b", ["<|start|>system<|message|>a<|end|>"]) == "b"
-    assert remove_system("<|start|>system<|message|>c<|end|>b", ["<|start|>system<|message|>a<|end|>"]).endswith("b")
-    assert remove_system("text", []) == "text"
+    assert remove_system_message("<|start|>system<|message|>a<|end|>b", ["<|start|>system<|message|>a<|end|>"]) == "b"
+    assert remove_system_message(
+        "<|start|>system<|message|>c<|end|>b", ["<|start|>system<|message|>a<|end|>"]
+    ).endswith("b")
+    assert remove_system_message("text", []) == "text"
 
 
 def test_one_problem_in_two_splits_is_no_duplicate_unless_the_recipe_looks_over_the_dataset(tmp_path: Path) -> None:
