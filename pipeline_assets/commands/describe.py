@@ -27,7 +27,7 @@ def describe(
     Example: corpusmill describe data/megatron/healing_text_v1 --as croissant > croissant.json
     """
     from pipeline_assets.build.rows.row_facts import row_facts
-    from pipeline_assets.corpus.publishing.description import Description, chain_facts, stored_files
+    from pipeline_assets.corpus.publishing.description import Description, chain_facts, merge_sources, stored_files
     from pipeline_assets.corpus.publishing.forms import form_lines, load_disclosures, read_answers, standard_json
 
     require_manifest(folder)
@@ -41,7 +41,8 @@ def describe(
         manifest, chain = open_artifact(folder).manifest, collect_chain(folder, root)
         facts = {name: found for name, found in chain_facts(chain).items() if found}
         if is_law or (form != "in-toto" and "licences" not in facts):
-            facts = {**row_facts(chain, SYSTEMS.kinds, _DOMAIN_SHARES[known.get("small_provider", "no")]), **facts}
+            of_rows = row_facts(chain, SYSTEMS.kinds, _DOMAIN_SHARES[known.get("small_provider", "no")])
+            facts = {**of_rows, **facts, "sources": merge_sources(facts.get("sources", ()), of_rows["sources"])}
         description = Description(manifest, [*stored_files(folder)], facts, known)
     lines = form_lines(form, description) if is_law else [standard_json(form, description)]
     print_lines((line,) for line in lines)

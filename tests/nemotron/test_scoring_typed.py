@@ -54,6 +54,29 @@ def test_a_strangers_pool_is_scored_told_and_chosen_from(corpusmill: Corpusmill,
     ]
 
 
+def test_subsets_of_published_pools_are_described_with_the_datasets_of_their_rows(
+    corpusmill: Corpusmill, models: Path, tmp_path: Path
+) -> None:
+    revisions = {"maker/math": "a" * 40, "maker/chats": "b" * 40}
+    rows = [
+        row | {"dataset": name, "source_revision": commit}
+        for first, (name, commit) in enumerate(revisions.items())
+        for row in rows_of(20, first * 20)
+    ]
+    pool, root = write_pool(tmp_path / "mine", rows), tmp_path / "out"
+    score(corpusmill, pool, models / "first", root)
+    corpusmill("nemotron", "subsets", "--in-dir", root, "--out-dir", root)
+    [subsets] = root.glob("nemotron/*/training_subsets")
+
+    described = corpusmill("describe", subsets, "--as", "eu-summary")
+
+    assert described.returncode == 0, described.stderr
+    public = described.stdout.partition("## 2.1 ")[2].partition("\n## ")[0]
+    sources = [line.split()[1:3] for line in public.splitlines() if line.startswith("| ")][2:-1]
+    assert sources[0] == ["folder", "mine"]
+    assert sorted(name.strip("`") for name, _ in sources[1:]) == [f"maker/chats@{'b' * 40}", f"maker/math@{'a' * 40}"]
+
+
 def test_files_of_any_name_are_splits(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     for number, name in enumerate(["-dash.parquet", "my pool #1.parquet", "ü[1].parquet"], 1):
         write_pool(tmp_path / "mine", rows_of(number), name)
@@ -61,7 +84,7 @@ def test_files_of_any_name_are_splits(corpusmill: Corpusmill, models: Path, tmp_
     done = score(corpusmill, tmp_path / "mine", models / "first", tmp_path / "out", "--dry-run")
 
     assert done.returncode == 0, done.stderr
-    splits = [line.partition(" rows")[0] for line in done.stdout.splitlines()]
+    splits = [line.partition(" row")[0] for line in done.stdout.splitlines()]
     assert splits == ["mine/_dash: 1", "mine/my_pool_1: 2", "mine/ü_1_: 3"]
 
 

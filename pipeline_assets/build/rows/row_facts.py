@@ -1,4 +1,4 @@
-"""Licences and domains of text rows, as facts for the description of a dataset."""
+"""Licences, datasets and domains of text rows, as facts for the description of a dataset."""
 
 import contextlib
 import functools
@@ -15,7 +15,7 @@ from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.build.target import Kinds
 from pipeline_assets.corpus.licences import tag_or_unknown
-from pipeline_assets.corpus.publishing.description import Fact, licence_fact, text_steps
+from pipeline_assets.corpus.publishing.description import Fact, dataset_fact, licence_fact, text_steps
 from pipeline_assets.corpus.urls import split_url
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
@@ -30,7 +30,9 @@ _SELECT_LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDE
 
 
 def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iterable[Fact]]:
-    """Return `licences` and `domains` of an artifact's text rows, largest first.
+    """Return `licences`, `sources` and `domains` of an artifact's text rows, largest first.
+
+    `sources` are the datasets that rows name; rows of published pools name those from which the pools were built.
 
     If the artifact has no text rows, the rows of the nearest upstream artifacts with text are counted. `domain_share`
     is the share of domains, from 0 to 1, to return.
@@ -50,9 +52,13 @@ def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iter
         totals.executemany(_ADD_ROW, _row_values(chosen))
     origin = "; ".join(f"{artifact.manifest.kind} {artifact.manifest.name}: rows" for artifact in nearest)
     licences = totals.execute(_SELECT_LARGEST, ("licence", -1))
+    datasets = (value.split("\n") for value, _, _ in totals.execute(_SELECT_LARGEST, ("dataset", -1)))
     has_urls = any("meta" in shard.schema.names for shard in shards)
     return {
         "licences": [licence_fact(tag, f"{rows:,} rows", origin) for tag, rows, _ in licences],
+        "sources": [
+            dataset_fact(name, commit or None, f"{origin}, dataset, source_revision") for name, commit in datasets
+        ],
         "domains": _domain_facts(totals, f"{origin}, meta.url", domain_share) if has_urls else [],
     }
 
@@ -67,8 +73,11 @@ def _domain_facts(totals: sqlite3.Connection, origin: str, share: float) -> Iter
 
 
 def _row_values(rows: pa.Table) -> Iterator[tuple[str, str, int]]:
-    """Yield (property, value, bytes of text) for licences and domains."""
+    """Yield (property, value, bytes of text) for licences, datasets and domains."""
     sizes = pc.binary_length(rows["text"]).to_pylist()
+    if "source_revision" in rows.schema.names:  # rows are conversations
+        named = zip(rows["dataset"].to_pylist(), rows["source_revision"].to_pylist(), sizes, strict=True)
+        yield from (("dataset", f"{name}\n{commit or ''}", size) for name, commit, size in named if name)
     for licence in {"license_tag", "meta_license"} & {*rows.schema.names}:  # of Documents, of conversations
         tags = map(tag_or_unknown, rows[licence].to_pylist())
         yield from (("licence", tag, size) for tag, size in zip(tags, sizes, strict=True))

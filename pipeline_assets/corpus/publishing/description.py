@@ -147,6 +147,12 @@ def _stated_settings(steps: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
                 yield name, _fact(step, f"identity.{'.'.join(keys)}", text)
 
 
+def merge_sources(stated: Iterable[Fact], named: Iterable[Fact]) -> list[Fact]:
+    """Return the sources that manifests state, then those that only rows name."""
+    known = list(stated)
+    return [*known, *(fact for fact in named if fact.value not in {source.value for source in known})]
+
+
 def _fact(manifest: Manifest, path: str, value: str, detail: str = "") -> Fact:
     return Fact(value, f"{manifest.kind} {manifest.name}: {path}", detail)
 
