@@ -1,10 +1,12 @@
 """The Python API `corpusmill`: its names, its imports and its errors."""
 
+import json
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
@@ -223,6 +225,20 @@ def test_artifacts_of_a_recipe_file_outside_the_data_root_are_no_garbage(tmp_pat
     survey = Survey(root, SYSTEMS)
     assert survey.garbage == []
     assert root / "stage_a/notes/normalized/notes" in survey.named
+
+
+def test_threads_that_build_with_workers_take_turns(tmp_path: Path) -> None:
+    rows = [{"text": f"word{number} " * 100_000, "key": str(number)} for number in range(16)]  # enough for workers
+    recipe = {"system": "stage_a", "name": "notes", "sources": [local_source(tmp_path, "notes", rows)]}
+    recipe |= {"shard_text_bytes": 1 << 20, "outputs": {"up_to": "normalized"}}
+    for name in "abc":
+        (tmp_path / name / "recipes").mkdir(parents=True)
+        (tmp_path / name / "recipes" / "notes.yaml").write_text(json.dumps(recipe))
+
+    with ThreadPoolExecutor(3) as pool:
+        built = list(pool.map(lambda name: run("notes", tmp_path / name)["stage_a/normalized"][0], "abc"))
+
+    assert len({artifact.manifest.digest for artifact in built}) == 1
 
 
 def test_a_notebook_shows_an_artifact_and_a_trace_as_tables(demo_root: Path) -> None:

@@ -17,6 +17,7 @@ The import loads neither Dagster nor torch; the first use of `loader` or `labels
 
 import os
 import shlex
+import threading
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenedArtifact", "__version__", "labels", "loader", "open_folder", "run"]
 __version__ = version("corpusmill")
+_turn = threading.RLock()
 
 
 @check_arguments
 def run(
     recipe: Path | str, data: Path | str = "data", workers: int = 2, replace: bool = False
 ) -> dict[str, list[OpenedArtifact]]:
-    """Build a recipe as the command `corpusmill run` does.
+    """Build a recipe as the command `corpusmill run` does; calls of several threads take turns.
 
     Args:
         recipe: Name or path of the recipe.
@@ -64,15 +66,16 @@ def run(
     parsed.check_local_files(root)
     settings = Run.from_settings(root, os.environ, workers=workers, replace=replace)
     artifacts: dict[str, list[OpenedArtifact]] = {}
-    earlier = ProvenanceRecorder.command
-    try:
-        # `gc` keeps artifacts of a named file
-        ProvenanceRecorder.record_command(f"corpusmill run {shlex.quote(str(recipe))}")
-        for outcome in run_targets(parsed.targets(), settings):
-            artifacts.setdefault(outcome.target.kind.name, []).append(open_folder(root / outcome.target.folder))
-    finally:
-        ProvenanceRecorder.command = earlier
-        disconnect()  # from Ray, if a stage used it
+    with _turn:  # the recorded command and the fork server belong to the whole process
+        earlier = ProvenanceRecorder.command
+        try:
+            # `gc` keeps artifacts of a named file
+            ProvenanceRecorder.record_command(f"corpusmill run {shlex.quote(str(recipe))}")
+            for outcome in run_targets(parsed.targets(), settings):
+                artifacts.setdefault(outcome.target.kind.name, []).append(open_folder(root / outcome.target.folder))
+        finally:
+            ProvenanceRecorder.command = earlier
+            disconnect()  # from Ray, if a stage used it
     return artifacts
 
 
