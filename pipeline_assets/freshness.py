@@ -6,6 +6,7 @@ tick of the schedule. A run may thus take as long as the time between two ticks.
 those of a wrong clock, and do not count.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ from pipeline_assets.compat import latest_completed_tick
 from pipeline_assets.events import check_event_fields, targets_by_kind
 from pipeline_assets.schedules import ScheduleSection
 from pipeline_assets.spine.artifact import CheckResult
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.versions import asset_key
 
@@ -76,10 +78,12 @@ class Freshness:
         return CheckResult(name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
     def _activity(self, instance: dg.DagsterInstance) -> list[float]:
-        """Return the end of the last successful run, if any, and the recipe's last change."""
+        """Return the end of the last successful run, and the time of the recipe's last change, if known."""
         successes = dg.RunsFilter(job_name=dagster_name(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
-        ended = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
-        return [*ended, _modified_s(recipe_path(self._recipe.name, self._root))]
+        times_s = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
+        with contextlib.suppress(InputError):  # removed or broken since definitions were loaded
+            times_s.append(_modified_s(recipe_path(self._recipe.name, self._root)))
+        return times_s
 
 
 def _any_in(window: tuple[datetime, float], times_s: Iterable[float]) -> bool:

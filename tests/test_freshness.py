@@ -126,6 +126,21 @@ def test_the_sensor_reports_what_it_says_of_every_asset_once(root: Path, instanc
     assert second.asset_events == []
 
 
+@pytest.mark.parametrize("text", [None, "name: ["])
+def test_a_recipe_that_was_removed_or_broken_since_the_last_reload_is_still_checked(
+    text: str | None, root: Path, instance: dg.DagsterInstance
+) -> None:
+    [sensor] = [one for one in build_definitions(root).sensors or [] if one.name == "freshness"]
+    path = root / "recipes" / "mixed.yaml"
+    path.unlink() if text is None else path.write_text(text)
+
+    with dg.build_sensor_context(instance=instance) as context:
+        events = sensor.evaluate_tick(context).asset_events
+
+    told = {event.asset_key: event for event in events if isinstance(event, dg.AssetCheckEvaluation)}
+    assert told[FILTERED].description == "notes: up to date"
+
+
 def test_the_ui_asks_it_too(root: Path, instance: dg.DagsterInstance) -> None:
     checks = [one for one in build_definitions(root).asset_checks or [] if isinstance(one, dg.AssetChecksDefinition)]
 
