@@ -102,6 +102,15 @@ def test_the_list_of_files_in_agents_md_is_up_to_date() -> None:
     assert listed == names["tree"](), "run `make tree`"
 
 
+def test_a_page_of_the_docs_has_a_row_for_every_kind() -> None:
+    pages = [path.read_text() for path in (PROJECT / "docs").glob("*.md") if path.name != "manifest.md"]
+    cells = re.findall(r"^\| `([^`]+)`", "\n".join(pages), re.MULTILINE)  # the kind, or its folder in a recipe's
+    listed = {*cells, *(cell.partition("/")[0] for cell in cells)}
+
+    missing = [name for name in SYSTEMS.kinds if listed.isdisjoint({name, name.partition("/")[2]})]
+    assert missing == [], "add a row to the table of artifacts on the system's page in docs/"
+
+
 def test_the_guide_for_a_kind_of_source_runs_every_test_over_all_kinds() -> None:
     guide = (PROJECT / "docs" / "architecture.md").read_text().partition("\n## Add a kind of source")[2]
     command = guide[guide.index("-m pytest") : guide.index("7. **Docs.**")].split()
