@@ -108,10 +108,10 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
 
 
 def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[list[ScheduledJob], list[InputError]]:
-    """Build the schedules of a data root; return them, and the mistakes, which are also logged.
+    """Build the schedules of a data root; log and return their errors.
 
-    Invalid schedules are skipped. Runs of a schedule whose recipe is missing fail: it may be switched on. `jobs` has
-    the job that builds each recipe, by the recipe's name.
+    Invalid schedules are skipped. A schedule with a missing recipe is built, because it may be switched on; its runs
+    fail. `jobs` has the job that builds each recipe, by the recipe's name.
     """
     sections, errors = read_schedules(root)
     schedules: list[ScheduledJob] = []

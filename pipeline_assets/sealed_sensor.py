@@ -151,9 +151,10 @@ def _report_events(sealed: Sequence[_SealedAsset], root: Path, instance: dg.Dags
 def _new_materializations(
     sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield a materialization of each artifact whose last one differs or looks failed.
+    """Yield materializations that correct what Dagster shows of sealed artifacts.
 
-    Damaged artifacts are skipped.
+    An artifact gets a materialization if its digest or staleness differs from its last materialization, or if a failed
+    run hides that the artifact is up to date. Damaged artifacts are skipped.
     """
     reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in sealed}}
     failed_at: dict[tuple[dg.AssetKey, str | None], float] = {}

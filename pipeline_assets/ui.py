@@ -129,7 +129,7 @@ def _only_ui(root: Path, home: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _serve_demo_hub(root: Path) -> Iterator[dict[str, str]]:
-    """Serve the demo's hub, if any, and yield environment variables for its clients."""
+    """Serve the demo's hub and yield its environment variables; none without a demo."""
     from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 
     if not (root / HUB_FOLDER).is_dir():

@@ -64,7 +64,7 @@ class AssetPartition(NamedTuple):
 def asset_partition(kind: str, partition: str | None, recipe: str, names: Collection[str]) -> AssetPartition:
     """Return the asset and partition that show an artifact of a recipe.
 
-    The names of all recipes decide whether the recipe is a version of another one.
+    `names` are the names of all recipes. A version of another recipe is a partition of that recipe's asset.
     """
     version = find_version(recipe, names)
     if version is not None:

@@ -29,7 +29,8 @@ def link_earlier(staging: StagingDir, target: Target, root: Path, find_folder: F
 def open_kept_work(target: Target, run: Run) -> KeptWork:
     """Return the kept work of the artifact's earlier version, or new, empty kept work.
 
-    The earlier version is the artifact with this role in the run's previous recipe, or the one in the target's folder.
+    The earlier version is the artifact with the target's role in the run's previous recipe. Without such an artifact,
+    it is the artifact in the target's folder. Work of another stage version is not reused.
     """
     folder = target.folder
     if run.previous_folder is not None:

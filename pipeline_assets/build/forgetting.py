@@ -35,7 +35,7 @@ Value = tuple[Selector, str]
 
 @dataclass(frozen=True)
 class FoundRow:
-    """Row to forget, and values of it to list in addition to the requested ones."""
+    """Row to forget; `values` extend the removal list beyond the requested values."""
 
     folder: Path
     file: str

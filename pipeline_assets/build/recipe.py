@@ -108,7 +108,10 @@ class Recipe(RecipeSection):
 
 
 def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """Return targets and all their inputs, except external ones, upstream first."""
+    """Return targets and all artifacts that they need, except external ones.
+
+    An artifact comes after the artifacts that it needs to be built or checked.
+    """
     ordered: dict[Path, Target] = {}
 
     def add(target: Target) -> None:

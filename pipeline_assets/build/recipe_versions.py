@@ -34,8 +34,10 @@ class Version:
     """Version of a recipe.
 
     Attributes:
-        path: Recipe file of the version. Without one in the period, the newest version, or else the base recipe.
-        previous: File of the previous version, or else the base recipe; None if the period has no version.
+        path: Recipe file of the period's version. If the period has no version, file of the newest version; if no
+            version exists, the base recipe.
+        previous: File of the previous version, or of the base recipe if `path` is the first version; None if the period
+            has no version.
         moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed; empty if the version already existed.
         head_errors: Errors of datasets whose head is unknown, or that the recipe reads at several commits; their
             previous commits are used.

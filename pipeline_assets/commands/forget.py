@@ -79,7 +79,7 @@ def forget(
 def _check_options(
     has_rows: bool, clean: bool, published: str | None, keep_history: bool, apply: bool, reason: str | None
 ) -> None:
-    """Raise UsageError for options that exclude each other, or lack another one."""
+    """Raise UsageError if options exclude each other or a needed option is missing."""
     if published is not None:
         if clean or has_rows:
             raise UsageError("excludes --clean and all options of rows", "--published", "add the rows first")

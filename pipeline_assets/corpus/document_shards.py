@@ -48,7 +48,7 @@ class LineBlock(NamedTuple):
 def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20) -> Iterator[LineBlock]:
     """Yield the lines in the window, in blocks of at least `block_bytes`.
 
-    The bytes are those of the uncompressed file; the last block may be smaller. If the file does not have `shard.rows`
+    `block_bytes` counts uncompressed bytes; the last block may be smaller. If the file does not have `shard.rows`
     lines, InputError is raised after the last block.
     """
     for first, _, data in _numbered_blocks(shard, block_bytes):

@@ -23,7 +23,7 @@ class Sampling(NamedTuple):
 
     Attributes:
         rate: Share of the documents to sample, in units of 1 / WEIGHT_ONE.
-        mean_bytes: Mean length of the documents. Longer ones are sampled more often, and weigh less.
+        mean_bytes: Mean length of the documents. Longer documents are sampled more often, and weigh less.
     """
 
     rate: int

@@ -35,7 +35,7 @@ class TextRecipe(SelectionRecipe):
     """Selection of shards with the split into train and valid.
 
     Attributes:
-        valid_fraction: Share of the valid split in the documents, whose split depends on a hash of the doc_id.
+        valid_fraction: Fraction of the documents in the valid split. A hash of the doc_id selects a document's split.
     """
 
     valid_fraction: Share

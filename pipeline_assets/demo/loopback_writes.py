@@ -117,7 +117,7 @@ class HubWrites:
         return json_response({"files": files})
 
     def upload_addresses(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Response:
-        """Record large files as pushed, and return upload addresses for those not stored.
+        """Record large files as pushed, and return addresses for files not yet stored.
 
         Spec: docs/api/batch.md of git-lfs.
         """

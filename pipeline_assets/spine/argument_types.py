@@ -18,10 +18,9 @@ R = TypeVar("R")
 
 
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function, so that it raises UsageError for an argument of another type.
+    """Wrap a function, so that it raises UsageError for an argument of a wrong type.
 
-    The types are those of the signature, each a class or a union of classes. A bool is no integer, though it is an
-    `int` for Python.
+    The signature gives each parameter a class or a union of classes. A bool is not accepted as an `int`.
     """
     signature = inspect.signature(function)
 

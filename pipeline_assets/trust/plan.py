@@ -162,7 +162,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 def _kept_bytes(status: ArtifactStatus, sizes: Mapping[Path, float]) -> float:
     """Estimate bytes of kept tasks; 0 unless a corpus is read from raw files.
 
-    One estimate covers all corpora that derive from this one. `sizes` maps folders to stored bytes.
+    The estimate includes the kept tasks of all downstream corpora. `sizes` maps folders to stored bytes.
     """
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)

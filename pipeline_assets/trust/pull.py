@@ -35,7 +35,7 @@ _PUSH_FIX = "delete the object, and push the artifact again from a data root tha
 def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
     """Return the pointer `name`; if None, `default` or the only pointer of the store.
 
-    Raise UsageError, which lists the names in the store, if such a pointer is missing.
+    If the store has no such pointer, raise UsageError with the names that it has.
     """
     chosen = default if name is None else name
     if chosen is not None and is_inside(chosen) and (pointer := store.read_pointer(ref_key(chosen))) is not None:

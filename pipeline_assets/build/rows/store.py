@@ -257,7 +257,7 @@ class RowStore(ABC):
         return None
 
     def excerpt_text(self, part: Part) -> str:
-        """Return the text whose beginning is the part's excerpt; by default, all of it."""
+        """Return the text from which a part's excerpt is cut; by default, the whole text."""
         return part.text
 
     def table_shards(self) -> list[TableShard]:

@@ -185,7 +185,10 @@ def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
 def _find_messages(
     text: str, marked: str, messages: Sequence[Message], values: Sequence[Any], controls: str
 ) -> dict[int, ParsedMessage]:
-    """Return the messages whose marks are in `marked`, by number, in text order."""
+    """Return the messages whose marks are in `marked`, by number, in text order.
+
+    Raise Refusal if a mark belongs to no message, or if `text` changes or repeats a message.
+    """
     found, last, matches = dict[int, ParsedMessage](), 0, [*_MARK.finditer(marked)]
     begins = [*(match.start() for match in matches), len(marked)]
     position, is_equal = begins[0], text.startswith(marked[: begins[0]])

@@ -97,7 +97,11 @@ _LOWER_MASK = np.uint64(2**32 - 1)  # the lower 32 bits
 
 @dataclass(frozen=True)
 class ShardRepeats:
-    """Documents to drop from a shard (see `_decide_all`), if any, and its poison rows."""
+    """Documents to drop from a shard, and its poison rows.
+
+    Attributes:
+        dropped: Range of the runs of `_decide_all`; None if no run exists.
+    """
 
     dropped: KeyRange | None
     poison_rows: frozenset[int]

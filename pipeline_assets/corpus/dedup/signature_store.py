@@ -80,7 +80,7 @@ class SeenStore:
     """Signature store whose documents precede those of a corpus.
 
     Attributes:
-        first_number: Number of the store's first document; the numbers continue from store to store into the corpus.
+        first_number: Number of the store's first document. Documents are numbered through all stores, then the corpus.
         documents: Number of documents in the store.
         documents_file: Parquet file with the id and source of each document, in order.
         hashes: Runs of the hashes of normalized texts.

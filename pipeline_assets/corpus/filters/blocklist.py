@@ -75,7 +75,7 @@ class BlocklistFilter(Filter):
         self._words = [(f"blocklist_word:{name}", _build_words(Path(file.path))) for name, file in words]
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Drop documents with a listed entry; the first list with such an entry counts."""
+        """Drop documents that match a list; the reason names the first such list."""
         for reason, entries in self._find(candidates):
             for candidate, entry in zip(candidates, entries, strict=True):
                 if entry is not None:

@@ -57,7 +57,7 @@ class FilterFiles:
         return {_FILTER_FILES: {path: _file_record(root / path, sha256) for path, sha256 in self.hashes.items()}}
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe the first file whose hash is not the pinned one; None if all are equal.
+        """Describe the first file whose hash differs from its pin; None if all match.
 
         Missing files are skipped. A file is hashed only if its size or time differs from the manifest.
         """

@@ -1,7 +1,7 @@
-"""Tables in work files, verified as they are read, whichever rows are read.
+"""Tables in work files, with checksums of blocks of rows.
 
-The schema of such an Arrow file has a CRC-32 of each 4,096 rows, and a reader verifies the rows that it reads. It
-raises RetryableError in an unfinished build, else InputError.
+The metadata of the Arrow schema has a CRC-32 of each block of 4,096 rows. A reader verifies the blocks that it reads.
+If a checksum differs, it raises RetryableError in an unfinished build, else InputError.
 """
 
 import itertools

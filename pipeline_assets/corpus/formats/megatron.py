@@ -53,7 +53,7 @@ class IndexedDataset:
     Attributes:
         lengths: Number of tokens of each sequence, shape (S,).
         pointers: Byte offset of each sequence in `.bin`, shape (S,).
-        document_index: First sequence of each document, then S; shape (D,).
+        document_index: First sequence of each document, then S; shape (documents + 1,).
     """
 
     lengths: NDArray[np.int32]

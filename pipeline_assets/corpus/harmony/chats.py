@@ -22,11 +22,16 @@ def to_chat_messages(
 ) -> tuple[list[Chat], list[dict[str, int]]]:
     """Convert Harmony messages to chat messages, and list the source of each part.
 
-    If `has_tools`, the tools of developer messages are omitted. If `is_split`, a text and each call are separate. A
-    reply gets the id of its call: `calls_by_reply` maps indexes of replies in `messages` to those of their calls; by
-    default, a reply belongs to the first call of its tool without a reply. The second list has a mapping for each chat
-    message: for the assistant, from its parts (`content`, `thinking`, `tool_calls`) to indexes in `messages`, of the
-    last call if there are several; for other roles it is empty.
+    Args:
+        messages: Messages of one conversation, in order.
+        has_tools: Whether to omit the tools from developer messages.
+        is_split: Whether each text and each call becomes a chat message of its own.
+        calls_by_reply: For each reply, its index in `messages` and the index of its call. None assigns a reply to the
+            first unanswered call of its tool.
+
+    Returns:
+        Chat messages, and a dict for each chat message. For the assistant, the dict maps parts (`content`, `thinking`)
+        to their indexes in `messages`, and `tool_calls` to the index of the last call. For other roles, it is empty.
     """
     chats, parts, calls = list[Chat](), list[dict[str, int]](), 0
     # Name (or number, with `calls_by_reply`) and id of calls without a reply.

@@ -22,10 +22,11 @@ from pipeline_assets.corpus.harmony.message import MAX_DEPTH, JsonValue, Message
 def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
     """Return a schema with `"type": "object"` added to objects that lack a type.
 
-    A schema lacks it if it has `properties` and a missing or null type. Schemas in properties, in items and in the
-    variants of `oneOf` are completed too, since only these are rendered. Keys keep their order; an added type comes
-    first. A type that is a list, such as `["object", "null"]`, is kept; as in openai-harmony, such a schema is rendered
-    without its properties. `depth` is the schema's nesting depth; nesting beyond `MAX_DEPTH` raises `Refusal`.
+    A schema with `properties` lacks a type if its type is missing or null. Schemas in properties, in items and in the
+    variants of `oneOf` are completed too; other nested schemas are not rendered. Keys keep their order; an added type
+    comes first. A list as type, such as `["object", "null"]`, is kept; as in openai-harmony, a schema with such a type
+    is rendered without its properties. `depth` is the schema's nesting depth. A depth above `MAX_DEPTH` raises
+    `Refusal`.
     """
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a tool's schema is nested more than {MAX_DEPTH} deep")

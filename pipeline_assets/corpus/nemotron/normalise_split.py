@@ -134,7 +134,10 @@ def _normalise_shards(
     warm_up: WarmUp,
     removals: Removals,
 ) -> list[Receipt]:
-    """Normalise shards, and again without their listed rows those that have any."""
+    """Normalise shards without the rows on the removal list.
+
+    A shard with such rows is normalised twice: the first pass finds them, the second omits them.
+    """
     receipts = list(run_stage(stage, work, shards, staging, settings, warm_up))
     listed = [_has_listed_row(staging.path(receipt.files[0].path), removals) for receipt in receipts]
     changed = [*itertools.compress(shards, listed)]

@@ -269,10 +269,11 @@ def write_pools(
     recipe: PoolsRecipe,
     limits: Limits,
 ) -> Receipt:
-    """Write the rows of a bucket to a file for each pool with such rows, sorted by id.
+    """Write the rows of a bucket, sorted by id, to one file per pool.
 
-    `paths` are work files of `spill_rows`, `pools` the pools in the order of the flags in `_CHOSEN`. Counts, of
-    rows that quotas drop from all pools: `lost_documents`, `lost_tokens`, `dropped/over_quota`.
+    A pool without rows in the bucket gets no file. `paths` are work files of `spill_rows`, `pools` the pools in the
+    order of the flags in `_CHOSEN`. Counts of rows that quotas drop from all their pools: `lost_documents`,
+    `lost_tokens`, `dropped/over_quota`.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")

@@ -219,7 +219,7 @@ def _encode_unused_columns(row: Row, settings: RowsRecipe) -> str | None:
 
 
 def _to_texts(value: JsonValue) -> list[str]:
-    """Return a column's value, or the items of a list, as texts; omit missing ones."""
+    """Return a column's value, or the items of a list, as texts; omit missing texts."""
     values = value if isinstance(value, list) else [value]
     return [text for text in map(to_text, values) if text is not None]
 

@@ -189,9 +189,9 @@ def _name_clash_error(both: str, split: str, where: str) -> InputError:
 def _prefer_json_lines(
     split: str, files: Sequence[str], found_by: Literal["recipe", "card", "file name"], same_name: Sequence[str]
 ) -> SplitFiles:
-    """Apply rule 3 of this module.
+    """Choose the JSON lines of a split, or its Parquet files if it has no JSON lines.
 
-    `same_name` are all files whose names contain the split.
+    `same_name` are all files whose names contain the split; files that are not chosen are `left_out`.
     """
     lines = [path for path in files if detect_format(path) == "jsonl"]
     chosen = lines or list(files)

@@ -268,8 +268,8 @@ def _is_conversation(value: object) -> bool:
 def _selection(folder: SourceFolder, selected: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Return the keys `files` and, if needed, `exclude`, which select `selected`.
 
-    For a whole folder, the patterns are suffixes. If patterns match as many other files as selected ones, or more, the
-    names of the selected files replace the patterns.
+    For a whole folder, the patterns are suffixes. If the patterns match at least as many unselected files as selected
+    files, `files` lists the names of the selected files instead.
     """
     names = {file.name for file in selected}
     patterns = list(folder.patterns)

@@ -108,7 +108,7 @@ def _kind_and_partition(manifest: Manifest) -> tuple[str, str]:
 def publish(
     publication: Publication, repo: HubRepo, *, private: bool = True, replaces: bool = False
 ) -> tuple[str, PublicationPlan]:
-    """Make the missing commits, then test that `datasets` loads the configs, if any.
+    """Make the missing commits, then test that `datasets` loads each config.
 
     A missing repo is created, by default as private. If source datasets are gated, readers must request access to the
     repo. Calling again resumes an interrupted publication.

@@ -32,7 +32,7 @@ def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
 
     The delimiter is the tab if the file is named `.tsv` and its first line has a tab; otherwise it is the comma,
     semicolon, tab or bar that is most frequent in the first line, outside quotes. Blank lines are skipped. A column
-    without a name is called `column_N`. InputError is raised for a header that cannot be read.
+    without a name is called `column_N`. InputError is raised if the header cannot be read or repeats a name.
     """
     csv.field_size_limit(_MAX_ROW_BYTES)
     source = lines(ByteRange(file))

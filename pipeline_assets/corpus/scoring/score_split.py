@@ -153,7 +153,7 @@ def _plan_rescoring(
 
 
 def _measure_stability(sample: Mapping[tuple[str, int], float], rescored: Sequence[Path]) -> dict[str, Any]:
-    """Measure how much the `nll_mean` of sampled rows changes when scored again.
+    """Measure how much rescoring changes the `nll_mean` of sampled rows.
 
     Keys: `rescored`, the number of rows; `error_bar`, the maximum difference for 95 % of the rows; `largest`, the
     maximum for all rows. Differences are nats per token, as decimal strings; None if no row was scored again.

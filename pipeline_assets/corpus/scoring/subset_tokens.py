@@ -110,8 +110,8 @@ def encode_rows(
 ) -> Receipt:
     """Encode a subset's rows; InputError if tokens do not decode to a row's text.
 
-    Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS` table
-    whose `first_token` counts from the start of this file. Counts: `documents`, `tokens`.
+    Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS` table.
+    Its `first_token` is a position in the shard's file of token ids. Counts: `documents`, `tokens`.
     """
     names = [f"{WORK}/{TOKENS}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []

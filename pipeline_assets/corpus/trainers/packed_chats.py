@@ -33,10 +33,11 @@ TOO_LONG = dropped_key("longer_than_a_row")
 
 
 def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padding: int) -> Receipt:
-    """Pack a subset into a file, if any row fits; each row has `seq_len` tokens.
+    """Pack a subset into a file with rows of `seq_len` tokens.
 
-    `tokens` is the subset's folder of token files (`subset_tokens`), `path` the new file's path in `folder`, `padding`
-    an id. Counts: `rows` (all), `documents` and `tokens` (packed), `TOO_LONG`.
+    Longer conversations are left out; if none fits, no file is written. `tokens` is the subset's folder of token files
+    (`subset_tokens`), `path` the new file's path in `folder`, `padding` an id. Counts: `rows` (all), `documents` and
+    `tokens` (packed), `TOO_LONG`.
     """
     rows = read_columns(tokens / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len
