@@ -91,7 +91,7 @@ def build_asset(
     partitions: dg.PartitionsDefinition | None,
     find_target: Callable[[str | None, Run], tuple[Target, Run]],
 ) -> dg.AssetsDefinition:
-    """Return the asset of a kind, whose step builds one artifact or only checks it.
+    """Return a kind's asset, with a step that builds one artifact or only checks it.
 
     A run of checks without a partition checks all sealed `targets`. `find_target` returns the target of
     a partition, and the run settings of its build.

@@ -21,8 +21,8 @@ Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 def add_attributes(assets: Assets, used_groups: Collection[str], scheduled: Collection[str]) -> Assets:
     """Add owners, tags, groups and automation conditions to assets.
 
-    Groups that are not in `used_groups` are merged into the group `never_built`. An external input is in the group of
-    its reader, if only one recipe reads it. If the sensor for automation conditions is on in the UI, an asset of a
+    Groups that are not in `used_groups` are merged into the group `never_built`. An external input that only one recipe
+    reads is in the group of that recipe. If the sensor for automation conditions is on in the UI, an asset of a
     `scheduled` recipe is built after each build of one of its input artifacts.
     """
     specs = [spec for asset in assets for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])]

@@ -2,8 +2,8 @@
 
 Dagster's own freshness policies cover an asset as a whole. An artifact is overdue if it is not up to date, and its
 last build, the last edit of its recipe, and the last successful run of its recipe are all older than the second-last
-tick of the schedule. A run may thus take as long as the time between two ticks. Times more than a day in the future are
-those of a wrong clock, and do not count.
+tick of the schedule. A run may thus take as long as the time between two ticks. Times more than a day in the future
+come from a wrong clock, and are ignored.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ class Freshness:
         return CheckResult(name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
     def _activity(self, instance: dg.DagsterInstance) -> list[float]:
-        """Return the end of the last successful run, and the time of the recipe's last change, if known."""
+        """Return the times of the recipe's last successful run and last edit, if known."""
         successes = dg.RunsFilter(job_name=dagster_name(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
         times_s = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
         with contextlib.suppress(InputError):  # removed or broken since definitions were loaded

@@ -1,7 +1,7 @@
 """The sensor that reports artifacts built without Dagster.
 
 They were built by a command or on another machine. If the Dagster instance was lost, the sensor gives the new instance
-the newest content of each artifact and its check results. A current artifact whose last run failed, such as after a
+the newest content of each artifact and its check results. An up-to-date artifact whose last run failed, such as after a
 time-out, is reported again, so that the UI does not show it as failed.
 """
 

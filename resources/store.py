@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables of settings, without empty ones."""
+    """Return the environment variables that configure a run, without empty values."""
     values = {
         name: dg.EnvVar(name).get_value()
         for name in (*(setting.variable for setting in SETTINGS), *VARIABLES, LAUNCHER, "CORPUSMILL_DATA")

@@ -6,8 +6,8 @@ a needed artifact or of an unfinished build. If a recipe, a manifest or a linked
 of builds are garbage. Cached hub files are needed if a needed artifact, or the listing of a commit in a recipe, names
 them; copied objects are needed if a needed artifact names their folder, or a recipe their URL.
 
-A garbage artifact is first hidden as `.NAME.building.N`, like the leftover of a dead builder, after all artifacts that
-were built from it. Then the root is surveyed again: hidden artifacts that a new build needs are restored, the others
+Garbage artifacts are first hidden as `.NAME.building.N`, like the leftovers of a dead builder, downstream artifacts
+before upstream ones. Then the root is surveyed again: hidden artifacts that a new build needs are restored, the others
 are removed. After a crash, the next removal restores or removes the hidden artifacts.
 """
 
@@ -69,13 +69,13 @@ class Garbage:
 
 
 class Survey:
-    """Garbage of a data root at one moment, which `remove` removes.
+    """Garbage found in a data root at one moment; `remove` removes it.
 
     Attributes:
         garbage: In this order: leftovers, kept work of missing artifacts, artifacts (downstream ones first), folders of
             cached hub files, and folders of copied objects.
         unfinished: Leftovers to keep: a build uses them or can continue, a seal was cut off, or they are too new.
-        named: Folders of artifacts that no recipe requests, but that a user named, pulled or copied.
+        named: Artifact folders that no recipe requests, to keep because a user named, pulled or copied them.
         errors: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
 
@@ -89,8 +89,8 @@ class Survey:
     ) -> None:
         """Survey a data root.
 
-        Garbage is at least `min_age_s` seconds old, and in a cache also at least a day, at the time `now_s` (by default
-        now). Recipes whose names are in `ignored` need nothing.
+        Garbage is at least `min_age_s` seconds old at the time `now_s` (by default now). Garbage in a cache is also at
+        least a day old. Recipes whose names are in `ignored` need nothing.
         """
         self._now_s = time.time() if now_s is None else now_s
         # A clock that is set back or forward in between must change no age.

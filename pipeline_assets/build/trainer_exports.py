@@ -45,8 +45,8 @@ class TrainerFormat(NamedTuple):
 
     Attributes:
         make: Writes the files into the staging directory of a job.
-        rows: Class of the row stores whose rows it accepts.
-        contents: Description of these rows in errors.
+        rows: Class of the row stores that the format exports.
+        contents: Description of the rows in errors.
         options: Command-line options that the format uses.
         usage: Python code that reads the export.
     """

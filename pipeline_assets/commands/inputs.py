@@ -138,8 +138,8 @@ def hub_source(
 def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Sequence[str]) -> list[str]:
     """Return patterns, for a recipe, that select `files` from all `listed` files.
 
-    Recipes match by fnmatch, whose `*` also matches `/`. If the card's `patterns` then select files other than `files`,
-    each file is named instead.
+    Recipes match by fnmatch, whose `*` also matches `/`. If the card's `patterns` select files other than `files` by
+    this rule, return the name of each of `files` instead.
     """
     converted = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
     matches = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in converted)]

@@ -208,7 +208,7 @@ def _repeat_ignored_stops() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stops_as_ctrl_c() -> Iterator[None]:
-    """Raise KeyboardInterrupt on the signals `_STOPS` whose action is the default.
+    """Raise KeyboardInterrupt on each signal in `_STOPS` that has its default action.
 
     In a `__set_name__`, whose errors Python 3.11 replaces with RuntimeErrors, the signal is sent again after a moment.
     """

@@ -55,6 +55,6 @@ def text_plot(bars: Sequence[Bar]) -> str:
 
 
 def text_bars(counts: Sequence[int]) -> str:
-    """Plot counts as a line of block characters, whose heights are proportional."""
+    """Plot counts as a line of block characters with proportional heights."""
     # Height 7 · count / maximum, rounded up (-(-a // b) is the ceiling of a / b), so only 0 has the lowest character.
     return "".join(_CHARACTERS[-(-7 * count // max(counts))] for count in counts)

@@ -10,7 +10,7 @@ from pipeline_assets.spine.section import RecipeSection
 
 
 class SourceCaps(RecipeSection):
-    """Upper limit for each source: the one in `sources`, or else `every_source`."""
+    """Upper limits of sources: `every_source`, except for the sources in `sources`."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)

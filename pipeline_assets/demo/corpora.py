@@ -150,8 +150,8 @@ def _healing_files() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages.
 
     A copy is in the dump that follows its page's dump; the first dump follows the last. Of the seven copies, three have
-    equal texts and new ids, and two have the page's id, one of them without its last paragraph. Two more are bad rows
-    with new ids: one has a NUL in its text, and one has no text.
+    the page's text and a new id. Two have the page's id, and one of them lacks the page's last paragraph. The other two
+    are bad rows with new ids: one has a NUL in its text, and one has no text.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]

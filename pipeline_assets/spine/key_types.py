@@ -81,7 +81,8 @@ class Option:
     Attributes:
         help: Text in `--help`.
         name: Name without `--`; if None, the key with hyphens for underscores.
-        default: Default value; if None, the command decides; if `...`, the key's default, or none for a required key.
+        default: Default value. None leaves the default to the command. `...` stands for the key's own default, if it
+            has one.
         other_names: Further names, with `--`.
     """
 

@@ -13,7 +13,7 @@ _RETRY_HINT = "run the same command again"
 
 
 class ReplacedError(RetryableError):
-    """Folder that another one replaced while it was read."""
+    """Error about a folder that was replaced while it was read."""
 
 
 class PinnedFolder:

@@ -225,7 +225,7 @@ class StagingDir(StagingView):
 
 
 def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
-    """Remove temporary receipts, and files except `named` and those in `keep` folders."""
+    """Remove temporary receipts, and all files neither in `named` nor in `keep`."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named and name.split("/")[0] not in keep:

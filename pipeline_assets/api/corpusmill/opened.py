@@ -101,7 +101,7 @@ class OpenedArtifact:
 
     @check_arguments
     def plot(self, column: str) -> Plot:
-        """Plot a column of the text rows; UsageError if it does not exist.
+        """Plot a column of the text rows; raise UsageError if the column does not exist.
 
         Long texts such as `text` are plotted by length, short ones such as `source` by value, and numbers by size.
         Columns within a struct have dotted names, such as `meta.title`. Fractions need 8 bytes of memory per value.

@@ -78,9 +78,10 @@ def choose_template_files(names: Iterable[str], where: str) -> ModelFiles:
 
 
 def _weight_files(names: Set[str], read_mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
-    """Return names of weights in safetensors: a single file, or an index and shards.
+    """Return the names of safetensors files: a single file, or an index and shards.
 
-    `read_mapping` reads a JSON file. InputError, with place `where`, if there are none or a shard is missing.
+    `read_mapping` reads a JSON file. Raise InputError, with the place `where`, if there are none or a shard is
+    missing.
     """
     if WEIGHTS in names:
         return {WEIGHTS}

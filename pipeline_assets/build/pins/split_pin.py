@@ -149,7 +149,7 @@ def _split_decisions(chosen: SplitFiles) -> dict[str, Any]:
 
 
 def _scan_folder(path: Path) -> tuple[list[str], str]:
-    """Return the names of a folder's files except hidden ones, and its card's text."""
+    """Return the names of a folder's visible files, and the text of its card."""
     require_folder(path, "correct the dataset's `path`")
     card = path / CARD
     text = card.read_bytes().decode("utf-8", "replace") if card.is_file() else ""
@@ -165,7 +165,7 @@ BLOCK_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class SampledSplit:
-    """Sample of a split on a hub, whose sparse files are written into an empty folder."""
+    """Sample of a split on a hub, as sparse files in an initially empty folder."""
 
     hub: HubFiles
     dataset: str

@@ -32,10 +32,10 @@ _SELECT_LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDE
 def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iterable[Fact]]:
     """Return `licences`, `sources` and `domains` of an artifact's text rows, largest first.
 
-    `sources` are the datasets that rows name; rows of published pools name those from which the pools were built.
+    `sources` are the datasets that rows name; rows of published pools name the datasets that the pools come from.
 
-    If the artifact has no text rows, the rows of the nearest upstream artifacts with text are counted. `domain_share`
-    is the share of domains, from 0 to 1, to return.
+    If the artifact has no text rows, the rows of the nearest upstream artifacts with text are counted. `domain_share`,
+    from 0 to 1, is the share of domains to return.
     """
     stores, shards = RowStores(kinds, chain.lineage or Lineage(chain.artifacts[0].folder)), list[TableShard]()
     totals, nearest = sqlite3.connect(""), list[Artifact]()

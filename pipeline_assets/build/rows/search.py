@@ -48,9 +48,10 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
 
 
 def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
-    """Map files whose path is or ends with `query` to the reason why they are unread.
+    """Find the files of a corpus whose path equals `query` or ends with it.
 
-    The reason is empty for a file that the corpus read.
+    Returns:
+        The reason why a file is unread, by path; empty for a file that the corpus read.
     """
     try:
         listing = corpus.listing(corpus.artifact.folder.name)

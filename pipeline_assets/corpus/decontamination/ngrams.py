@@ -189,7 +189,10 @@ def _are_same(
     other_places: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return a mask of the pairs of places whose next `sizes` words are equal."""
+    """Compare the words at pairs of places; return a mask of the equal pairs.
+
+    `sizes` are the numbers of words to compare, one per pair.
+    """
     starts, other_starts = words.begins[places], other_words.begins[other_places]
     lengths = words.begins[places + sizes] - starts
     # Compare the bytes only where the lengths are equal.

@@ -101,7 +101,7 @@ def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterato
 
 
 def input_digests(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
-    """Return dicts from name to digest, one of the sources and one of the stores."""
+    """Return the digests of the sources, and of the signature stores, by name."""
     sources, stores = dict[str, str](), dict[str, str]()
     for entry in deduplicated.manifest.identity.upstream:
         _, kind, name = entry["name"].split("/", 2)

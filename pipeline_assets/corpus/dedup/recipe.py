@@ -65,7 +65,7 @@ class BinarySketchRecipe(RecipeSection):
 
     @property
     def permutations(self) -> int:
-        """Number of MinHash permutations, one per bit."""
+        """Number of MinHash permutations, one per bit of a sketch."""
         return self.bits
 
     @pydantic.model_validator(mode="after")

@@ -47,7 +47,10 @@ def read_run(path: Path, start: int = 0, stop: int | None = None) -> pa.Table:
 
 
 def read_rows(path: Path, sought: NDArray[np.uint64]) -> pa.Table:
-    """Read the rows of a run whose unique keys are among the ascending `sought`."""
+    """Read the rows of a run that have a key in `sought`.
+
+    The keys of the run are unique; both they and `sought` are ascending.
+    """
     table = read_run(path)
     keys = to_numpy(table.column(0))
     rows = np.searchsorted(keys, sought)
@@ -81,7 +84,7 @@ class KeyRange:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows run by run; the first table may be empty, but has the columns.
 
-        Raise an error like `read_run` if bytes of the index or of a run differ from those written.
+        Raise an error like `read_run` if bytes of the index or of a run differ from the written bytes.
         """
         with errors_as_damage(self.index, "index of sorted runs"):
             with open(self.index, "rb") as file:

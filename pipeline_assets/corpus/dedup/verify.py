@@ -190,10 +190,10 @@ def verify_pairs(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Find the edges, pairs that reach the threshold, in a range of proposed pairs.
+    """Find the edges, the pairs that reach the threshold, in a range of pairs.
 
-    About `fetched_shingles` shingles are in memory at a time. Of the earlier documents that a document is paired with,
-    the first `max_compared` are compared with it, in order of priority; None means all.
+    About `fetched_shingles` shingles are in memory at a time. A document is compared with at most `max_compared`
+    of the earlier documents in its pairs, in order of priority; None sets no limit.
 
     Files: a run of edges, sorted by the priorities `later` and `earlier` of the two documents. `doc_id` and `shingles`
     are id and set size of the later document, `other_doc_id` and `other_shingles` of the earlier one; `shared` is the

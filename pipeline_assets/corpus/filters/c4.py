@@ -77,8 +77,8 @@ class _Line(NamedTuple):
     """Bounds and counts of one line of a document.
 
     Attributes:
-        start: First byte that is not whitespace.
-        end: Byte after the last one that is not whitespace.
+        start: Position of the first byte that is not whitespace.
+        end: Position after the last byte that is not whitespace.
         feed: Position of the line feed, or the end of the document.
         is_terminal: Whether the last character before `end` is terminal punctuation.
     """

@@ -33,7 +33,7 @@ class WindowRecipe(RecipeSection):
     Attributes:
         window_bytes: UTF-8 bytes of a window; shorter shared passages are not found.
         every: Sampling interval: about one window in `every` is compared. A shared passage of `window_bytes + every`
-            bytes is found more often than not, one of twice that length nearly always.
+            bytes is found more often than not, and a passage twice as long nearly always.
         max_share: Maximum share of a document's compared windows that earlier documents contain.
     """
 

@@ -73,7 +73,7 @@ def allocate_scratch(max_bytes: int) -> Scratch:
 def count_repetition(
     eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
 ) -> None:
-    """Set the repetition counts in a document's `counts`; `find_words` set the others.
+    """Set the repetition counts in `counts`; `find_words` sets the other counts.
 
     `eight_bytes` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """

@@ -73,10 +73,10 @@ class _MessageReader:
     def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
         """Return the messages of a row for rendering.
 
-        The system message of the settings comes first. A developer message with the row's tools follows; a system
-        message at the start of the row becomes its instructions. Later system messages become developer messages in
-        place; empty ones are omitted. Reasoning becomes a message on the analysis channel, before the text or calls
-        that follow from it. An answer is on the final channel. Text before calls in the same message is on the
+        The system message of the settings comes first. A developer message follows, with the row's tools, and with
+        the text of a system message at the start of the row as instructions. Later system messages become developer
+        messages in place; empty ones are omitted. Reasoning becomes a message on the analysis channel, before the text
+        or calls that follow from it. An answer is on the final channel. Text before calls in the same message is on the
         commentary channel, like the calls. Every other text is unchanged, even if blank or empty; blank reasoning is
         omitted. A user or assistant message with absent or null content and without calls makes the row a reject.
         `read_text` explains other content, `ThinkTags` the treatment of `<think>` blocks, and `read_formalisation` a

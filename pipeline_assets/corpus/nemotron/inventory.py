@@ -224,7 +224,7 @@ def write_text(staging: StagingDir, name: str, text: str) -> OutputFile:
 
 
 def _encode_inventory(inventory: Mapping[str, Any]) -> str:
-    """Encode an inventory as JSON: `{DATASET: {"splits": {SPLIT: inventory}}}`."""
+    """Encode a split's inventory as `{DATASET: {"splits": {SPLIT: inventory}}}`."""
     content = {key: value for key, value in inventory.items() if key not in ("dataset", "split")}
     datasets = {inventory["dataset"]: {"splits": {inventory["split"]: content}}}
     return json.dumps(datasets, indent=1, ensure_ascii=False) + "\n"

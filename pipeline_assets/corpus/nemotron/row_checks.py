@@ -45,8 +45,8 @@ def encoding_faults(
 
     Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts. `span_faults` checks
     the bodies that count in the loss by `loss_mode`, or by the row's own rule if that is an `AssistantTurns` rule.
-    `rows` are the numbers of sampled rows, because tiktoken is several times slower than the rest. Rows that are not
-    valid Harmony are skipped.
+    `rows` are the numbers of sampled rows, because tiktoken is several times slower than the other steps. Rows that are
+    not valid Harmony are skipped.
     """
     sample = batch.take(to_arrow(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):

@@ -184,7 +184,7 @@ def difficulty_bin(row: Row, split: str) -> str | None:
 
 
 def row_correctness(row: Row) -> dict[str, object]:
-    """Return the correctness columns of a row, whose evaluations may be JSON text."""
+    """Return a row's correctness columns; its evaluations may be JSON text."""
     return read_correctness(read_object(row.get("metadata")))
 
 

@@ -54,7 +54,7 @@ class SplitFiles:
 
     Attributes:
         found_by: Source of the split's list of files.
-        left_out: Other files whose names contain the split, which are not read, such as files of another format.
+        left_out: Unread files whose names contain the split, such as files of another format.
         config: Name of the card's config that has the split; None if the card names none, or only `default`.
     """
 

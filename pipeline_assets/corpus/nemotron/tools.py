@@ -230,8 +230,8 @@ class DeclaredTools:
     """Tools that a row declares.
 
     Attributes:
-        tools_id: Hex sha256 of `canonical`, the key of the list in the catalogue.
-        canonical: The list as JSON with sorted keys; the tools keep their order.
+        tools_id: Hex sha256 of `canonical`, the key of the tool list in the catalogue.
+        canonical: Tool list as JSON with sorted keys; the tools keep their order.
         namespace: Tools for the developer message; the keys of schemas keep the row's order.
         parameters: JSON Schema of a tool's arguments, by the tool's name. If tools share a name, the last one counts.
         schemas: Schemas compiled so far, by the tool's name.

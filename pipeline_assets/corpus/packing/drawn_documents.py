@@ -35,11 +35,11 @@ class DrawnDocuments:
     The counts are complete once all `tables` have been read.
 
     Attributes:
-        counts: By source: all its `documents` and their `text_tokens`; `drawn`, the number of draws; `packed_tokens`;
-            `cut`, the number of draws that fit in a row but are divided between rows or cut by the budget;
-            `longer_than_a_row`, the number of draws of longer documents; `unused_documents` and `unused_tokens`, which
-            no row contains.
-        license_tokens: By source: number of packed tokens by licence tag.
+        counts: Counts by source: `documents` and `text_tokens` of the whole source; `drawn`, the draws;
+            `packed_tokens`; `cut`, the draws of documents no longer than a row that are divided between rows or cut by
+            the budget; `longer_than_a_row`, the draws of longer documents; `unused_documents` and `unused_tokens`,
+            which no row contains.
+        license_tokens: Number of packed tokens by source and licence tag.
     """
 
     drawn: NumberedDraws

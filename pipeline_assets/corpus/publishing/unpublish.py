@@ -194,7 +194,7 @@ def _delete_objects(repo: HubRepo, removal: Removal) -> None:
 def _surviving_commits(repo: HubRepo, removal: Removal, reachable: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return commits that branches and tags once had and the hub still serves.
 
-    Their key is `_EARLIER`; without such commits, the dict is empty.
+    The only key of the dict is `_EARLIER`; without such commits, the dict is empty.
     """
     before = {commit for ref, reached in removal.commits.items() if ref.startswith(_OWN_REFS) for commit in reached}
     answering = []

@@ -174,8 +174,8 @@ def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
     """Raise UsageError if the first 20 files lack columns.
 
-    Each Parquet and CSV file must have all columns that are set as single names. If there is JSON, one of its first
-    rows, in any of the files, must have the text column. Unreadable files are skipped.
+    Each Parquet and CSV file must have all columns that are set as single names. If there are JSON files,
+    at least one of their first rows must have the text column. Unreadable files are skipped.
     """
     samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_ROWS]:

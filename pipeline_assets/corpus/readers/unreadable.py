@@ -48,10 +48,10 @@ class LostFiles:
     source_files: int
 
     def raise_if_above_limit(self, max_fraction: str, where: object) -> None:
-        """Raise InputError if unreadable files have more than this share of the bytes.
+        """Raise InputError if unreadable files exceed `max_fraction` of the bytes.
 
-        Above `max_fraction`, one unreadable file is still accepted if the source has three files or more, and the file
-        at most a third of the bytes. If `max_fraction` is 0, no file with bytes is accepted.
+        A single unreadable file above `max_fraction` is accepted if the source has at least three files, and the file
+        has at most a third of the bytes. If `max_fraction` is 0, no file with bytes is accepted.
         """
         limit, share = Fraction(max_fraction), Fraction(self.bytes, max(self.source_bytes, 1))
         is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR_SHARE

@@ -9,7 +9,7 @@ _LANES = 2048  # logits of a row that are read together
 
 
 def fold_logits(logits: Tensor, columns: Tensor, sums: Tensor) -> None:
-    """Update `sums` by a block of logits, without overwriting the block.
+    """Update `sums` with a block of logits, without overwriting the block.
 
     The arguments are those of `nll._fold_logits`.
     """

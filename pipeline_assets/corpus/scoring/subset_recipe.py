@@ -23,7 +23,7 @@ class SubsetRule(RecipeSection):
         max_rows: Maximum number of rows over all splits; None for all.
         balance: Columns that divide rows into strata, one for each combination of values (null is a value). Strata get
             equal shares of `max_rows`; the unused share of a small stratum is divided among the others. Without
-            `max_rows`, each gets as many rows as the smallest has. True means `meta_domain`.
+            `max_rows`, each stratum gets as many rows as the smallest one has. True means `meta_domain`.
     """
 
     percentile: Annotated[tuple[Decimal, Decimal], pydantic.Field(strict=False)] = ("0", "100")

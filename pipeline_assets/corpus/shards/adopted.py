@@ -18,10 +18,10 @@ Corpus = tuple[Artifact, Sequence[CorpusShard]]
 def adopt_shards(
     staging: StagingDir, earlier: Artifact, corpora: tuple[Corpus, Corpus], tokenizer: TokenizerFile
 ) -> BuildResult | None:
-    """Link an earlier version's token shards; None if new ones may differ.
+    """Link an earlier version's token shards; return None if new shards may differ.
 
-    `earlier` are token shards with the same stage version and recipe. `corpora` are the documents that they were built
-    from, and the new documents. New token shards may differ if the documents, their division into shards, or the
+    `earlier` are token shards with the same stage version and recipe. `corpora` has the corpus that they were built
+    from, and the new corpus. New token shards may differ if the documents, their division into shards, or the
     tokenizer differ.
     """
     before, now = map(_shard_contents, corpora)

@@ -1,4 +1,4 @@
-"""Inventory of token shards, whose files are all compared with their manifests."""
+"""Inventory of token shards, with every file compared with its manifest."""
 
 import json
 import logging

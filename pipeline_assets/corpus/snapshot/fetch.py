@@ -127,7 +127,10 @@ def _fetch_request(
 
 
 def plan_shards(pieces: Sequence[FetchedPiece], shard_text_bytes: int) -> list[SnapshotShard]:
-    """Group consecutive pieces into shards that reach the size, except the last one."""
+    """Group consecutive pieces into shards of at least `shard_text_bytes`.
+
+    The last shard may be smaller.
+    """
     groups = group_by_size(pieces, lambda local: local.piece.group.text_bytes, shard_text_bytes)
     return [SnapshotShard(name, tuple(group)) for name, group in number_shards(groups)]
 

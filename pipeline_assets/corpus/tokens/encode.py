@@ -152,7 +152,7 @@ class _ShardEncoder:
                 yield row, document
 
     def _encode(self, documents: Rows) -> tuple[Rows, TokenRuns]:
-        """Return the documents without special ids, and their ids; reject the others."""
+        """Encode documents, and reject those whose tokens include a special id."""
         runs = self._tokenizer.encode([document.text for _, document in documents])
         if not self._tokenizer.contains_special(runs.ids):
             return documents, runs

@@ -48,7 +48,7 @@ SPLIT_PATTERN = "|".join(
 
 @functools.lru_cache(maxsize=1)
 def load_oracle(vocabulary: Path, sha256: str) -> "tiktoken.Encoding":
-    """Load tiktoken's tokenizer of a file whose hash was checked; cache the last one."""
+    """Load tiktoken's tokenizer from a verified file, and cache the last tokenizer."""
     import tiktoken
 
     ranks = read_ranks(vocabulary)
