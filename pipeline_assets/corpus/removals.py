@@ -2,7 +2,7 @@
 
 `removal_list` reads them from a data root. Selectors of entries:
 
-    id     id of a document, conversation or pair, as its source gives it or as it is derived from the text
+    id     id of a document, conversation or pair, from its source or derived from its text
     text   text in Unicode NFC, with each run of whitespace as one space
     url    URL in the form of `corpus.urls`
     host   host of a URL; the entry also matches URLs of its subdomains

@@ -57,7 +57,7 @@ def shard_corpus(
 
     Files: `shard_00000.npy` and so on, shape (rows, seq_len), .npy format 1.0, C order; documents.parquet; rejects.
 
-    documents.parquet has a line for each document with tokens in the rows, in stream order: shard and row of the
+    documents.parquet has a record for each document with tokens in the rows, in stream order: shard and row of the
     document, `start` (position of its first token in the stream; its first row is `start // seq_len`), and `tokens`
     (with its end token). The rows may contain only a part of the last document. A document entirely after the last row
     is dropped as `in_remainder`.

@@ -66,8 +66,8 @@ class ChatFile:
     Attributes:
         path: Relative path, the same in the artifact and in the export.
         catalogues: JSON files with the tool lists of the file's split, by id.
-        has_all_tools: Whether the data root has all upstream artifacts. If so, a row whose list is in no catalogue has
-            its tools in the system message; if not, such a row is an error.
+        has_all_tools: Whether the data root has all upstream artifacts. If so, a row whose tool list is in no catalogue
+            has its tools in the system message; if not, such a row is an error.
         rows: Always 0, so that the engine does not search the file for poison rows.
     """
 
