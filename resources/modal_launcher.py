@@ -36,7 +36,7 @@ class ModalLauncherFactory:
     spent: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def describe_costs(self, splits: Sequence[ScoreWork], finished: int = 0) -> Iterator[str]:
-        """Yield an estimate for each split, one for all of several splits, and the rates.
+        """Yield an estimate for each split, the total of several splits, and the rates.
 
         `finished` shards of each split are already scored. After the last line, UsageError is raised for the first
         split that cannot run, for example because of a cost limit.

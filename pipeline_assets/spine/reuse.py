@@ -1,4 +1,4 @@
-"""Files of a sealed artifact, linked into the staging directory of another one."""
+"""Files of a sealed artifact, linked into the staging directory of another artifact."""
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact

@@ -1,7 +1,7 @@
 """Traces of rows, documents and tokens back to their source rows.
 
-Traced tokens are compared with those of the upstream text, which is encoded again; a difference, like a missing or
-damaged artifact, raises InputError. Memory holds an index, the row, and one block of each upstream file.
+The upstream text is encoded again and compared with the traced tokens. A difference raises InputError, and so does a
+missing or damaged artifact. Memory holds an index, the row, and one block of each upstream file.
 """
 
 from collections.abc import Mapping, Sequence

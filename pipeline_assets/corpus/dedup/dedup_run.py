@@ -41,7 +41,7 @@ def files_in(receipts: Iterable[Receipt], area: str = WORK) -> Runs:
 
 @dataclass(frozen=True)
 class DedupRun:
-    """Deduplication in progress; documents of stores `seen` precede those of `shards`."""
+    """Deduplication in progress; documents of `seen` precede documents of `shards`."""
 
     staging: StagingDir
     shards: Sequence[CorpusShard]

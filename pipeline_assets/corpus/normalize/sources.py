@@ -55,7 +55,7 @@ class Outputs(RecipeSection):
 
 
 class SourceSection(RecipeSection):
-    """Section of a source, with the keys that all kinds have.
+    """Section of a source, with the keys that all kinds of sources have.
 
     Attributes:
         source: Name of the source: in its Documents, its partition, and the names of its folders.
