@@ -1,8 +1,8 @@
 """Licences of texts such as LICENSE files, recognized by their words.
 
-A text is recognized if its words are exactly those of a licence, except for a title and lines with copyright holders. A
-licence with an extra clause, or a list of several licences, is not recognized. An `SPDX-License-Identifier` counts as
-the text of its licence.
+A text is recognized if its words are exactly those of a licence, except for a title and lines with copyright holders
+that state no terms. A licence with an extra clause, or a list of several licences, is not recognized. An
+`SPDX-License-Identifier` counts as the text of its licence.
 """
 
 import hashlib
@@ -23,6 +23,12 @@ _HOLDER = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _TITLE = re.compile(r"\A\W*[^\n]{0,60}\blicen[cs]e\b[^\n]{0,20}\n", re.IGNORECASE)
+# Words of terms: a line with one of them is no mere holder or title, as in "All rights reserved. No commercial use."
+_TERMS = re.compile(
+    r"\b(?:non?|not|never|only|except\w*|(?:non)?commercial\w*|prohibit\w*|forbid\w*|restrict\w*|permi\w+|allow\w*|"
+    r"us(?:e[ds]?|ing|age)|train(?:ing)?|purposes?|internal|confidential|proprietary|modified|with|and/or|additional)\b",
+    re.IGNORECASE,
+)
 # sha256 of the words without holders and title, for the SPDX text and other forms that packages ship.
 _TEXT_HASHES = {
     "mit": ["0cf21bdfd1964a97a8615e128534845826afbc887edc95aa5c925cbf64386b5c"],
@@ -62,8 +68,8 @@ def identify_licence(text: str, evidence: str) -> LicenceTag:
     The result has `evidence`; if an SPDX identifier is not in the licence table, it is added to the evidence.
     """
     stated = [licence_table().find_licence(identifier, evidence) for identifier in _SPDX.findall(text)]
-    prose = _HOLDER.sub("", _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))
-    untitled = _TITLE.sub("", prose)
+    prose = _HOLDER.sub(_keep_terms, _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))
+    untitled = _TITLE.sub(_keep_terms, prose)
     matches = {tag for words in (prose, untitled) if (tag := _TAGS.get(_words_sha256(words)))}
     heading = set(_WORD.findall(prose.lower()))
     is_heading_of_stated = not _WORD.search(untitled.lower()) and all(
@@ -77,11 +83,16 @@ def identify_licence(text: str, evidence: str) -> LicenceTag:
     return LicenceTag(UNKNOWN, next((licensed.evidence for licensed in stated if licensed.tag == UNKNOWN), evidence))
 
 
+def _keep_terms(line: re.Match[str]) -> str:
+    """Return a matched line if it states terms, else an empty text."""
+    return line[0] if _TERMS.search(line[0]) else ""
+
+
 def _words_sha256(text: str) -> str:
     return hashlib.sha256(" ".join(_WORD.findall(text.lower())).encode()).hexdigest()
 
 
 def licence_texts_fingerprint() -> str:
     """Hash everything that determines the result of `identify_licence`."""
-    how = [LICENCE_TEXT_BYTES, *(pattern.pattern for pattern in (_SPDX, _HOLDER, _TITLE))]
+    how = [LICENCE_TEXT_BYTES, *(pattern.pattern for pattern in (_SPDX, _HOLDER, _TITLE, _TERMS))]
     return canonical_sha256([licence_table().fingerprint, how, _TEXT_HASHES])

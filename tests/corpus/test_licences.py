@@ -220,6 +220,13 @@ def test_a_licence_is_known_whoever_holds_it_and_however_it_is_laid_out(text: st
         MIT + BSD.format(""),
         f"{MIT}\n{MIT}",
         f"Not the MIT License\nbut another\n{MIT}",
+        f"This is not the MIT License\n\n{MIT}",
+        f"MIT License (non-commercial)\n\n{MIT}",
+        f"Modified MIT License\n\n{MIT}",
+        f"MIT License with exceptions\n\n{MIT}",
+        f"Copyright (c) 2020 Acme. Commercial use is prohibited.\n\n{MIT}",
+        f"Copyright 2020 Acme\nAll rights reserved. No training of models.\n\n{MIT}",
+        f"© 2020 Acme, for internal purposes\n\n{MIT}",
     ],
 )
 def test_what_is_no_licence_of_the_table_is_unknown(text: str) -> None:

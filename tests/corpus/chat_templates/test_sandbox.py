@@ -1,6 +1,8 @@
 """Templates of strangers: they end in bounded time and memory, with one clear line."""
 
+import contextlib
 import datetime
+import itertools
 import resource
 import time
 
@@ -97,3 +99,15 @@ def test_the_date_is_the_recipes() -> None:
     template = sandbox.compile_source('{{ strftime_now("%d %b %Y") }}')
 
     assert sandbox.render(template, {}) == "31 Jan 2026"
+
+
+@pytest.mark.parametrize(("clock", "is_limited"), [("thread_time", True), ("monotonic", False), ("time", False)])
+def test_only_time_in_which_the_process_ran_counts(
+    clock: str, is_limited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox, hours = TemplateSandbox(None), itertools.count(0, 3600)
+    template = sandbox.compile_source("{% for message in messages %}{{ message.role }} {% endfor %}")
+    monkeypatch.setattr(time, clock, lambda: next(hours))
+
+    with pytest.raises(InputError, match="needs more than 20 s") if is_limited else contextlib.nullcontext():
+        assert sandbox.render(template, {"messages": CHATS}).startswith("user ")
