@@ -1,4 +1,4 @@
-"""Files of a sealed artifact, linked into the staging directory of another artifact."""
+"""Files of a sealed artifact that are linked into another staging directory."""
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
