@@ -169,7 +169,7 @@ _hiding_main = threading.Lock()
 
 @contextlib.contextmanager
 def _hidden_main() -> Iterator[None]:
-    """Replace the main module by an empty one, which `spawn` does not import in the child."""
+    """Hide the main module, so that `spawn` does not import it in the child."""
     with _hiding_main:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")

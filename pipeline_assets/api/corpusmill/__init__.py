@@ -44,7 +44,9 @@ _turn = threading.RLock()
 def run(
     recipe: Path | str, data: Path | str = "data", workers: int = 2, replace: bool = False
 ) -> dict[str, list[OpenedArtifact]]:
-    """Build a recipe as the command `corpusmill run` does; calls of several threads take turns.
+    """Build a recipe as the command `corpusmill run` does.
+
+    Calls from several threads take turns.
 
     Args:
         recipe: Name or path of the recipe.
