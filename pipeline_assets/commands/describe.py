@@ -41,8 +41,12 @@ def describe(
         manifest, chain = open_artifact(folder).manifest, collect_chain(folder, root)
         facts = {name: found for name, found in chain_facts(chain).items() if found}
         if is_law or (form != "in-toto" and "licences" not in facts):
-            of_rows = row_facts(chain, SYSTEMS.kinds, _DOMAIN_SHARES[known.get("small_provider", "no")])
-            facts = {**of_rows, **facts, "sources": merge_sources(facts.get("sources", ()), of_rows["sources"])}
+            stated_by_rows = row_facts(chain, SYSTEMS.kinds, _DOMAIN_SHARES[known.get("small_provider", "no")])
+            facts = {
+                **stated_by_rows,
+                **facts,
+                "sources": merge_sources(facts.get("sources", ()), stated_by_rows["sources"]),
+            }
         description = Description(manifest, [*stored_files(folder)], facts, known)
     lines = form_lines(form, description) if is_law else [standard_json(form, description)]
     print_lines((line,) for line in lines)

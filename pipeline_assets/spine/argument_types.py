@@ -29,7 +29,7 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             annotation = signature.parameters[name].annotation
             types = get_args(annotation) or (annotation,)
-            if annotation is not inspect.Parameter.empty and not any(_is_of(kind, value) for kind in types):
+            if annotation is not inspect.Parameter.empty and not any(_is_instance(kind, value) for kind in types):
                 expected = " or ".join(_NAMES.get(kind, f"a {kind.__name__}") for kind in types)
                 raise UsageError(f"must be {expected}, got {value!r}", name, "correct it")
         return function(*args, **kwargs)
@@ -37,5 +37,5 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def _is_of(kind: type, value: object) -> bool:
+def _is_instance(kind: type, value: object) -> bool:
     return isinstance(value, _ACCEPTED.get(kind, kind)) and not (kind is int and isinstance(value, bool))
