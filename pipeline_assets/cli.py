@@ -25,7 +25,7 @@ from typer.exceptions import TyperException
 
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS, REMOVED
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
-from pipeline_assets.commands.settings import PANEL, Settings, click_parameters, export_settings
+from pipeline_assets.commands.settings import PANEL, Settings, export_settings, signature_parameters
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import check_log_format
 
@@ -147,7 +147,7 @@ def _set_leading_options(**values: Any) -> None:
     export_settings({name: value for name, value in values.items() if name != "version"})
 
 
-_set_leading_options.__signature__ = inspect.Signature([*click_parameters(_LeadingOptions)])  # type: ignore[attr-defined]
+_set_leading_options.__signature__ = inspect.Signature([*signature_parameters(_LeadingOptions)])  # type: ignore[attr-defined]
 app.callback()(_set_leading_options)
 
 
@@ -210,7 +210,7 @@ def _usage_error(error: TyperException) -> UsageError:
         details = cause.errors(include_url=False)[0]
         source = context.get_parameter_source(error.param.name) if context is not None else None
         where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[0]
-        return UsageError(_value_error(details), where, f"see {command} --help")
+        return UsageError(_value_error_text(details), where, f"see {command} --help")
     what = " ".join(error.format_message().split()).rstrip(".")
     where = command.partition(" ")[2] or "command line"
     option = f"{where} {getattr(error, 'option_name', '')}"
@@ -219,7 +219,7 @@ def _usage_error(error: TyperException) -> UsageError:
     return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
 
 
-_RANGE_RULES = {
+_NUMBER_RULES = {
     "greater_than_equal": "at least {ge:.10g}",
     "less_than_equal": "at most {le:.10g}",
     "int_parsing": "an integer",
@@ -228,8 +228,8 @@ _RANGE_RULES = {
 }
 
 
-def _value_error(details: "ErrorDetails") -> str:
-    if (rule := _RANGE_RULES.get(details["type"])) is not None:
+def _value_error_text(details: "ErrorDetails") -> str:
+    if (rule := _NUMBER_RULES.get(details["type"])) is not None:
         return f"must be {rule.format(**details.get('ctx', {}))}, got {details['input']!r}"
     return details["msg"].removeprefix("Value error, ").rstrip(".")
 

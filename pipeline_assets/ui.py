@@ -161,7 +161,7 @@ def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
             self.wfile.write(page)
 
         def log_message(self, *_: object) -> None:
-            """Log nothing: the terminal shows the UI's log."""
+            """Log nothing, so that the terminal shows only the UI's log."""
 
     try:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Page)

@@ -61,8 +61,8 @@ _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, s
 class ModalLauncher:
     """Launcher that calls the app for the score shards of a split.
 
-    Ids of calls are stored in `STAGE.calls/SHARD.json`. A call whose result Modal no longer has is repeated, which
-    changes no byte of the scores.
+    Ids of calls are stored in `STAGE.calls/SHARD.json`. If Modal no longer has a call's result, the call is
+    repeated; the scores are the same bytes.
     """
 
     settings: ModalSettings
@@ -87,7 +87,7 @@ class ModalLauncher:
         Each job has a thread that starts its call, waits for the result and commits the receipt; at most
         `settings.places` jobs run at a time. Calls are canceled if the caller stops early or is interrupted, or if a
         call rejects its input (InputError). Calls keep running for the next build if the process is killed, after an
-        unexpected exception, and after a RetryableError, such as of a job that failed three times.
+        unexpected exception, and after a RetryableError, for example because a job failed three times.
         """
         self._stopped.clear()
         pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False

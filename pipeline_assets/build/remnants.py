@@ -85,7 +85,7 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
 
 
 def _lacks_listed_rows(manifest: Manifest, digests: Collection[str]) -> bool:
-    """Check whether a build left out listed rows, or replaced an artifact with them."""
+    """Check whether a build left out listed rows, or replaced one that had them."""
     has_fewer = FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
     return has_fewer or manifest.provenance.get("replaces") in digests
 

@@ -46,7 +46,10 @@ class Systems:
         return importlib.import_module(self.pages[system])
 
     def label_names(self, kind: str) -> tuple[str, ...]:
-        """Return names of files that no digest covers; empty if the kind is unknown."""
+        """Return the names of a kind's files that no digest covers.
+
+        For exports, this is the card. Other kinds that are not registered have none.
+        """
         return self.kinds[kind].labels if kind in self.kinds else (CARD,) if kind.startswith(EXPORT) else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:

@@ -75,7 +75,7 @@ Build = Callable[["Target", Run], Artifact]
 
 @dataclass(frozen=True)
 class Planner:
-    """Numbers of a build that are known before it starts.
+    """Functions that compute numbers of a build before it starts.
 
     Attributes:
         list_files: Lists the external files that a build needs; by default none, as for builds from artifacts.

@@ -17,7 +17,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
-from pipeline_assets.commands.settings import Settings, click_parameters, export_settings
+from pipeline_assets.commands.settings import Settings, export_settings, signature_parameters
 from pipeline_assets.commands.terminal import name_recipe_keys, resume_hint, running_command
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.data_root import find_data_root
@@ -70,7 +70,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
             options |= {key.path: _option(key.parameter.name) for key in keys}
             parts[name] = functools.partial(_content, keys)
         elif dataclasses.is_dataclass(hints[name]):
-            flat_parameters |= {field.name: field for field in click_parameters(hints[name])}
+            flat_parameters |= {field.name: field for field in signature_parameters(hints[name])}
             parts[name] = functools.partial(_fill_dataclass, hints[name])
         else:
             flat_parameters[name] = _parameter(name, hints[name], parameter.default)
@@ -78,7 +78,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     for option in flat_parameters.values():
         names |= _options_by_key(option)
     option_for = option_finder(options, names)
-    settings = {field.name: field for field in click_parameters(Settings) if field.name not in flat_parameters}
+    settings = {field.name: field for field in signature_parameters(Settings) if field.name not in flat_parameters}
     flat_parameters |= settings
 
     def run(**values: Any) -> None:

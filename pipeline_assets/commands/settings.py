@@ -87,7 +87,7 @@ def misspelled_settings(variables: Mapping[str, str]) -> list[str]:
     ]
 
 
-def click_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
+def signature_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
     """Yield a keyword-only parameter for each field of a dataclass of options."""
     hints = get_type_hints(options, include_extras=True)
     for field in dataclasses.fields(options):

@@ -258,12 +258,12 @@ class PairDataset(Dataset[EncodedPair]):
         return len(self.rows)
 
     def __getitem__(self, position: int) -> EncodedPair:
-        ids = torch.from_numpy(self.cache.pair_ids(int(self.rows[position]), self.side).astype(np.int64))
+        ids = torch.from_numpy(self.cache.token_ids(int(self.rows[position]), self.side).astype(np.int64))
         return {"ids": ids, "length": len(ids)}
 
     def read(self, positions: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Return the ids of the pairs at some positions."""
-        return [self.cache.pair_ids(row, self.side) for row in self.rows[positions].tolist()]
+        return [self.cache.token_ids(row, self.side) for row in self.rows[positions].tolist()]
 
     def uid(self, position: int) -> str:
         """Return the uid of the pair at a position of the dataset."""

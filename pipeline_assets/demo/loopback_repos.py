@@ -27,7 +27,7 @@ def is_lfs(path: str, size: int) -> bool:
 
 @dataclass(frozen=True)
 class RepoFile:
-    """A file of a repo; `oid` is git's blob id of the file, or for LFS of its pointer."""
+    """File of a repo; `oid` is git's blob id of it, or of its pointer if it is in LFS."""
 
     path: str
     source: FileInFolder

@@ -32,6 +32,7 @@ class MetadataFile(Generic[T]):
     """Type of metadata file: its name in messages, maximum size, fix and shape.
 
     Attributes:
+        fix: Advice in errors about a file that cannot be used.
         shape: Type to which msgspec converts the content.
         allow_symlink: Whether the path may be a symlink. Users may link their files; the program writes no links.
     """

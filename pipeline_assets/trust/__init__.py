@@ -1,1 +1,1 @@
-"""Trust: verification, rebuilds and plans of artifacts."""
+"""Trust: verification, rebuilds, plans and transfers of artifacts."""

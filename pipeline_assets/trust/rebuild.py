@@ -3,8 +3,9 @@
 Targets are derived from manifests; no recipe file is read. The folder of a target is relative to the scratch folder if
 the target is rebuilt, and absolute if its sealed artifact is used.
 
-The scratch folder is `rebuilds/<name>.unfinished` in the data root; after a crash, the same version continues
-there. It is renamed to `rebuilds/<name>` if the rebuild is kept. All of `rebuilds` may be deleted at any time.
+The scratch folder is `rebuilds/<name>.unfinished` in the data root. After a crash, the same rebuild by the same
+versions of the program and its libraries continues there. It is renamed to `rebuilds/<name>` if the rebuild is kept.
+All of `rebuilds` may be deleted at any time.
 """
 
 import contextlib

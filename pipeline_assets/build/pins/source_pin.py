@@ -21,7 +21,7 @@ from pipeline_assets.spine.staging import StagingView
 
 
 def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tuple[dict[str, Any], SourceFolder | None]:
-    """Return the recipe values of a source's pin, and the folder (None for a hub)."""
+    """Return the recipe values that pin a source, and its folder; None on a hub."""
     if isinstance(source, HubSource):
         return source.rows_content(shard_text_bytes), None
     folder = to_source_folder(source)

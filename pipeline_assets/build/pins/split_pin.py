@@ -175,7 +175,7 @@ class SampledSplit:
 
     def fetch(self, rows: int) -> list[SourceFile]:
         """Return local files with at least the bytes that a sample of `rows` rows reads."""
-        local_files = [self._open_partial(number, file) for number, file in enumerate(self.files)]
+        local_files = [self._fetch_whole_or_head(number, file) for number, file in enumerate(self.files)]
         listed = {local.path: file for file, local in zip(self.files, local_files, strict=True)}
         for shard in plan_sample(local_files, rows):
             missing = 0  # rows that the pieces so far should have contributed but did not contain
@@ -189,7 +189,7 @@ class SampledSplit:
                     missing -= sum(1 for _ in read_piece(piece, missing))
         return local_files
 
-    def _open_partial(self, number: int, file: HubFile) -> SourceFile:
+    def _fetch_whole_or_head(self, number: int, file: HubFile) -> SourceFile:
         """Fetch a whole file, or the first block of a large uncompressed file of lines."""
         if detect_format(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
             head = next(self._fetch_blocks(file, 0))

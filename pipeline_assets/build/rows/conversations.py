@@ -223,6 +223,6 @@ class DecontaminatedPrompts(_PromptDocuments, DecontaminatedRows):
 
 
 class DeduplicatedPrompts(_PromptDocuments, DeduplicatedRows):
-    """Prompts that are not near duplicates of other prompts."""
+    """Prompts that are not near duplicates of kept prompts."""
 
     display_names = DisplayNames("compared", "near_duplicates", "prompt", "asked", OTHER_CHANGES)

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.dedup.decision import read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.pinned_files import FilterFiles
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, resolve_filters
-from pipeline_assets.corpus.filters.verdict import evaluate, find_dropped_line
+from pipeline_assets.corpus.filters.verdict import evaluate, find_dropped_document
 from pipeline_assets.spine.errors import InputError
 
 
@@ -49,7 +49,7 @@ class FilteredRows(DerivedRows):
         verdict = evaluate(document.text, document.meta.columns(), self._recipe)
         measurements = [str(measurement) for measurement in verdict.measurements]
         details: dict[str, Any] = {"reason": None, "measurements": measurements, "changes": dict(verdict.changes)}
-        dropped = find_dropped_line(self.artifact, part.id)
+        dropped = find_dropped_document(self.artifact, part.id)
         if dropped is not None:
             if dropped.reason not in (measurement.reason for measurement in verdict.measurements):
                 measurements.insert(0, str(dropped))
@@ -71,7 +71,7 @@ class FilteredRows(DerivedRows):
         return kept
 
     def missing_message(self, row_id: str) -> tuple[str, str]:
-        line = find_dropped_line(self.artifact, row_id)
+        line = find_dropped_document(self.artifact, row_id)
         if line is None:
             return super().missing_message(row_id)
         return f"document {row_id!r} was dropped here: {line}", "trace it in the upstream corpus"

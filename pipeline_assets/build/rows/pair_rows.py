@@ -81,12 +81,12 @@ class EncodedPairs(RowStore):
 
     def __iter__(self) -> Iterator[ComparableRow]:
         for number, uid in enumerate(self.cache.uids):
-            yield ComparableRow(bytes(uid).decode(), self.cache.pair_ids(number, "pair").tobytes())
+            yield ComparableRow(bytes(uid).decode(), self.cache.token_ids(number, "pair").tobytes())
 
     def row_at(self, number: int) -> Row:
         self.check_range("pair", number, len(self))
-        ids = self.cache.pair_ids(number, "pair")
-        text = "\n".join(self.model.decode(self.cache.pair_ids(number, side)) for side in ("src", "tgt"))
+        ids = self.cache.token_ids(number, "pair")
+        text = "\n".join(self.model.decode(self.cache.token_ids(number, side)) for side in ("src", "tgt"))
         uid, split = bytes(self.cache.uids[number]).decode(), SPLITS[self.cache.splits[number]]
         return Row(number, (Part(uid, split, MANIFEST, number, text, tokens=len(ids)),), ids=ids)
 

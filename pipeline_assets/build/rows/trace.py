@@ -1,7 +1,7 @@
 """Traces of rows, documents and tokens back to their source rows.
 
 The upstream text is encoded again and compared with the traced tokens. A difference raises InputError, and so does a
-missing or damaged artifact. Memory holds an index, the row, and one block of each upstream file.
+missing or damaged artifact. Only an index, the row, and one block of each upstream file are in memory.
 """
 
 from collections.abc import Mapping, Sequence

@@ -64,7 +64,7 @@ def render_chat(
     replies = (number for number, message in enumerate(plain) if message.role is Role.TOOL)
     calls_by_reply = {reply: calls[call] for reply, call in zip(replies, answered, strict=True) if call is not None}
     if calls:
-        orders.append(_pair_calls_with_replies(orders[0], plain, calls_by_reply))
+        orders.append(_move_replies_behind_calls(orders[0], plain, calls_by_reply))
     failures = list[Refusal]()
     for marks_blanks, numbers in itertools.product((True, False), orders):
         try:
@@ -94,7 +94,7 @@ def _check_controls(messages: Sequence[Message], tools: JsonValue, template: Cha
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, f"{token.group()} in the tools")
 
 
-def _pair_calls_with_replies(
+def _move_replies_behind_calls(
     numbers: Sequence[int], messages: Sequence[Message], calls_by_reply: Mapping[int, int]
 ) -> list[int]:
     """Return message numbers with each call's reply moved directly behind the call.

@@ -83,7 +83,10 @@ def _raise_exception(message: object) -> None:
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
-    """Jinja environment of one template; `strftime_now` formats `date`, unless None."""
+    """Jinja environment of one template.
+
+    The function `strftime_now` formats `date`; it is undefined if `date` is None.
+    """
 
     intercepted_binops = frozenset({"*", "**"})
 

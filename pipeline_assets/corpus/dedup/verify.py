@@ -4,8 +4,8 @@ An edge is a pair whose similarity reaches the threshold. The shingle sets of co
 the order of the corpus, and read at random. A file has, for each document, its id in UTF-8, padded with zeros to a
 multiple of 8 bytes, and the distinct hashes of its shingles as uint64, ascending. An index file has, for each document,
 its number, its offset, the size of its id in bytes and the number of its shingles; the indices of all shards are then
-joined to one, so that a task opens few files at a time. Two different shingles have equal hashes with a probability of
-2**-64, so hashes are counted instead of shingles.
+joined into one, so that a task opens few files at a time. Two different shingles have equal hashes with a probability
+of 2**-64, so hashes are counted instead of shingles.
 """
 
 import itertools

@@ -54,8 +54,8 @@ def filter_shard(
     a dict from rows to the share of their windows that earlier documents have (see `WindowRecipe`). If no document is
     dropped or changed, the kept documents are a link to the shard.
 
-    Files: kept documents; a `DroppedLine` per dropped document; rejects, which are poison rows and documents that the
-    recipe's custom step rejects. Counts: `rows` read; kept `documents` and the `bytes` of their texts; `changed`
+    Files: kept documents; a `DroppedDocument` per dropped document; rejects, which are poison rows and documents that
+    the recipe's custom step rejects. Counts: `rows` read; kept `documents` and the `bytes` of their texts; `changed`
     documents; documents `dropped/<reason>`; rows `rejected/<reason>`; documents `scored/<column>/<bin>`, kept or not;
     kept documents without a URL as `WITHOUT_URL`; and the changes in kept documents: `masked/email`, `masked/ip`,
     `removed_lines/<reason>`, `removed/<kind>` and `python/<field>`. The note `STEP_SECONDS` has the time of the step.
@@ -120,7 +120,7 @@ def _filter_lines(
             candidate.fail(Measurement(REPEATED_WINDOWS, repeating[row], limit, is_failed=True))
     verdict.apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
     kept_lines: list[bytes] = []
-    dropped_lines: list[verdict.DroppedLine] = []
+    dropped_lines: list[verdict.DroppedDocument] = []
     rejects: list[Reject] = []
     for (row, line), document, text, candidate in zip(lines, documents, texts, candidates, strict=True):
         counts.update(
@@ -139,7 +139,7 @@ def _filter_lines(
             kept_line = result
         if (failure := candidate.failure) is not None:
             measured = failure.reason, failure.value, failure.limit
-            dropped_lines.append(verdict.DroppedLine(document.doc_id, *measured, shard.path, row))
+            dropped_lines.append(verdict.DroppedDocument(document.doc_id, *measured, shard.path, row))
             counts[dropped_key(failure.reason)] += 1
             continue
         kept_lines.append(kept_line)

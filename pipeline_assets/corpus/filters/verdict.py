@@ -108,7 +108,7 @@ def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Filt
     return FilterVerdict(reason, measurements, candidate.text.decode("utf-8"), candidate.changes)
 
 
-class DroppedLine(msgspec.Struct, frozen=True):
+class DroppedDocument(msgspec.Struct, frozen=True):
     """Record of a dropped document, with its shard and row in the unfiltered corpus.
 
     `reason`, `value` and `threshold` are the reason, the value and the limit of a `Measurement`.
@@ -125,11 +125,11 @@ class DroppedLine(msgspec.Struct, frozen=True):
         return str(Measurement(self.reason, self.value, self.threshold, is_failed=True))
 
 
-def read_dropped(filtered: Artifact) -> Iterator[DroppedLine]:
+def read_dropped(filtered: Artifact) -> Iterator[DroppedDocument]:
     """Yield the records of documents that filters dropped, in the order of the corpus."""
-    yield from read_structs(filtered.path(DROPPED_FILE), DroppedLine)
+    yield from read_structs(filtered.path(DROPPED_FILE), DroppedDocument)
 
 
-def find_dropped_line(filtered: Artifact, doc_id: str) -> DroppedLine | None:
+def find_dropped_document(filtered: Artifact, doc_id: str) -> DroppedDocument | None:
     """Return the record of a dropped document; None if the filters did not drop it."""
     return next((line for line in read_dropped(filtered) if line.doc_id == doc_id), None)

@@ -141,7 +141,10 @@ JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | flo
 
 
 def content_text(content: JsonValue) -> str:
-    """Return a string as it is; encode others as JSON, sorted, null for NaN and ±∞."""
+    """Return a string unchanged; encode other values as JSON with sorted keys.
+
+    NaN and ±∞ become null.
+    """
     if isinstance(content, str):
         return content
     try:

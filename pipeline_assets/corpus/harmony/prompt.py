@@ -54,8 +54,8 @@ _TYPESCRIPT_NAMES = {"number": "number", "integer": "number", "boolean": "boolea
 def typescript_type(schema: JsonValue, indent: str = "") -> str:
     """Render the type of a schema; a schema that is not an object becomes `any`.
 
-    `indent` has the spaces before each line of the type. Lines of a nested type have more: four for a property, three
-    for a variant of `oneOf`.
+    `indent` has the spaces before each line of the type. A nested type is indented further: by four spaces for a
+    property, by three for a variant of `oneOf`.
     """
     if not isinstance(schema, dict):
         return "any"

@@ -44,7 +44,9 @@ _SUMS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens
 
 @dataclass(frozen=True)
 class _Shard:
-    """File of normalised rows; `rows` is always 0, because a file is read whole.
+    """File of normalised rows, always read whole.
+
+    `rows` is 0, so that the engine does not search the file for a poison row.
 
     Attributes:
         path: Path of the file in the artifact, and of its kept rows in the output.

@@ -68,7 +68,9 @@ class DroppedRow(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _PromptShard:
-    """File of normalised rows; `rows` is always 0, because a file is read whole.
+    """File of normalised rows, always read whole.
+
+    `rows` is 0, so that the engine does not search the file for a poison row.
 
     Attributes:
         passing: Number of rows that pass the rules; 0 until it is known.

@@ -190,7 +190,7 @@ def compare_coverage(shards: Artifact, inventories: Sequence[Artifact | None]) -
 
 
 def pools_have_rows(pools: Artifact) -> Verdict:
-    """Check that a pool is empty only if no row has values that its rules need."""
+    """Check that each pool has rows, unless its rules need values that no row has."""
     decisions = pools.manifest.identity.decisions
     empty = [
         f"{name}: no row meets all of {', '.join(f'`{rule}` (rows: {rows:,})' for rule, rows in conditions.items())}"

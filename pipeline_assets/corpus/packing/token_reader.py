@@ -17,7 +17,7 @@ _BLOCK_TOKENS = 1 << 20
 
 
 class TokenReader:
-    """Open file of token ids; each document that is read is verified by its checksum.
+    """Reader of a file of token ids; it verifies each document by its checksum.
 
     A read raises RetryableError if the encoded ids of a document have changed.
     """

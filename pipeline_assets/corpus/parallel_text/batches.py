@@ -75,7 +75,8 @@ def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64
     """Compute the padding's share if batches are padded to their longest sequence.
 
     Args:
-        lengths: Number of ids of each sequence, shape (sequences,); its tokens are one fewer, see `PaddedBatch`.
+        lengths: Number of ids of each sequence, shape (sequences,). A sequence of n ids has n - 1 tokens, see
+            `PaddedBatch`.
         batches: Sequence numbers of each batch; without batches, the share is 0.
     """
     tokens = sum(int((lengths[batch] - 1).sum()) for batch in batches)

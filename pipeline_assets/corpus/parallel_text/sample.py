@@ -1,7 +1,7 @@
 """Sample of sentence pairs: recipe, splits and files.
 
 manifest.jsonl        one line per pair, sorted by split (train, val, test), then by uid
-MANIFEST.meta.json    recipe, source and counts of the sample; not in the artifact's digest, because it has a time
+MANIFEST.meta.json    recipe, source and counts of the sample; not in the artifact's digest, because it records a time
 
 No text, on either side, is in two splits. Pairs that share a text, directly or through other pairs, form a group.
 Groups are assigned whole, from the largest to the smallest (ties by the sha256 of seed and pair), each to the split

@@ -55,7 +55,10 @@ class Description:
     answers: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> list[Fact]:
-        """Return the answer on a property as a fact, else its facts, else NOT_ANSWERED."""
+        """Return the facts about a property: the publisher's answer, if there is one.
+
+        Otherwise return the facts from manifests, or else NOT_ANSWERED as the only fact.
+        """
         origin = f"answers: {name}"
         stated = [Fact(self.answers[name], origin)] if name in self.answers else list(self.facts.get(name, ()))
         return stated or [Fact(NOT_ANSWERED, origin)]

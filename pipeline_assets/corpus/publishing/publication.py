@@ -152,7 +152,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
 
 
 def _join_agreements(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the terms for readers of all cards; different texts follow each other."""
+    """Join the access terms (`extra_gated_*`) of all cards, each as a paragraph."""
     terms: dict[str, list[Any]] = {}
     for key, value in ((key, value) for card in cards for key, value in card.items() if str(key).startswith(_GATE)):
         if value not in terms.setdefault(key, []):

@@ -159,7 +159,10 @@ def _json_keys(data: bytes, *, is_row: bool) -> Iterator[RowKeys]:
 
 
 def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
-    """Yield the strings of nested lists and mappings, keys included; URLs if `is_row`."""
+    """Yield `RowKeys` for each string in nested lists and mappings, keys included.
+
+    If `is_row`, a string may also be a URL.
+    """
     waiting = [("", value)]
     while waiting:
         match waiting.pop():

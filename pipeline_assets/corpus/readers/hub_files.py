@@ -64,7 +64,7 @@ class HubFiles:
         token: Token for gated and private datasets; None uses the client's own (HF_TOKEN, or the saved login).
         tries: Maximum number of attempts per call.
         wait_s: Seconds before the second attempt, doubled each time up to 60 s unless the hub specifies the wait.
-        progress_s: Seconds after which a response that delivered less than `hub_session.MIN_BYTES` is aborted.
+        progress_s: Seconds after which a response that delivered less than `hub_session.MIN_PROGRESS_BYTES` is aborted.
         timeout_s: Seconds without any byte after which an attempt fails, if fewer than `hub_session.TIMEOUT_S`.
         traffic: Counter of received bytes.
         repo_type: Type of the repositories; for models, every parameter `dataset` is the name of a model.

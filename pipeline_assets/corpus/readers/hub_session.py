@@ -20,7 +20,7 @@ from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
 from pipeline_assets.spine.errors import RetryableError
 
 TIMEOUT_S = 30.0  # between two bytes; with this limit alone, a gigabyte could take a thousand years
-MIN_BYTES = 1 << 18  # per `progress_s`: as one of eight fetches on a connection of 0.3 Mbit/s receives
+MIN_PROGRESS_BYTES = 1 << 18  # per `progress_s`: as one of eight fetches on a connection of 0.3 Mbit/s receives
 MAX_JSON_BYTES = 1 << 26  # a page of a listing has 1,000 entries, each far below a kilobyte
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 _WRITE_BYTES = 1 << 13  # progress is checked after each block: a slow receiver takes minutes for this many
@@ -36,8 +36,9 @@ class LimitedClient(httpx2.Client):
     """HTTP client for one hub, with limits on time, progress and size.
 
     Only this hub receives credentials. A body may be as long as the requested byte range, or MAX_JSON_BYTES without a
-    range; a longer body raises RetryableError. In `progress_s` seconds of waiting, at least MIN_BYTES must arrive or be
-    sent. A connection without any bytes times out after the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
+    range; a longer body raises RetryableError. In `progress_s` seconds of waiting, at least MIN_PROGRESS_BYTES must
+    arrive or be sent. A connection without any bytes times out after the shortest of `progress_s`, `timeout_s` and
+    TIMEOUT_S.
     """
 
     _decodes_refusals = False
@@ -107,7 +108,7 @@ class _BoundedStream(httpx2.SyncByteStream):
 
 
 class _TimedStream(httpcore2.NetworkStream):
-    """Connection that must move MIN_BYTES in `progress_s` seconds of waiting.
+    """Connection that must move MIN_PROGRESS_BYTES in `progress_s` seconds of waiting.
 
     Reading and writing are counted separately. A socket timeout alone limits only a single call, so that headers, a
     body or an upload could take years, byte by byte.
@@ -156,7 +157,7 @@ class _TimedStream(httpcore2.NetworkStream):
     def _count(self, count: int, error: type[httpcore2.TimeoutException]) -> None:
         self._bytes += count
         if self._waited_s >= self._progress_s:
-            if self._bytes < MIN_BYTES:
+            if self._bytes < MIN_PROGRESS_BYTES:
                 raise error(f"{self._bytes:,} bytes in {self._waited_s:.0f} s")
             self._waited_s, self._bytes = 0.0, 0
 

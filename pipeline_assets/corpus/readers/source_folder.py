@@ -182,7 +182,7 @@ class InputFolder(ABC):
 
 @dataclass(frozen=True)
 class SourceFolder(InputFolder):
-    """Folder whose files match `patterns`, see `list_files`, and not `exclude`."""
+    """Folder of input files that match `patterns` but not `exclude`; see `list_files`."""
 
     patterns: tuple[str, ...]
     exclude: tuple[str, ...] = ()

@@ -19,9 +19,9 @@ _MAX_NAMED_FILES = 5
 
 @contextlib.contextmanager
 def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) -> Iterator[None]:
-    """Catch an InputError about a file's content; add its text to `reasons` by name.
+    """Catch an InputError about a file's content, and add its text to `reasons`.
 
-    Other errors are raised, and without `reasons` all errors.
+    The key in `reasons` is the file's name. Other errors are raised; if `reasons` is None, all errors are raised.
     """
     try:
         yield

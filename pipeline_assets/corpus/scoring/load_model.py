@@ -30,7 +30,7 @@ from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError, one_line
 from pipeline_assets.spine.recipe_yaml import section_at
 
-_RANDOM_LENGTHS = 24, 7, 40
+_RANDOM_ROW_LENGTHS = 24, 7, 40
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}  # nats per token, for the random rows
 _MODEL_FIX = "use a causal language model that transformers can load on this machine"
 _QUANTISATION_PACKAGES = ("accelerate", "kernels", "triton")  # each method of quantisation needs some of these
@@ -174,7 +174,7 @@ def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> L
     """
     vocabulary_size = min(model.head.weight.shape[0], model.network.get_input_embeddings().weight.shape[0])
     generator = np.random.default_rng(0)
-    rows = [generator.integers(0, vocabulary_size, length, dtype=np.int32) for length in _RANDOM_LENGTHS]
+    rows = [generator.integers(0, vocabulary_size, length, dtype=np.int32) for length in _RANDOM_ROW_LENGTHS]
     expected = [_reference_nll(model.network, row) for row in rows]
     tolerance, default_attention = _TOLERANCE[model.head.weight.dtype], str(model.facts["attention"])
     if recipe.device == "cuda" and not recipe.spreads:  # spread modules have hooks in their `forward`
@@ -220,7 +220,7 @@ def _mean_nll(model: LanguageModel, rows: Sequence[NDArray[np.int32]]) -> list[f
     """Return the mean NLL of each row; an empty list if attention fails."""
     token_rows = [TokenRow(row, np.arange(len(row)) > 0) for row in rows]
     try:
-        scores = score_rows(model, token_rows, max(_RANDOM_LENGTHS) * len(rows)).rows
+        scores = score_rows(model, token_rows, max(_RANDOM_ROW_LENGTHS) * len(rows)).rows
     except (ImportError, TypeError, ValueError):  # the model passes arguments that the attention does not support
         return []
     return [(score.nll_sum or 0) / (len(row) - 1) for score, row in zip(scores, rows, strict=True)]

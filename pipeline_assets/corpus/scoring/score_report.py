@@ -59,13 +59,13 @@ def preview_scores(report: Artifact) -> list[dict[str, str]]:
     """Return preview lines: the total (of several splits), each group, each split."""
     content = _REPORT_FILE.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
-    lines = [_preview_line("all", total["scored"])] if len(splits) > 1 else []
+    lines = [_preview_row("all", total["scored"])] if len(splits) > 1 else []
     for part, (_, prefix, *_) in _GROUPS.items():
-        lines += [_preview_line(f"{prefix} {name}", figures) for name, figures in total[part].items()]
-    return lines + [_preview_line(name, split["scored"], split["rows"]) for name, split in splits.items()]
+        lines += [_preview_row(f"{prefix} {name}", figures) for name, figures in total[part].items()]
+    return lines + [_preview_row(name, split["scored"], split["rows"]) for name, split in splits.items()]
 
 
-def _preview_line(name: str, figures: Mapping[str, Any], rows: int | None = None) -> dict[str, str]:
+def _preview_row(name: str, figures: Mapping[str, Any], rows: int | None = None) -> dict[str, str]:
     scored = f"{figures['rows']:,}" if rows in (None, figures["rows"]) else f"{figures['rows']:,} of {rows:,}"
     means = {head: "" if figures[key] is None else f"{figures[key]:,.3f}" for head, key in _MEANS.items()}
     bars = text_plot(score_bars(figures["bins"], BIN_EDGES))

@@ -96,7 +96,10 @@ def score_split(
 
 
 def _parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
-    """Return the number of parallel shards: CPU workers, or GPUs (UsageError if none)."""
+    """Return the number of parallel shards: CPU workers, or models on GPUs.
+
+    Raise UsageError if the recipe requires a GPU and there is none.
+    """
     if recipe.device == "cpu":
         return max(settings.workers, 1)
     if detect_device() != "cuda":

@@ -130,8 +130,8 @@ def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
 def mixture_statistics(recipe_folder: Path) -> Content:
     """Read a mixture's figures: totals, `corpora`, `filtered_shards` and `tokenizer`.
 
-    Each of the three files that may be missing in the recipe's `mixtures/` only adds its own keys; without the file of
-    the shards, `corpora` is empty and there are no totals.
+    Any of their three files in the recipe's `mixtures/` may be missing. Without the file of the shards, `corpora` is
+    empty and there are no totals; without one of the other two, its key is missing.
     """
     statistics: Content = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):

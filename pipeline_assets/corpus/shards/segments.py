@@ -62,7 +62,7 @@ class TrainingSegment(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """Number of tokens in whole rows."""
+        """Number of tokens of the segment, which consists of whole rows."""
         return self.stop - self.start
 
 

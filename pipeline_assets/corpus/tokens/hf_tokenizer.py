@@ -1,7 +1,8 @@
 """Tokenizers from a `tokenizer.json`.
 
 The file's template, truncation and padding are not applied, and the text of a special token is encoded like other text,
-except by `encode_with_offsets`. `contains_special` detects special ids that a model produces anyway.
+except by `encode_with_offsets`. `contains_special` detects special ids that the
+tokenizer makes from plain text nevertheless.
 """
 
 import functools

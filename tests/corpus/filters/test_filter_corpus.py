@@ -16,7 +16,7 @@ from stage_a_build import INLINE, build, local_source, recipe_of
 from pipeline_assets.corpus.dedup import repeated_windows
 from pipeline_assets.corpus.dedup.window_hashes import SelectedWindows
 from pipeline_assets.corpus.filters.language import load_detector
-from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
+from pipeline_assets.corpus.filters.verdict import DroppedDocument, read_dropped
 from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -51,9 +51,9 @@ def test_each_dropped_document_leaves_a_line_with_why_what_was_measured_and_its_
     found = filtered("one two three", "one", "x y z " * 9, "two words", length={"min_words": 3, "max_words": 20})
 
     assert list(read_dropped(found)) == [
-        DroppedLine("note-1", "few_words", 1, 3, SHARD, 1),
-        DroppedLine("note-2", "many_words", 27, 20, SHARD, 2),
-        DroppedLine("note-3", "few_words", 2, 3, SHARD, 3),
+        DroppedDocument("note-1", "few_words", 1, 3, SHARD, 1),
+        DroppedDocument("note-2", "many_words", 27, 20, SHARD, 2),
+        DroppedDocument("note-3", "few_words", 2, 3, SHARD, 3),
     ]
     assert found.manifest.identity.counts == {
         "ledger": {"in": 4, "out": 1, "dropped": {"few_words": 2, "many_words": 1}, "rejected": {}},

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from own_steps import DECIDES, build_step, kept_rejects, kept_texts, write_step
 from refusals import refusal
 
-from pipeline_assets.corpus.filters.verdict import DroppedLine, read_dropped
+from pipeline_assets.corpus.filters.verdict import DroppedDocument, read_dropped
 from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -40,8 +40,8 @@ def test_a_step_keeps_changes_drops_and_rejects_documents_and_each_is_counted(st
 
     assert kept_texts(found) == ["as is", "this", "title here"]
     assert list(read_dropped(found)) == [
-        DroppedLine("note-3", "own_step", "by my_filter.py", None, SHARD, 3),
-        DroppedLine("note-4", "too_bad", "by my_filter.py", None, SHARD, 4),
+        DroppedDocument("note-3", "own_step", "by my_filter.py", None, SHARD, 3),
+        DroppedDocument("note-4", "too_bad", "by my_filter.py", None, SHARD, 4),
     ]
     assert kept_rejects(found) == [
         Reject(SHARD, 5, "step_failed", "my_filter.py:15: ZeroDivisionError: division by zero")

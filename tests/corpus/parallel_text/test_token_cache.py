@@ -37,12 +37,12 @@ def test_ids_are_those_of_canonical_texts_closed_by_an_end(manifest: Path, cache
     assert len(opened.splits) == len(sample.pairs) == 120
     for row, pair in enumerate(sample.pairs):
         src, tgt = ([*model.encode(canonical_text(text)), model.eos_id()] for text in (pair.src_text, pair.tgt_text))
-        assert opened.pair_ids(row, "src").tolist() == src
-        assert opened.pair_ids(row, "tgt").tolist() == tgt
-        assert opened.pair_ids(row, "pair").tolist() == src + tgt
+        assert opened.token_ids(row, "src").tolist() == src
+        assert opened.token_ids(row, "tgt").tolist() == tgt
+        assert opened.token_ids(row, "pair").tolist() == src + tgt
         assert SPLITS[opened.splits[row]] == pair.split
         assert opened.uids[row].decode() == pair.uid
-    assert opened.lengths("pair").tolist() == [len(opened.pair_ids(row, "pair")) for row in range(120)]
+    assert opened.lengths("pair").tolist() == [len(opened.token_ids(row, "pair")) for row in range(120)]
 
 
 def test_the_description_says_what_the_ids_depend_on(manifest: Path, cache: Path, fixed: Path) -> None:
@@ -105,12 +105,12 @@ def test_fixed_arrays_are_cut_once_and_keep_both_ends(cache: Path, fixed: Path) 
     assert sum(cut.meta.truncated.values()) > 10
     for row in range(120):
         for side in ("src", "tgt"):
-            ids = cut.pair_ids(row, side)
+            ids = cut.token_ids(row, side)
             assert ids[-1] == eos
-            assert ids[:-1].tolist() == whole.pair_ids(row, side)[: len(ids) - 1].tolist()
+            assert ids[:-1].tolist() == whole.token_ids(row, side)[: len(ids) - 1].tolist()
     for split in SPLITS:
         tokens, targets, mask = (np.load(fixed / split / f"{name}.npy") for name in ("tokens", "targets", "attn_mask"))
-        expected = pad_sequences([cut.pair_ids(row, "pair") for row in cut.pair_numbers(split)], 48, cut.meta.pad_id)
+        expected = pad_sequences([cut.token_ids(row, "pair") for row in cut.pair_numbers(split)], 48, cut.meta.pad_id)
         assert tokens.shape == (len(cut.pair_numbers(split)), 48)
         assert (tokens == expected.tokens).all()
         assert (targets == expected.targets).all()

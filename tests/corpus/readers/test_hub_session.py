@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from pipeline_assets.corpus.readers.hub_library import LibraryClient, UnansweredError, is_loopback
-from pipeline_assets.corpus.readers.hub_session import MIN_BYTES, _TimedStream, limited_client
+from pipeline_assets.corpus.readers.hub_session import MIN_PROGRESS_BYTES, _TimedStream, limited_client
 
 
 @pytest.fixture
@@ -112,7 +112,12 @@ class SteadyStream(httpcore2.NetworkStream):
 
 @pytest.mark.parametrize(
     ("bytes_each_s", "is_cut"),
-    [(MIN_BYTES // 60, True), (MIN_BYTES // 60 + 1, False), (1, True), (10 * MIN_BYTES, False)],
+    [
+        (MIN_PROGRESS_BYTES // 60, True),
+        (MIN_PROGRESS_BYTES // 60 + 1, False),
+        (1, True),
+        (10 * MIN_PROGRESS_BYTES, False),
+    ],
 )
 def test_a_connection_is_cut_off_where_too_little_came_in_a_minute(
     bytes_each_s: int, is_cut: bool, monkeypatch: pytest.MonkeyPatch
