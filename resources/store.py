@@ -101,7 +101,7 @@ class Store(dg.ConfigurableResource):
 class Launcher(dg.ConfigurableResource):
     """Launcher of score shards.
 
-    `local` runs worker processes of this machine, `modal` calls an app on Modal.
+    `local` runs worker processes on this machine, `modal` calls an app on Modal.
     """
 
     name: str | None = Field(default=None, description="local or modal; default: CORPUSMILL_LAUNCHER, else local")

@@ -1,10 +1,11 @@
 """Garbage of a data root: folders that no recipe and no artifact needs.
 
 An artifact is needed if it is newer than the minimum age; if a recipe requests or reads its folder, or a file in it; if
-a user named its folder or recipe file, or copied it; or if its digest, or the hash of one of its files, is an input of
-a needed artifact or of an unfinished build. If a recipe, a manifest or a linked folder cannot be read, only leftovers
-of builds are garbage. Cached hub files are needed if a needed artifact, or the listing of a commit in a recipe, names
-them; copied objects are needed if a needed artifact names their folder, or a recipe their URL.
+a user pulled or copied the artifact, or named its folder or its recipe file; or if its digest, or the hash of one of
+its files, is an input of a needed artifact or of an unfinished build. If a recipe, a manifest or a linked folder cannot
+be read, only leftovers of builds and kept work of missing artifacts are garbage. Cached hub files are needed if a
+needed artifact, or the listing of a commit in a recipe, names them; copied objects are needed if a needed artifact
+names their folder, or a recipe their URL.
 
 Garbage artifacts are first hidden as `.NAME.building.N`, like the leftovers of a dead builder, downstream artifacts
 before upstream ones. Then the root is surveyed again: hidden artifacts that a new build needs are restored, the others

@@ -77,7 +77,7 @@ def _add_edit_mark(content: str, command: str) -> str:
 
 
 def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
-    """Raise UsageError if a recipe file must not be overwritten without `replace`.
+    """Raise UsageError if overwriting a recipe file loses something, unless `replace`.
 
     Such a file is not as `command` wrote it, or it built artifacts that the new recipe does not request.
     """

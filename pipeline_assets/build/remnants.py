@@ -48,9 +48,10 @@ class Remnant:
 
 
 def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Remnant]:
-    """Yield the outermost `affected` artifacts, then leftovers, caches and sources.
+    """Yield everything that may still contain forgotten rows.
 
-    `affected` has the folders that `compare_with_removal_list` returns.
+    First come the `affected` artifacts, except unpublished ones inside others; then leftovers, caches, downloads,
+    copies and sources. `affected` has the folders that `compare_with_removal_list` returns.
     """
     root, sealed = stores.lineage.root, stores.lineage.sealed
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}

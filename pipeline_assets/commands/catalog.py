@@ -86,7 +86,7 @@ COMMANDS = {
         "stage2 filter": "Filter rows of a hub dataset: repeated windows, length, language.",
         "stage2 process": "Build a whole recipe, up to verified token shards.",
         "stage2 verify": "Read every token shard of a recipe and write a dated inventory.",
-        "stage2 docs": "Write the docs page on the shipped mixtures from their manifests.",
+        "stage2 docs": "Write the docs page on the shipped mixtures.",
         "stage2 train-config": "Print a trainer's configuration for the shards, as YAML.",
     },
     "commands.parallel": {

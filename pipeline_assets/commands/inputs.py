@@ -178,7 +178,7 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _sealed_folder(match: Path) -> Path | None:
-    """Find a sealed folder by its path, by a file in it, or by FOLDER.manifest.json."""
+    """Find a sealed folder by its path, a file in it, or its FOLDER.manifest.json."""
     sibling = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
     folders = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
     return next((folder for folder in folders if (folder / FILE_NAME).is_file()), None)

@@ -205,7 +205,7 @@ def process(
             "sha256": sha256,
             "end_of_document": END_OF_DOCUMENT,
         }
-        recipe_section = ExternalTokenizer.from_mapping(section, tokenizer_path).file()
+        recipe_section = ExternalTokenizer.from_mapping(section, tokenizer_path).without_path()
         load_tokenizer(TokenizerFile(recipe_section, tokenizer_path, section="tokenizer"))
         run = replace(run, previous_folder=recipe.folder)
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{sha256[:8]}", section, build)
@@ -320,7 +320,7 @@ def _no_shards_error(path: Path) -> UsageError:
 
 
 def docs(output: Annotated[Path, typer.Option(help="Output file (Markdown).")] = _PAGE) -> None:
-    """Write the docs page on the shipped mixtures from their manifests.
+    """Write the docs page on the shipped mixtures.
 
     Example: corpusmill stage2 docs
     """

@@ -162,7 +162,10 @@ def normalize(input: Inputs, keys: Annotated[Content, Section(LocalSource)], bui
 
 
 def _print_normalized(source: Artifact, section: Content) -> None:
-    """Print an already normalised source; UsageError if the options contradict it."""
+    """Print the lines of a source that is normalised already.
+
+    Raise UsageError if options contradict its recipe.
+    """
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):

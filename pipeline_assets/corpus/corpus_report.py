@@ -35,7 +35,7 @@ from pipeline_assets.corpus.profile import (
     sum_by,
 )
 from pipeline_assets.corpus.readers.column_recipe import OTHER_IDS
-from pipeline_assets.corpus.report_sizes import describe_estimates, kept_sizes, profile_size, read_packed_tokens
+from pipeline_assets.corpus.report_sizes import describe_estimates, kept_sizes, packed_token_counts, profile_size
 from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.corpus.token_sample import Sampling
 from pipeline_assets.corpus.tokens.encode import warm_up_tokenizer
@@ -107,7 +107,7 @@ def write_corpus_report(
     if scored:
         report["scores"] = {steps.source: _summarize_scores(steps.corpus) for steps in scored}
     joint = [corpus for corpus in (deduplicated, decontaminated) if corpus is not None]
-    packed_tokens = read_packed_tokens(packed, joint[-1:] or [steps.corpus for steps in sources], tokenizer)
+    packed_tokens = packed_token_counts(packed, joint[-1:] or [steps.corpus for steps in sources], tokenizer)
     has_scaled = False
     exact = {"tokens": sum(packed_tokens.values())} if packed_tokens else {}  # tokens of the last step before packing
     if exact and not joint:

@@ -30,7 +30,7 @@ def profile_size(counts: Counts, has_lengths: bool = False) -> dict[str, Any]:
     return size | {f"{'' if counts.is_exact else 'estimated_'}{name}": getattr(counts, name) for name in measured}
 
 
-def read_packed_tokens(
+def packed_token_counts(
     packed: Artifact | None, corpora: Sequence[Artifact], tokenizer: HarmonyRecipe | None
 ) -> dict[str, int]:
     """Return each source's tokens in a packed set, without end-of-document tokens.

@@ -30,8 +30,8 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
 def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
     """Link a sealed shard into a staging directory, under the name of an output shard.
 
-    If the system refuses a link, such as across file systems, the file is copied. Raise InputError if the new file does
-    not have the sealed hash.
+    If the system refuses the link, for example across file systems, the file is copied. Raise InputError if the new
+    file does not have the sealed hash.
     """
     assert shard.sealed is not None
     linked = replace(shard.sealed, path=f"{SHARDS}/{shard.name}{SUFFIX}")

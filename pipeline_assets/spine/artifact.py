@@ -127,7 +127,10 @@ class Damage:
 
 
 def require_manifest(folder: Path) -> Manifest:
-    """Read a manifest; UsageError if nothing is sealed, InputError if damaged."""
+    """Read a manifest.
+
+    Raise UsageError if nothing is sealed, or the folder is an exported copy; InputError if the manifest is damaged.
+    """
     require_folder(folder, "pass the folder of a finished artifact")
     manifest = read_manifest(folder)
     if manifest is None:

@@ -141,7 +141,7 @@ class Stage2Recipe(Recipe):
         assert self.shards is not None
         content, external = {"shards": self.shards.corpus_content(), "source": name}, dict[str, Any]()
         if isinstance(self.tokenizer, ExternalTokenizer):
-            external["tokenizer"] = self.tokenizer.file().content()
+            external["tokenizer"] = self.tokenizer.without_path().content()
             external["external_inputs"] = TokenizerPath(Path(self.tokenizer.path))
         folder = shards_folder(self.name, name)
         limit = LossLimit(self.shards.max_unknown_fraction)
@@ -158,7 +158,7 @@ class Stage2Recipe(Recipe):
             check_trainer()
         if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, ExternalTokenizer):
             path = root / self.tokenizer.path
-            load_tokenizer(TokenizerFile(self.tokenizer.file(), path, section="tokenizer"))
+            load_tokenizer(TokenizerFile(self.tokenizer.without_path(), path, section="tokenizer"))
 
     def revisions(self) -> list[tuple[str, str]]:
         hub_sources = [source for source in self.sources if isinstance(source, source_kinds.HubSource)]

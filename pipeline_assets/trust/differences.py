@@ -120,7 +120,7 @@ def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool)
 
 
 def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[VersionChange]:
-    """List the `current` versions, in their order, that differ from a provenance."""
+    """List the `current` versions, in order, that differ from those in a provenance."""
     sealed = recorded_versions(provenance)
     return [
         VersionChange(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]

@@ -58,7 +58,7 @@ class OpenedArtifact:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[RowStore]:
-        """Return the row store for a block, in which the folder must not be replaced."""
+        """Yield the row store; raise RetryableError if the folder is replaced meanwhile."""
         with forbid_replacement(self.folder):
             if self._manifest_identity() != self._identity:
                 raise replaced_error(self.folder, "open the folder again")

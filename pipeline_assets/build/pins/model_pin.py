@@ -122,7 +122,7 @@ def pin_model(target: Target, run: Run) -> BuildResult:
 
 
 def _pin_hub_model(target: Target, run: Run) -> BuildResult:
-    """Pin a model on a hub, fetching only the config and the index of the weights."""
+    """Pin a model on a hub, fetching at most the config and the index of the weights."""
     hub, name, revision = run.require_hub("this model").for_models(), target.recipe["name"], target.recipe["revision"]
     if revision == UNPINNED:
         fix = f"set `revision` to the commit that `corpusmill pin {name} --model` prints"

@@ -90,13 +90,13 @@ class EvaluationColumns(RecipeSection):
 
     @pydantic.field_validator("text")
     @classmethod
-    def _check_repeated(cls, text: tuple[str, ...]) -> tuple[str, ...]:
+    def _reject_repeated_columns(cls, text: tuple[str, ...]) -> tuple[str, ...]:
         reject_duplicates(text, "names a column twice,", "no document has the words of an item twice; name it once")
         return text
 
 
 class EvaluationRecipe(RecipeSection):
-    """Evaluation set: local files and the items in them.
+    """Evaluation set: files in a folder, and the items in them.
 
     Attributes:
         name: Unique name among the sets of a corpus.

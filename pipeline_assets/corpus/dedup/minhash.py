@@ -19,7 +19,8 @@ from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, mix_bits
 
-_FIRST, _SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)  # multipliers of MurmurHash3's 32-bit finalizer
+# Multipliers of MurmurHash3's 32-bit finalizer.
+_FIRST_MULTIPLIER, _SECOND_MULTIPLIER = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _16, _13 = np.uint32(16), np.uint32(13)
 _EMPTY = np.uint32(2**32 - 1)  # number in the signature of a document without shingles
 _ONE = np.uint64(1)
@@ -103,8 +104,8 @@ def minhash_signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySke
 def _murmur_mix(shingle: np.uint64) -> np.uint32:
     """Mix the lower 32 bits of a shingle's hash with MurmurHash3's 32-bit finalizer."""
     key = np.uint32(shingle)
-    key = np.uint32((key ^ (key >> _16)) * _FIRST)
-    key = np.uint32((key ^ (key >> _13)) * _SECOND)
+    key = np.uint32((key ^ (key >> _16)) * _FIRST_MULTIPLIER)
+    key = np.uint32((key ^ (key >> _13)) * _SECOND_MULTIPLIER)
     return key ^ (key >> _16)
 
 
@@ -173,6 +174,6 @@ def binary_sketches(signatures: NDArray[np.uint32]) -> NDArray[np.uint8]:
     A sketch has one bit for each number of a signature: the lowest bit after mixing. Permutations are affine modulo
     2**32, so the lowest bits of unmixed numbers would only show whether a hash is odd.
     """
-    key = (signatures ^ (signatures >> _16)) * _FIRST  # `_murmur_mix` for arrays
-    key = (key ^ (key >> _13)) * _SECOND
+    key = (signatures ^ (signatures >> _16)) * _FIRST_MULTIPLIER  # `_murmur_mix` for arrays
+    key = (key ^ (key >> _13)) * _SECOND_MULTIPLIER
     return np.packbits((key ^ (key >> _16)) & np.uint32(1), axis=1)

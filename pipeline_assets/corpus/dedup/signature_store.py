@@ -48,7 +48,7 @@ class SeenRuns(NamedTuple):
     def tables(self, low: int = 0, high: int = KEYS_STOP) -> Iterator[pa.Table]:
         """Yield the rows with `low <= key < high`, a table per row group.
 
-        The column `order` gets the numbers of the store's documents in the new corpus.
+        The column `order` numbers documents as in the new corpus: from `first_number`, not from 0.
         """
         for path in self.paths:
             with StoredParquet(path) as file:

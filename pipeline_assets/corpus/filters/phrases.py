@@ -213,7 +213,7 @@ class PhraseHits(NamedTuple):
     """Phrases found in a batch of documents.
 
     Attributes:
-        counts: Number of distinct phrases, or of lines with a phrase, in each document, at most its `max_counts`.
+        counts: For each document, the number of distinct phrases, or of lines with a phrase, up to its `max_counts`.
         first: Index of the phrase that ends first in each document; of several that end at one byte, the lowest. -1
             if the document has no phrase.
         line_positions: Position of one byte in each line with a phrase, ascending; empty unless lines are counted.

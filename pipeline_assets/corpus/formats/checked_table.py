@@ -18,7 +18,7 @@ from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.damage import OTHER_BYTES, errors_as_damage
 from pipeline_assets.spine.staging import OutputFile, StagingView
 
-_CHECKSUM, _KEY, _CHECKED_ROWS = np.dtype("<u4"), b"crc32", 4096  # type, key in the schema, rows for each checksum
+_CHECKSUM, _KEY, _ROWS_PER_CHECKSUM = np.dtype("<u4"), b"crc32", 4096  # type, key in the schema, rows for each checksum
 
 
 def write_checked_table(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
@@ -40,9 +40,9 @@ def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = 
         with pa.memory_map(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
         stop = table.num_rows if stop is None else stop
-        first, last = start // _CHECKED_ROWS, -(-stop // _CHECKED_ROWS)
+        first, last = start // _ROWS_PER_CHECKSUM, -(-stop // _ROWS_PER_CHECKSUM)
         written = np.frombuffer(table.schema.metadata[_KEY], _CHECKSUM)[first:last]
-        read = table.slice(first * _CHECKED_ROWS, (last - first) * _CHECKED_ROWS)
+        read = table.slice(first * _ROWS_PER_CHECKSUM, (last - first) * _ROWS_PER_CHECKSUM)
         if stop > table.num_rows or not np.array_equal(_checksums(read), written):
             raise ValueError(OTHER_BYTES)
     return table.slice(start, stop - start)
@@ -50,11 +50,11 @@ def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = 
 
 def _checksums(table: pa.Table) -> NDArray[np.uint32]:
     """Return a CRC-32 for every 4,096 rows of a table with at most one chunk."""
-    starts = range(0, table.num_rows, _CHECKED_ROWS)
+    starts = range(0, table.num_rows, _ROWS_PER_CHECKSUM)
     checksums = np.zeros(len(starts), _CHECKSUM)
     for column in itertools.chain.from_iterable(column.chunks for column in table.columns):
         for number, start in enumerate(starts):
-            for part in _parts(column.slice(start, _CHECKED_ROWS)):
+            for part in _parts(column.slice(start, _ROWS_PER_CHECKSUM)):
                 checksums[number] = zlib.crc32(part, int(checksums[number]))
     return checksums
 

@@ -148,7 +148,10 @@ class PackedSet:
         return boundaries[offsets[row] : offsets[row + 1]]
 
     def document_numbers(self, row: int) -> NDArray[np.int32]:
-        """Return each token's segment number, from 0, or -1 for padding; shape (seq_len,)."""
+        """Return each token's document, numbered from 0 in the row; shape (seq_len,).
+
+        Padding has -1.
+        """
         numbers = np.full(self.meta.seq_len, PADDING, np.int32)
         lengths = self.boundaries(row)[:, 1]
         numbers[: lengths.sum()] = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)

@@ -1,6 +1,7 @@
 """Shard task of the stage `nemotron_normalise`.
 
-Rows are read, rendered, encoded and written in blocks. A block becomes a row group, and depends on the shard alone.
+Rows are read, rendered, encoded and written in blocks. Each block becomes a row group, and where it
+ends depends on the shard alone.
 """
 
 import gc

@@ -36,7 +36,7 @@ def partition_key(dataset: str, split: str) -> str:
 
 
 def dataset_of_partition(partition: str) -> str:
-    """Return the dataset's name in the partition of a split."""
+    """Return the dataset of a partition: `a` of `a/b`."""
     return partition.partition("/")[0]
 
 
@@ -149,7 +149,7 @@ def _group_by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
 
 
 def _find_card_splits(configs: Sequence[Config], paths: Sequence[str], where: str) -> dict[str, SplitFiles]:
-    """Return the splits of all configs of a card, named by rule 1."""
+    """Return the splits of all configs of a card, with names by rule 1 of this module."""
     same_name: dict[str, list[str]] = {}
     for path in filter(detect_format, paths):
         same_name.setdefault(split_from_name(path), []).append(path)

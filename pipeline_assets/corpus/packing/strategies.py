@@ -214,7 +214,10 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
 
 
 def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Return the draw that fills each whole row, ascending, shape (whole rows,)."""
+    """Return the number of the draw of each row that one document fills, ascending.
+
+    The shape is (filled rows,).
+    """
     draws = np.flatnonzero(lengths >= seq_len)
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)
 
@@ -244,7 +247,8 @@ def group_by_row(
     """Sort draws by the row of their remainder; omit draws without remainder.
 
     Returns:
-        Index of each row's first draw, then the number of sorted draws, shape (rows + 1,); the sorted draws.
+        Two arrays, `starts` and `draws`. `draws` has the sorted draws. `starts`, shape (rows + 1,), has the position in
+        `draws` of each row's first draw, and at its end the length of `draws`.
     """
     # A counting sort. First add up the draws of all earlier rows: row r begins at `starts[r]`.
     starts = np.zeros(rows + 1, np.uint32)

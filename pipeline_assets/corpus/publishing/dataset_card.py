@@ -186,7 +186,7 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
 
 
 def _dataset_info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a config's `dataset_info`; `datasets` checks its row counts on loading."""
+    """Return a config's `dataset_info`; the library `datasets` checks its row counts."""
     return {
         "features": arrow_features(splits[0].schema),
         "splits": [

@@ -195,7 +195,7 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
 
 
 def _check_header(file: source_folder.SourceFile, columns: LicensedColumns) -> None:
-    """Raise UsageError if a CSV file lacks a column that is set as a single name."""
+    """Check the header of a CSV file for a recipe's columns; see `check_columns`."""
     names, _ = read_csv(file)
     if names:
         check_columns(pa.schema([(name, pa.string()) for name in names]), columns, file.path)
@@ -233,7 +233,7 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield once: 0 and a file's unchanged text, or a fault; InputError if too long."""
+    """Yield offset 0 with a file's unchanged text or fault; InputError if too long."""
     text = bytearray()  # a list of lines would need fifteen times as much memory for short lines
     for offset, block in line_blocks(piece.file):
         _check_size(piece, 0, offset + len(block))

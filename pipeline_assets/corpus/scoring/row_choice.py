@@ -42,10 +42,10 @@ def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], strata: NDArr
     sizes = np.bincount(groups)
     present = sizes[sizes > 0]
     rows = rule.max_rows if rule.max_rows is not None else int(present.min(initial=len(ranks))) * len(present)
-    return take_turns(ranks, groups, rows)
+    return select_in_turns(ranks, groups, rows)
 
 
-def take_turns(ranks: NDArray[np.uint64], groups: NDArray[np.int32], max_rows: int) -> NDArray[np.bool_]:
+def select_in_turns(ranks: NDArray[np.uint64], groups: NDArray[np.int32], max_rows: int) -> NDArray[np.bool_]:
     """Select up to `max_rows` rows, groups in turn, lowest ranks first; mask (rows,)."""
     sizes = np.bincount(groups)
     # Sorted by (group, rank), a row's index minus the index of its group's first row is its position in the group.

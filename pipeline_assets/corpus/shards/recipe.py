@@ -93,7 +93,7 @@ class ExternalTokenizer(FileTokenizerRecipe):
     kind: Literal["file"]
     path: str
 
-    def file(self) -> FileTokenizerRecipe:
+    def without_path(self) -> FileTokenizerRecipe:
         """Return the section without `kind` and `path`, which change no byte."""
         return FileTokenizerRecipe(family=self.family, sha256=self.sha256, end_of_document=self.end_of_document)
 

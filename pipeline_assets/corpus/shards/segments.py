@@ -67,7 +67,7 @@ class TrainingSegment(msgspec.Struct, frozen=True):
 
 
 class _SegmentsFile(msgspec.Struct, frozen=True):
-    """Content of segments.json: digest of each corpus, and segments in order."""
+    """Content of segments.json: row length, digest of each corpus, segments in order."""
 
     seq_len: int
     corpora: dict[str, str]
