@@ -1,7 +1,7 @@
 """Recipes with an own step, built without commands."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
@@ -16,6 +16,8 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.systems.stage_a import StageARecipe
 
+SHARD = "shards/00000.jsonl.zst"
+Stepped = Callable[..., Artifact]
 KEEP = "def keep(document):\n    return document\n"
 DECIDES = """
     from msgspec.structs import replace

@@ -1,12 +1,16 @@
 """What tests of the filters share: recipes from a few keys, and what the filters see in a text."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from own_steps import Stepped, build_step, write_step
 
 from pipeline_assets.corpus.filters.filter import MeasuredValue
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import FilterVerdict, evaluate
+from pipeline_assets.spine.artifact import Artifact
 
 Verdicts = Callable[..., FilterVerdict]
 Measured = Callable[..., dict[str, MeasuredValue]]
@@ -22,3 +26,14 @@ def verdict() -> Verdicts:
 def measured(verdict: Verdicts) -> Measured:
     """What is measured in a text, by reason."""
     return lambda text, **sections: {seen.reason: seen.value for seen in verdict(text, **sections).measurements}
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    """What a recipe with an own step, given as code, makes of texts."""
+
+    def run(code: str, *texts: str, **python: Any) -> Artifact:
+        python.setdefault("max_reject_fraction", "0.9")
+        return build_step(write_step(tmp_path, code, texts, **python), tmp_path / "data")
+
+    return run

@@ -5,34 +5,19 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from engines import ray_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_steps import DECIDES, build_step, kept_rejects, kept_texts, write_step
+from own_steps import DECIDES, SHARD, Stepped, build_step, kept_rejects, kept_texts, write_step
 from refusals import refusal
 
 from pipeline_assets.corpus.filters.verdict import DroppedDocument, read_dropped
 from pipeline_assets.corpus.sealed_shards import document_shards
-from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.ledger import Reject
-
-SHARD = "shards/00000.jsonl.zst"
-Stepped = Callable[..., Artifact]
-
-
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    def run(code: str, *texts: str, **python: Any) -> Artifact:
-        python.setdefault("max_reject_fraction", "0.9")
-        return build_step(write_step(tmp_path, code, texts, **python), tmp_path / "data")
-
-    return run
 
 
 def test_a_step_keeps_changes_drops_and_rejects_documents_and_each_is_counted(stepped: Stepped) -> None:

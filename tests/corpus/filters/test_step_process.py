@@ -4,28 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from own_steps import build_step, kept_rejects, write_step
+from own_steps import SHARD, Stepped, build_step, kept_rejects, write_step
 from refusals import refusal
 
-from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.ledger import Reject
-
-SHARD = "shards/00000.jsonl.zst"
-Stepped = Callable[..., Artifact]
-
-
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    def run(code: str, *texts: str, **python: Any) -> Artifact:
-        python.setdefault("max_reject_fraction", "0.9")
-        return build_step(write_step(tmp_path, code, texts, **python), tmp_path / "data")
-
-    return run
 
 
 def test_a_document_is_too_slow_although_its_function_catches_every_error(stepped: Stepped) -> None:
