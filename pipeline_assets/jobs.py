@@ -56,7 +56,7 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
     return build_job(dagster_name(recipe.name), description, recipe.name, root, work)
 
 
-def invalid_recipe_job(recipe: str, error: InputError, root: Path, name: str | None = None) -> dg.JobDefinition:
+def invalid_recipe_job(recipe: str, error: InputError, root: Path) -> dg.JobDefinition:
     """Return the job of an invalid or missing recipe, which fails with the error.
 
     Without this job, schedules of the recipe would be omitted, and no failed run would show that nothing is built.

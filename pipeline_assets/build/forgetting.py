@@ -116,25 +116,31 @@ def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison
     Return, by folder, the comparison of each artifact that contains listed rows or is downstream of one. Comparisons of
     downstream artifacts are stored too: once their inputs are rebuilt, the lineage no longer leads to them.
     """
-    lineage, root = stores.lineage, stores.lineage.root
-    folder = list_path(root).parent
+    folder = list_path(stores.lineage.root).parent
     with lock_folder(folder) if folder.is_dir() else contextlib.nullcontext():  # without a folder, no entries
-        listed = read_removals(root, applied_positions(lineage.sealed.values()))
-        comparisons = read_comparisons(root)
-        for store in stores.source_row_stores() if listed.entries else ():
-            manifest = store.artifact.manifest
-            earlier = comparisons.get(manifest.digest, RemovalComparison())
-            new, rows = listed.part(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
-            if new.entries:
-                rows.update(file for file, row in _read_rows(store) if new.contains(row))
-                comparisons[manifest.digest] = RemovalComparison(listed.positions[-1], dict(rows))
-        waiting = [digest for digest, comparison in comparisons.items() if comparison.contains_rows]
-        while waiting:
-            for _, manifest in lineage.downstream(waiting.pop()):
-                if not comparisons.get(manifest.digest, RemovalComparison()).contains_rows:
-                    comparisons[manifest.digest] = RemovalComparison(is_downstream=True)
-                    waiting.append(manifest.digest)
-        if listed.entries:
-            write_comparisons(root, comparisons)
-    found = ((folder, comparisons.get(item.digest)) for folder, item in lineage.sealed.items())
+        comparisons = _update_comparisons(stores)
+    found = ((folder, comparisons.get(item.digest)) for folder, item in stores.lineage.sealed.items())
     return {folder: comparison for folder, comparison in found if comparison is not None and comparison.contains_rows}
+
+
+def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
+    """Compare artifacts with new entries, and store and return all results, by digest."""
+    lineage, root = stores.lineage, stores.lineage.root
+    listed = read_removals(root, applied_positions(lineage.sealed.values()))
+    comparisons = read_comparisons(root)
+    for store in stores.source_row_stores() if listed.entries else ():
+        manifest = store.artifact.manifest
+        earlier = comparisons.get(manifest.digest, RemovalComparison())
+        new, rows = listed.part(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
+        if new.entries:
+            rows.update(file for file, row in _read_rows(store) if new.contains(row))
+            comparisons[manifest.digest] = RemovalComparison(listed.positions[-1], dict(rows))
+    waiting = [digest for digest, comparison in comparisons.items() if comparison.contains_rows]
+    while waiting:
+        for _, manifest in lineage.downstream(waiting.pop()):
+            if not comparisons.get(manifest.digest, RemovalComparison()).contains_rows:
+                comparisons[manifest.digest] = RemovalComparison(is_downstream=True)
+                waiting.append(manifest.digest)
+    if listed.entries:
+        write_comparisons(root, comparisons)
+    return comparisons

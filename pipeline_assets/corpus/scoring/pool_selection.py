@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.chat_templates.marked_text import uses_chat_template
@@ -82,6 +83,11 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
 
 def check_pool_file(path: Path) -> None:
     """Raise InputError if a pool file is unreadable or lacks a column."""
+    _open_pool(path).close()
+
+
+def _open_pool(path: Path) -> pq.ParquetFile:
+    """Open a pool file; raise InputError if it is unreadable or lacks a column."""
     try:
         opened = open_parquet(path)
     except (OSError, ValueError) as error:
@@ -90,20 +96,23 @@ def check_pool_file(path: Path) -> None:
         if path.suffix == ".parquet":
             what, fix = "truncated, damaged or not a Parquet file", f"fetch or write it again; {fix}"
         raise InputError(what, path, fix) from None
-    with opened as file:
-        missing = [name for name in POOL_COLUMNS if name not in file.schema_arrow.names]
+    try:
+        names = opened.schema_arrow.names
+        missing = [name for name in POOL_COLUMNS if name not in names]
         if missing:
-            present = ", ".join(file.schema_arrow.names[:12])
-            fix = f"a pool needs the columns {', '.join(POOL_COLUMNS)}; this file has {present}"
+            fix = f"a pool needs the columns {', '.join(POOL_COLUMNS)}; this file has {', '.join(names[:12])}"
             raise InputError(f"column not found: {', '.join(missing)}", path, fix)
-        _check_types(file.schema_arrow, path)
+        _check_types(opened.schema_arrow, path)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
 
 
 def _hash_ids(path: Path) -> NDArray[np.void]:
     """Check a pool file, and return 16 bytes of each id's sha256, shape (rows,)."""
-    check_pool_file(path)
     hashes: list[bytes] = []
-    with open_parquet(path) as file, wrap_read_errors(path):
+    with _open_pool(path) as file, wrap_read_errors(path):
         for batch in file.iter_batches(columns=["id"], use_threads=False):
             ids = batch.column("id").to_pylist()
             if None in ids:
