@@ -70,7 +70,7 @@ def find_rows(
     for store in stores.source_row_stores():
         for file, row in _read_rows(store):
             by_url = {text for text, pattern in compiled.items() if row.url and pattern.fullmatch(row.url)}
-            hashes = requested.matches(row)
+            hashes = requested.matching_hashes(row)
             matched |= by_url | hashes
             if by_url or hashes:
                 more: list[Value] = [("url", row.url)] if by_url else []

@@ -163,14 +163,14 @@ def loader(
 ) -> RankLoader[tuple[torch.Tensor, ...]]:
     """Create a loader of one rank's batches of a packed set or of a mixture.
 
-    A batch has `batch` rows: the parts of a `TokenRows` item, stacked. Seed and epoch determine the order of a packed
-    set; a mixture has an order of its own. All ranks have the same number of batches, and of rows at each step. In
-    an epoch, no row is in two batches. The last rows of the order are skipped if they cannot be dealt evenly to the
-    ranks; rank 0 logs their numbers.
+    A batch has the parts of a `TokenRows` item, each stacked over `batch` rows. Seed and epoch determine the order of
+    a packed set; a mixture has an order of its own. All ranks have the same number of batches, and at each step their
+    batches have the same number of rows. Without `padding`, no row is in two batches of an epoch, and the last rows of
+    the order are skipped if they cannot be dealt evenly to the ranks; rank 0 logs their numbers.
 
     `rank` is in 0..`ranks` - 1. In the first epoch, `step` batches are skipped. `workers` processes read ahead.
-    `drop_last` also skips a last batch that is not full. With `padding` instead, no row is skipped: the first rows of
-    the order are repeated until all ranks have the same number.
+    `drop_last` also skips a last batch that is not full. With `padding`, no row is skipped: the first rows of the
+    order are repeated until all ranks have the same number.
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.

@@ -25,7 +25,7 @@ from pipeline_assets.spine.usage import nearest_existing
 
 F = TypeVar("F", bound=Callable[..., object])
 load_only_machine_code()
-_INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+_INNER_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 _SOURCES = Path(__file__).parent
 
 
@@ -70,7 +70,7 @@ def compiled_inner(function: F) -> F:
     and call), which halves the kernel's run time. So the function cannot create an array (numba refuses to compile
     that), and must not return one.
     """
-    return cast(F, numba.njit(**_INNER)(function))
+    return cast(F, numba.njit(**_INNER_OPTIONS)(function))
 
 
 def always_inline(function: F) -> F:
@@ -78,7 +78,7 @@ def always_inline(function: F) -> F:
 
     In a hot loop, a call that passes an array (seven numbers) takes longer than the body of a small function.
     """
-    return cast(F, numba.njit(**_INNER, forceinline=True)(function))
+    return cast(F, numba.njit(**_INNER_OPTIONS, forceinline=True)(function))
 
 
 def unaligned_u64_view(text: NDArray[np.uint8]) -> NDArray[np.uint64]:

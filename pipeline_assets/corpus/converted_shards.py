@@ -150,7 +150,8 @@ def gather_rejects(
 ) -> OutputFile:
     """Write the rejects of all shards to one file, in shard order.
 
-    In each shard, the rejects of the conversion come before the rejects of `finalize_shards`, in `finalized`.
+    `converted` has receipts of the conversion, `finalized` those of `finalize_shards`. In each shard, the rejects of
+    the conversion come first.
     """
     receipts = itertools.chain.from_iterable(zip(converted, finalized, strict=True))
     return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
@@ -227,7 +228,7 @@ def _finalize_line(
     return Reject(document.meta.source_file, document.meta.source_row, DUPLICATE_ID, document.doc_id)
 
 
-def check_documents(counts: Mapping[str, int], where: object, fix: str) -> None:
+def check_document_counts(counts: Mapping[str, int], where: object, fix: str) -> None:
     """Raise InputError if no document remains, or over 1 % contained NUL characters."""
     documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
     if with_nul > _MAX_NUL_FRACTION * documents:

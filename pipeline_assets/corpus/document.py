@@ -93,11 +93,11 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def to_iso_time(value: str | float | datetime.date | None) -> str:
-    """Format a date as ISO 8601 in UTC, in milliseconds: `2013-05-18T05:48:54.000`.
+    """Format a date as ISO 8601 in UTC with milliseconds: `2013-05-18T05:48:54.000`.
 
-    A time without a zone is read as UTC, a day as its start. Numbers, and text in any other form, are kept as text;
-    None becomes "". With dates in several forms, readers of JSON lines could infer times in one file and text in
-    another.
+    A time without a zone is read as UTC, and a date without a time as midnight. Numbers, and text in any other form,
+    are kept as text; None becomes "". With dates in several forms, readers of JSON lines could infer times in one file
+    and text in another.
     """
     if isinstance(value, str) and _DATE_OR_TIME.fullmatch(value):
         with contextlib.suppress(ValueError):

@@ -131,7 +131,7 @@ def _document_tokens(split: Artifact) -> list[memoryview]:
 def _count_valid_in_train(
     dataset: Artifact, read_values: Callable[[Artifact], Sequence[bytes | memoryview]]
 ) -> tuple[int, int]:
-    """Count the valid split's documents with a value in train, and all of them."""
+    """Count the valid documents whose value is also in train, and all valid documents."""
     train, valid = (_hash_values(read_values(_open_split(dataset, split))) for split in SPLITS)
     return int(np.isin(valid, train).sum()), len(valid)
 

@@ -75,13 +75,13 @@ def _named_records(records: Mapping[str, Any] | Sequence[Any]) -> list[tuple[str
 
 
 def _parse_columns(keys: str) -> list[tuple[str, str]]:
-    """Split column keys (`PATH` or `PATH=HEAD`, with spaces) into (path, head) pairs."""
+    """Split `PATH` and `PATH=HEAD` keys, separated by spaces, into (path, head) pairs."""
     pairs = [key.partition("=") for key in keys.split()]
     return [(path, (head or path).replace("_", " ")) for path, _, head in pairs]
 
 
 def value_at(record: Any, path: str) -> Any:
-    """Return the value at a dotted path in nested records; None if its key is missing.
+    """Return the value at a dotted path in nested records; None if a key is missing.
 
     If a record has the key `estimated_KEY`, its value replaces the value of KEY, as an `Estimate`. A string at a path
     that ends with one of `_DECIMALS` becomes a float.

@@ -37,7 +37,8 @@ class Removals:
     Attributes:
         secret: Key of the hashes.
         entries: Selector of each entry by hash, in the order of the list.
-        positions: Hash of the list before the first of these entries, and after each of them.
+        positions: Positions in the list: before the first of these entries, and after each of them. A position is the
+            hash of all earlier entries, "" at the start of the list.
     """
 
     secret: bytes = field(default=b"", repr=False)
@@ -52,7 +53,7 @@ class Removals:
         """Check whether an entry matches a value."""
         return keyed_hash(self.secret, selector, normalize_value(selector, value)) in self.entries
 
-    def matches(self, row: RowKeys) -> set[str]:
+    def matching_hashes(self, row: RowKeys) -> set[str]:
         """Return the hashes of all entries that match a row."""
         return {keyed_hash(self.secret, *value) for value in _values(row, self._selectors)} & self.entries.keys()
 

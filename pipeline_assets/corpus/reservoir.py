@@ -15,7 +15,7 @@ from pipeline_assets.spine.files import seeded_sort_key
 
 T = TypeVar("T")
 Algorithm = Literal["classic", "es_weighted"]
-_EXACT = decimal.Context(prec=28, rounding=decimal.ROUND_HALF_EVEN, Emin=-(10**9), Emax=10**9)
+_CONTEXT = decimal.Context(prec=28, rounding=decimal.ROUND_HALF_EVEN, Emin=-(10**9), Emax=10**9)
 _ONE = Decimal(1)
 
 
@@ -39,7 +39,7 @@ class SplitMix64(msgspec.Struct):
 
     def draw_fraction(self) -> Decimal:
         """Draw a fraction in (0, 1)."""
-        return _EXACT.divide(2 * self.draw_bits() + 1, 1 << 65)  # (bits + 1/2) / 2^64, which is neither 0 nor 1
+        return _CONTEXT.divide(2 * self.draw_bits() + 1, 1 << 65)  # (bits + 1/2) / 2^64, which is neither 0 nor 1
 
 
 class Reservoir(Generic[T]):
@@ -54,8 +54,8 @@ class Reservoir(Generic[T]):
         self.items: list[T] = []
         self._rows = self._place = 0
 
-    def is_selected(self, weight: float = 1.0) -> bool:
-        """Advance to the next row, and check whether it is drawn.
+    def advance(self, weight: float = 1.0) -> bool:
+        """Advance to the next row, and return whether it is drawn.
 
         The caller must insert or skip a drawn row. Only a `WeightedReservoir` uses `weight`, which must be above 0.
         """
@@ -64,7 +64,7 @@ class Reservoir(Generic[T]):
         return self._place < self.k
 
     def skip(self) -> None:
-        """Skip the selected row, as if it were not in the stream."""
+        """Skip the drawn row, as if it were not in the stream."""
         self._rows -= 1
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
@@ -87,28 +87,28 @@ class WeightedReservoir(Reservoir[T]):
         self._keys: list[tuple[Decimal, int]] = []  # a heap of (log key, place in items)
         self._jump = 0.0  # weight to skip before the next row enters
 
-    def is_selected(self, weight: float = 1.0) -> bool:
+    def advance(self, weight: float = 1.0) -> bool:
         if len(self.items) < self.k or self._jump <= weight:
             return True
         self._jump -= weight
         return False
 
     def skip(self) -> None:
-        """Skip the selected row, as if it were not in the stream."""
+        """Skip the drawn row, as if it were not in the stream."""
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
         w, is_full = Decimal(weight), len(self.items) == self.k
         least, self._place = self._keys[0] if is_full else (None, len(self.items))
-        # A selected row has a key above the least one: log(u) / w > least, so u is drawn in (bound, 1) with the bound
+        # A drawn row has a key above the least one: log(u) / w > least, so u is drawn in (bound, 1) with the bound
         # exp(least · w), as (1 - bound) · fraction + bound.
-        bound = Decimal(0) if least is None else _EXACT.exp(_EXACT.multiply(least, w))
-        u = _EXACT.fma(_EXACT.subtract(_ONE, bound), self.generator.draw_fraction(), bound)
-        key = _EXACT.divide(_EXACT.ln(u), w), self._place
+        bound = Decimal(0) if least is None else _CONTEXT.exp(_CONTEXT.multiply(least, w))
+        u = _CONTEXT.fma(_CONTEXT.subtract(_ONE, bound), self.generator.draw_fraction(), bound)
+        key = _CONTEXT.divide(_CONTEXT.ln(u), w), self._place
         replaced = super().insert(item)
         (heapq.heapreplace if is_full else heapq.heappush)(self._keys, key)
         if len(self.items) == self.k:
             # No row enters while the weights since now sum to less than log(v) / least, with v random in (0, 1).
-            self._jump = float(_EXACT.divide(_EXACT.ln(self.generator.draw_fraction()), self._keys[0][0]))
+            self._jump = float(_CONTEXT.divide(_CONTEXT.ln(self.generator.draw_fraction()), self._keys[0][0]))
         return replaced
 
 

@@ -50,7 +50,7 @@ class Sample(NamedTuple):
 
     Adding samples field by field gives the sample of all documents. A document of weight w counts once in `documents`
     and `utf8_bytes`, w times in `weights` and the weighted fields, and w * (w - f) times in the last three fields,
-    which estimate the variance; f is the sampling rate. `products_squares` sums bytes * tokens.
+    which estimate the variance; f is the sampling rate. `byte_token_products` sums bytes * tokens.
     """
 
     documents: int = 0
@@ -59,7 +59,7 @@ class Sample(NamedTuple):
     weighted_bytes: int = 0
     weighted_tokens: int = 0
     bytes_squares: int = 0
-    products_squares: int = 0
+    byte_token_products: int = 0
     tokens_squares: int = 0
 
     def relative_error(self) -> float:
@@ -68,7 +68,7 @@ class Sample(NamedTuple):
         Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
         """
         ratio = self.weighted_tokens / max(self.weighted_bytes, 1)
-        variance = self.tokens_squares - 2 * ratio * self.products_squares + ratio * ratio * self.bytes_squares
+        variance = self.tokens_squares - 2 * ratio * self.byte_token_products + ratio * ratio * self.bytes_squares
         return _STANDARD_ERRORS * math.sqrt(max(variance, 0)) / max(self.weighted_tokens, 1)
 
 

@@ -9,7 +9,7 @@ _URL = re.compile(
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Split a URL into its host, and its port, path and query; normalize both parts.
+    """Split a URL into host and remainder (port, path and query), both normalized.
 
     Scheme, user, fragment, port 80 or 443, and slashes at the end of the path are omitted. Hosts are in lower case and
     in IDNA; a URL without a host has the host "".

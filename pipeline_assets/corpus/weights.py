@@ -16,8 +16,8 @@ from pipeline_assets.spine.section import RecipeError
 _WEIGHT = re.compile(r"[0-9]{1,99}(\.[0-9]{1,99})?|[0-9]{1,999}/[1-9][0-9]{0,999}")
 
 
-def largest_remainders(weights: Sequence[Fraction], total: int) -> list[int]:
-    """Divide a total by weights, which sum to 1, with the largest remainder method.
+def apportion(weights: Sequence[Fraction], total: int) -> list[int]:
+    """Divide a total in proportion to weights that sum to 1, by largest remainder.
 
     Each share is rounded down. Then the shares with the largest remainders get one more; on ties, the first of them.
     """
@@ -60,7 +60,7 @@ def _to_text(value: Fraction) -> str:
 
 
 def add_missing_weight(recipe: Any, keys: tuple[str, ...], sources: Collection[str]) -> Any:
-    """Set the weight of the only source without one, so that all weights sum to 1.
+    """Set the missing weight of a single source, so that all weights sum to 1.
 
     `recipe` is the content of a recipe file, which need not be valid; the weights are at the path `keys`. The recipe is
     returned unchanged if the weights sum to 1 or more, or if no source or several sources lack a weight.

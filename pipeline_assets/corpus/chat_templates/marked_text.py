@@ -58,7 +58,10 @@ def uses_chat_template(template: str | None) -> bool:
 
 
 def format_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
-    """Format the `loss_rule` of a text; `counted_messages` are numbers of messages."""
+    """Format the `loss_rule` of a text.
+
+    `counted_messages` has the numbers of the messages that count in the loss.
+    """
     marks = [RULE]
     for number, (message, _, _, body) in enumerate(parsed.messages):
         name = message.recipient if message.is_call else message.name
@@ -75,7 +78,7 @@ def format_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
 def parse_row(
     text: str, template: str | None, loss_mode: str | None, loss_rule: str | None
 ) -> tuple[ParsedText, encode.LossMode]:
-    """Parse a row's text, Harmony or a chat template's; return it with its loss mode.
+    """Parse a row's Harmony or chat-template text; return it with its loss mode.
 
     Raises:
         Refusal: The text is not valid Harmony.
@@ -89,7 +92,7 @@ def parse_row(
 
 
 def parse_text(text: str, template: str | None, loss_rule: str | None) -> ParsedText:
-    """Parse a row's text as `parse_row` does, but ignore the loss of a Harmony text."""
+    """Parse a row's text like `parse_row`; for a Harmony text, `loss_rule` is ignored."""
     return _parse_rule(text, loss_rule or "")[0] if uses_chat_template(template) else parse_harmony(text)
 
 
@@ -142,10 +145,10 @@ def locate_bodies(
 ) -> tuple[ParsedText, encode.HarmonyTokens]:
     """Encode a text of a chat template, and find the tokens of each message body.
 
-    `counted_messages` are the numbers of the messages that count in the loss; other bodies are located only
-    approximately. If `moves_blanks`, a body that counts is adjusted to the borders of tokens: whitespace at its start
-    in a token with markup is left out, and adjacent whitespace in a token with the body is added. The returned text has
-    the adjusted bodies.
+    `counted_messages` has the numbers of the messages that count in the loss; other bodies are located only
+    approximately. If `moves_blanks`, the bodies that count are adjusted to the borders of tokens: a body loses leading
+    whitespace that shares a token with markup, and gains adjacent whitespace that shares a token with the body. The
+    returned text has the adjusted bodies.
 
     Raises:
         Refusal: A token is only partly in a body that counts, or the tokens do not decode to the text.

@@ -37,13 +37,14 @@ def render_chat(
     tools: JsonValue,
     template: ChatTemplate,
     find_loss: FindLoss,
-    answered: Sequence[int | None],
+    answered_calls: Sequence[int | None],
 ) -> tuple[ParsedText, HarmonyTokens, list[int]]:
     """Render a conversation with a chat template, and prove its loss mask.
 
     `find_loss(parsed, indexes)` returns the loss mode of a rendered text; `indexes` has the index in `messages` of each
-    message of the text. `answered` has, for each reply of a tool, the index of its call among the calls, or None. A
-    template that cannot write several calls at once gets them one by one, each before its reply.
+    message of the text. `answered_calls` has, for each reply of a tool, the index of the call that it answers
+    among the calls; None if it answers none. A template that cannot write several calls at once gets them one by one,
+    each before its reply.
 
     Returns:
         The text with its messages, its tokens, and the numbers of the text's messages that count in the loss.
@@ -62,7 +63,8 @@ def render_chat(
     orders = [[number for number, message in enumerate(plain) if message.role is not Role.SYSTEM or message.content]]
     calls = [number for number, message in enumerate(plain) if message.is_call]
     replies = (number for number, message in enumerate(plain) if message.role is Role.TOOL)
-    calls_by_reply = {reply: calls[call] for reply, call in zip(replies, answered, strict=True) if call is not None}
+    pairs = zip(replies, answered_calls, strict=True)
+    calls_by_reply = {reply: calls[call] for reply, call in pairs if call is not None}
     if calls:
         orders.append(_move_replies_behind_calls(orders[0], plain, calls_by_reply))
     failures = list[Refusal]()

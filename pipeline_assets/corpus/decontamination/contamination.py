@@ -126,7 +126,11 @@ def _belongs_to_items(ngrams: NDArray[np.int64], requested: NDArray[np.int64], i
 
 
 def _item_positions(ngrams: NDArray[np.int64], items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List the items of each n-gram, as pairs: indices in `items.items` and `ngrams`."""
+    """List all items of all n-grams, n-gram after n-gram.
+
+    Returns:
+        Index of each listed item in `items.items`; index of its n-gram in `ngrams`.
+    """
     counts = items.first_items[ngrams + 1] - items.first_items[ngrams]  # items of each n-gram
     owners = np.repeat(np.arange(len(ngrams)), counts)
     # Item k of an n-gram is at the n-gram's first position plus k. The results of n-gram i begin at cumsum - count, so

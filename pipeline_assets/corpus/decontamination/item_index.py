@@ -209,12 +209,12 @@ def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
     the folder may get a different index later. Raise RetryableError if a file's hash differs.
     """
     names = (*NgramTable._fields, *Items._fields)
-    arrays = [_map(folder / _FOLDER / f"{name}.npy", digest) for name, digest in zip(names, digests, strict=True)]
+    arrays = [_map_array(folder / _FOLDER / f"{name}.npy", digest) for name, digest in zip(names, digests, strict=True)]
     table, items = arrays[: len(NgramTable._fields)], arrays[len(NgramTable._fields) :]
     return ItemIndex(NgramTable(*table), Items(*items))
 
 
-def _map(path: Path, sha256: str) -> NDArray[Any]:
+def _map_array(path: Path, sha256: str) -> NDArray[Any]:
     with errors_as_damage(path, "array"):
         data = np.memmap(path, np.uint8, "r")
         if hashlib.sha256(data.data).hexdigest() != sha256:

@@ -42,7 +42,7 @@ def slice_words(words: Words, first: int, stop: int) -> Words:
 
 
 def keep_words(words: Words, is_kept: NDArray[np.bool_]) -> Words:
-    """Return the words that a mask, shape (words,), keeps, joined as a text."""
+    """Return the words that the mask `is_kept`, shape (words,), selects."""
     lengths = np.diff(words.begins)
     begins = np.concatenate(([0], np.cumsum(lengths[is_kept])))
     return Words(words.text[np.repeat(is_kept, lengths)], begins, words.hashes[is_kept])
@@ -128,7 +128,7 @@ def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.
 
 
 def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return the index in the bitmap, and the three bits as a uint64, of each key."""
+    """Return each key's index in the bitmap, and its three bits as a uint64."""
     # Bits 0–5, 6–11 and 12–17 of a key choose one of 64 bits each. The upper half of the key chooses the uint64:
     # `& (slots - 1)` is the remainder modulo `slots`, a power of two.
     bits = _ONE << (keys & _63) | _ONE << (keys >> _6 & _63) | _ONE << (keys >> _12 & _63)

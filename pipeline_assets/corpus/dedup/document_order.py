@@ -49,5 +49,5 @@ def is_from_seen_corpus(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def document_numbers(orders: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return document numbers, shape (documents,), the lower 32 bits of priorities."""
+    """Return document numbers: the lower 32 bits of priorities, shape (documents,)."""
     return orders & _NUMBER_MASK

@@ -32,7 +32,7 @@ from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 _NONE = -1
-_NEAR, _FIRST_COPIES = f"{WORK}/near", f"{WORK}/of_firsts.run"
+_NEAR, _WITH_COPIES = f"{WORK}/near", f"{WORK}/of_firsts.run"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class NearDuplicates:
     """Near duplicates of a corpus; empty if the recipe does not request them.
 
     Attributes:
-        runs: Runs of near duplicates, with the columns of `near_duplicates`.
+        runs: Runs of near duplicates, with the columns of `drop_near_duplicates`.
         with_copies: Run of the near duplicates that have exact copies.
         edges: Runs of all edges, in the order of the later documents.
         counts: Counts of the comparison, for the manifest.
@@ -59,14 +59,14 @@ def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapp
     """
     dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
     runs, with_copies = [], []
-    for number, table in enumerate(near_duplicates(map(dedup.read_run, edges), dropped)):
+    for number, table in enumerate(drop_near_duplicates(map(dedup.read_run, edges), dropped)):
         runs.append(write_run(dedup.staging, f"{_NEAR}/{number:05d}.run", table))
         with_copies.append(table.filter(bool_column(bitmap_contains(to_numpy(table["number"]), originals))))
-    first_copies = write_run(dedup.staging, _FIRST_COPIES, pa.concat_tables(with_copies).sort_by("number"))
-    return NearDuplicates(runs, dedup.staging.path(first_copies.path), edges, counts)
+    with_copies_run = write_run(dedup.staging, _WITH_COPIES, pa.concat_tables(with_copies).sort_by("number"))
+    return NearDuplicates(runs, dedup.staging.path(with_copies_run.path), edges, counts)
 
 
-def near_duplicates(runs: Iterable[pa.Table], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
+def drop_near_duplicates(runs: Iterable[pa.Table], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
     """Yield, for each run of edges, a table of dropped documents, sorted by `number`.
 
     Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
@@ -198,7 +198,7 @@ def decide_shard(
 
 
 def _select_documents(table: pa.Table, documents: NDArray[np.uint64]) -> pa.Table:
-    """Return the rows whose `number` is in the range of the ascending `documents`."""
+    """Return the rows with a `number` from the first to the last of `documents`."""
     numbers = to_numpy(table["number"])
     return table.filter(bool_column((numbers >= documents[:1]) & (numbers <= documents[-1:])))
 

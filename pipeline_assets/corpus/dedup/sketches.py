@@ -37,7 +37,7 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 class FirstNumber:
     """Number of a shard's first document, which is not part of a task's digest.
 
-    So if a shard moved within its corpus, its kept sketches are renumbered instead of computed again.
+    So if a shard has moved within its corpus, its finished sketches are renumbered, not recomputed.
     """
 
     value: int = field(metadata=NOT_DIGESTED)
@@ -48,9 +48,9 @@ def sketch_shard(
 ) -> Receipt:
     """Write the sketches of one shard as sorted runs, numbered from `first`.
 
-    Files: one in each of these folders for about 65,536 documents. `ID_HASHES` has hashes of ids; `IDS` has priorities
-    and ids, in the order of the shard. Depending on the recipe, `HASHES` has 128-bit hashes of normalized texts;
-    `BANDS` has keys of bands; `BITS` has binary sketches.
+    Files: in each of these folders, one for every 65,536 documents or so. `ID_HASHES` has hashes of ids; `IDS` has
+    priorities and ids, in the order of the shard. Depending on the recipe, `HASHES` has 128-bit hashes of normalized
+    texts; `BANDS` has keys of bands; `BITS` has binary sketches.
 
     Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
     documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the
@@ -158,7 +158,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
 
 
 def sketch_shards(dedup: DedupRun) -> list[Receipt]:
-    """Run `sketch_shard` on all shards, and renumber kept sketches of moved shards."""
+    """Run `sketch_shard` on all shards, and renumber the sketches of moved shards."""
     firsts = [FirstNumber(shard.first_number) for shard in dedup.shards]
     pairs = zip(dedup.shards, firsts, strict=True)
     tasks = [Task.bind(sketch_shard, shard.unnumbered, first, dedup.recipe) for shard, first in pairs]
@@ -170,7 +170,7 @@ def sketch_shards(dedup: DedupRun) -> list[Receipt]:
 
 
 def _renumber(receipt: Receipt, first_number: int, folder: StagingView) -> Receipt:
-    """Write a shard's sketches again, with a new number for its first document."""
+    """Rewrite a shard's sketches with a new number for its first document."""
     step, files = first_number - receipt.notes[_FIRST], []
     for file in receipt.files:
         if file.path.startswith(f"{ID_HASHES}/"):

@@ -108,7 +108,7 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int =
     """Divide 64-bit keys of any distribution into ranges of about `max_rows` rows.
 
     If the keys are evenly distributed, like hashes, `even_rows` is the number of all rows; otherwise it is 0. Only the
-    rows of a single key can exceed the limit by far, and such a key gets a range of its own.
+    rows of a single key can exceed `max_rows` by far, and such a key gets a range of its own.
     """
     range_count = max(-(-even_rows // max_rows), 1)  # rounded up
     bounds = [number * KEYS_STOP // range_count for number in range(range_count + 1)]

@@ -112,7 +112,10 @@ def _add_ngram(state: np.uint64, model: Classifier, hidden: NDArray[np.float64])
 
 @compiled_inner
 def _add_characters(word: NDArray[np.uint8], model: Classifier, hidden: NDArray[np.float64]) -> int:
-    """Add character n-grams of `<word>` except lone brackets; return their number."""
+    """Add the vectors of a word's character n-grams to `hidden`; return their number.
+
+    The n-grams are those of `<word>`, in angle brackets; a bracket alone is not an n-gram.
+    """
     added, size = 0, len(word) + 2
     for start in range(size if model.ngram_characters[1] else 0):
         if 0 < start < size - 1 and word[start - 1] & 0xC0 == 0x80:  # not the first byte of a character

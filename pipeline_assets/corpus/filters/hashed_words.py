@@ -98,8 +98,11 @@ def hash_phrases(
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
     """Hash the beginnings of each phrase: its first word, its first two, and so on.
 
-    Phrase i is `text[offsets[i] : offsets[i + 1]]`. Return the hashes of all beginnings, phrase after phrase; 1 for
-    each beginning that is the whole phrase, 0 for each other; and the number of words of each phrase.
+    Phrase i is `text[offsets[i] : offsets[i + 1]]`.
+
+    Returns:
+        Hashes of all beginnings, phrase after phrase; for each beginning, 1 if it is the whole phrase, else 0; number
+        of words of each phrase.
     """
     hashes, is_whole = np.empty(len(text), np.uint64), np.zeros(len(text), np.int32)
     words, size = np.zeros(len(offsets) - 1, np.int64), 0

@@ -59,7 +59,7 @@ class MaskingFilter(Filter):
         self._recipe = recipe
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Mask e-mail and IP addresses, as the recipe sets; count them in `changes`."""
+        """Mask the addresses that the recipe selects, and count them in `changes`."""
         if self._recipe.emails:
             for candidate in candidates:
                 _mask(candidate, MASKED_EMAIL, list(_email_spans(candidate.text)), EMAIL_MASKS)

@@ -330,5 +330,5 @@ def resolve_filters(content: Mapping[str, Any], files: FilterFiles | None, root:
 
 
 def keeps_all(recipe: FilterRecipe, refused_licences: Collection[str]) -> bool:
-    """Check whether filters keep every document as it is, because they have no rule."""
+    """Check whether filters have no rule, and so keep every document unchanged."""
     return recipe == FilterRecipe() and not refused_licences

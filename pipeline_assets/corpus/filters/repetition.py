@@ -163,7 +163,10 @@ def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Sc
 def _is_same(
     eight_bytes: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own_bytes: np.uint64
 ) -> bool:
-    """Check whether two words are equal; `last` and `own_bytes` as in `_number_words`."""
+    """Check whether two words are equal.
+
+    `last` is the offset of the last eight bytes of `word`; `own_bytes` masks its bytes among the first eight.
+    """
     start, other = to_index(words.starts[word]), to_index(words.starts[first])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
     # If the sizes differ, bytes beyond the other word are read too; they change nothing, as the result is not 0 anyway.
@@ -236,7 +239,10 @@ def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDA
 
 @compiled_inner
 def _key_grams(remaining: int, scratch: Scratch) -> int:
-    """Compute the keys of n-grams that may repeat; keep and count only their words."""
+    """Compute the keys of the n-grams that may repeat, and return their number.
+
+    `scratch.repeated` keeps only the words at which these n-grams begin.
+    """
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
     for index in range(to_index(remaining)):

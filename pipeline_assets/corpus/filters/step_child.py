@@ -42,9 +42,9 @@ class Answer(msgspec.Struct, frozen=True):
     """Outcome of a document, or of loading the step.
 
     Attributes:
-        reason: Reason code of a dropped or rejected document, or text of the reason to refuse the step.
-        detail: Detail of a reject, or a text that explains how to correct the step.
-        line: Changed document.
+        reason: Reason code of a dropped or rejected document; for a refused step, its fault as text.
+        detail: Detail of a reject; for a refused step, how to correct it.
+        line: Changed document as a JSON line.
         changes: Changed fields of the document.
     """
 

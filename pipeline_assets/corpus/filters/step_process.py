@@ -91,7 +91,7 @@ class StepProcess:
         try:
             connection = self._connection or self._start()
             connection.send_bytes(message)
-            if _has_message(connection, limit):
+            if _wait_for_message(connection, limit):
                 return _answer_decoder.decode(connection.recv_bytes())
         except (EOFError, ConnectionError):
             self.close()
@@ -110,7 +110,7 @@ class StepProcess:
                 command, stdin=subprocess.DEVNULL, stdout=2, env=environment, pass_fds=pipes
             )
         self._connection.send_bytes(step.code.encode())
-        if not _has_message(self._connection, _MAX_LOAD_S):
+        if not _wait_for_message(self._connection, _MAX_LOAD_S):
             raise InputError(f"loading takes more than {_MAX_LOAD_S} seconds", step.file, "make its imports faster")
         answer = _answer_decoder.decode(self._connection.recv_bytes())
         if answer.outcome == "refused":
@@ -121,8 +121,8 @@ class StepProcess:
         return InputError(f"{self._step.function} {answer.reason}", self._step.file + place, answer.detail)
 
 
-def _has_message(connection: Connection, seconds: int) -> bool:
-    """Wait for a message.
+def _wait_for_message(connection: Connection, seconds: int) -> bool:
+    """Wait for a message, and return whether it arrived within `seconds`.
 
     A time in which this process is stopped, as by Ctrl-Z, counts as one second at most.
     """

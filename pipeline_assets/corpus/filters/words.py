@@ -26,7 +26,7 @@ _THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…
 
 
 class TextCount(IntEnum):
-    """Counts of one document, as array columns; thresholds limit counts or ratios."""
+    """Columns of the arrays that have a row of counts for each document."""
 
     CHARACTERS = 0
     ASCII_CHARACTERS = 1

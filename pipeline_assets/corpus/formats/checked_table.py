@@ -54,12 +54,12 @@ def _checksums(table: pa.Table) -> NDArray[np.uint32]:
     checksums = np.zeros(len(starts), _CHECKSUM)
     for column in itertools.chain.from_iterable(column.chunks for column in table.columns):
         for number, start in enumerate(starts):
-            for part in _parts(column.slice(start, _ROWS_PER_CHECKSUM)):
+            for part in _column_bytes(column.slice(start, _ROWS_PER_CHECKSUM)):
                 checksums[number] = zlib.crc32(part, int(checksums[number]))
     return checksums
 
 
-def _parts(column: pa.Array) -> Iterator[Any]:
+def _column_bytes(column: pa.Array) -> Iterator[Any]:
     """Yield the bytes of a column of numbers, texts or binary values."""
     yield column.null_count.to_bytes(8, "little")
     if pa.types.is_primitive(column.type):

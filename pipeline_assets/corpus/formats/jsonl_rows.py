@@ -19,9 +19,9 @@ def read_line(path: Path, row: int, struct: type[T]) -> T:
 
 
 def read_chosen_lines(chosen: Iterable[tuple[Path, int]], struct: type[T]) -> dict[tuple[Path, int], T]:
-    """Decode `chosen` lines, pairs of file and row from 0; return lines by pair.
+    """Decode the lines at `chosen` pairs of file and row; return them by pair.
 
-    Each file is read once. Raise InputError if a line is missing or invalid.
+    Rows are numbered from 0. Each file is read once. Raise InputError if a line is missing or invalid.
     """
     rows_by_path: dict[Path, set[int]] = {}
     for path, row in chosen:

@@ -68,9 +68,9 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
         yield from whole_lines(blocks, path, block_bytes=block_bytes)
 
 
-def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
-    """Decode each line to a value of type `kind`; InputError for an invalid line."""
-    decoder = json_decoder(kind)
+def read_structs(path: Path, row_type: type[T]) -> Iterator[T]:
+    """Decode each line to a value of type `row_type`; InputError for an invalid line."""
+    decoder = json_decoder(row_type)
     for block in read_line_blocks(path):
         with errors_as_damage(path, "file of rows"):
             rows = decoder.decode_lines(block)

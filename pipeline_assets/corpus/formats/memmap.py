@@ -7,7 +7,7 @@ meta.json             shape, tokenizer, ids of end of document and padding, coun
                       has a time and a path
 index.jsonl.zst       a line per row with its segments in order, `[{"doc_id", "source", "start", "length"}]`; `start`
                       counts tokens of the document, its end-of-document token included; padding follows the segments
-documents.parquet     a line per draw of a document, see `packing.drawn_documents`
+documents.parquet     a row per draw of a document, see `packing.drawn_documents`
 boundaries.npy        optional: int32 (segments, 2), first token in the row and length of each segment
 boundary_offsets.npy  optional: int64 (n_seqs + 1,), first segment of each row, then the number of all segments
 """
@@ -36,7 +36,7 @@ from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder
 INPUT_IDS, META, INDEX, DOCUMENTS = "input_ids.mmap", "meta.json", "index.jsonl.zst", "documents.parquet"
 BOUNDARIES, BOUNDARY_OFFSETS = "boundaries.npy", "boundary_offsets.npy"
 DTYPE = np.dtype("<i4")
-PADDING = -1
+PADDING_DOCUMENT = -1
 _FIX = "restore the file or rebuild the set"
 _FOLDER_FIX = "choose the folder of a packed set (stage_a/packed), such as data/stage_a/NAME/packed/NAME"
 _RETRY_HINT = "open the set again"
@@ -152,7 +152,7 @@ class PackedSet:
 
         Padding has -1.
         """
-        numbers = np.full(self.meta.seq_len, PADDING, np.int32)
+        numbers = np.full(self.meta.seq_len, PADDING_DOCUMENT, np.int32)
         lengths = self.boundaries(row)[:, 1]
         numbers[: lengths.sum()] = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         return numbers

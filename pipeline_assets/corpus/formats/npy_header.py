@@ -15,9 +15,9 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError, one_line
 
 
-def write_npy_header(file: DurableFile, kind: str, shape: tuple[int, ...]) -> None:
-    """Write the header of an .npy file; `kind` is a dtype such as "<i4"."""
-    npy.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+def write_npy_header(file: DurableFile, dtype: str, shape: tuple[int, ...]) -> None:
+    """Write the header of an .npy file; `dtype` is text such as "<i4"."""
+    npy.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
 
 
 @dataclass(frozen=True)

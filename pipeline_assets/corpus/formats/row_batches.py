@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, PADDING, PackedSet
+from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, PADDING_DOCUMENT, PackedSet
 from pipeline_assets.spine.errors import InputError
 
 
@@ -63,7 +63,7 @@ class RowReader:
         if is_damaged.any():
             reason = f"segments of row {places[is_damaged][0]:,} do not fit into {seq_len:,} tokens"
             raise _boundary_error(reason, self.path)
-        numbers[padding] = PADDING
+        numbers[padding] = PADDING_DOCUMENT
         return self.input_ids[places], numbers.astype(np.int32), lengths
 
 

@@ -16,7 +16,7 @@ _TOOLS_BEGIN = f"# Tools\n\n## {FUNCTIONS}\n\n"
 
 def to_chat_messages(
     messages: Iterable[Message],
-    has_tools: bool,
+    omits_tools: bool,
     is_split: bool = False,
     calls_by_reply: Mapping[int, int] | None = None,
 ) -> tuple[list[Chat], list[dict[str, int]]]:
@@ -24,10 +24,10 @@ def to_chat_messages(
 
     Args:
         messages: Messages of one conversation, in order.
-        has_tools: Whether to omit the tools from developer messages.
+        omits_tools: Whether to omit the `# Tools` section of developer messages.
         is_split: Whether each text and each call becomes a chat message of its own.
-        calls_by_reply: For each reply, its index in `messages` and the index of its call. None assigns a reply to the
-            first unanswered call of its tool.
+        calls_by_reply: Index in `messages` of the call that a reply answers, by the index of the reply. None assigns a
+            reply to the first unanswered call of its tool.
 
     Returns:
         Chat messages, and a dict for each chat message. For the assistant, the dict maps parts (`content`, `thinking`)
@@ -40,7 +40,7 @@ def to_chat_messages(
         if message.role is not Role.ASSISTANT:
             chat: Chat = {"role": str(message.role), "content": message.content, "name": _tool_name(message.name)}
             if message.role is Role.DEVELOPER:
-                chat |= {"role": str(Role.SYSTEM), "content": extract_instructions(message.content, has_tools)}
+                chat |= {"role": str(Role.SYSTEM), "content": extract_instructions(message.content, omits_tools)}
                 if not chat["content"]:
                     continue
             if message.role is Role.TOOL:
@@ -76,8 +76,8 @@ def _tool_name(name: str | None) -> str | None:
     return None if name is None else name.removeprefix(f"{FUNCTIONS}.")
 
 
-def extract_instructions(content: str, has_tools: bool) -> str:
-    """Return the instructions in a developer message, without tools if `has_tools`."""
-    if has_tools:
+def extract_instructions(content: str, omits_tools: bool) -> str:
+    """Return a developer message's instructions, and its tools unless `omits_tools`."""
+    if omits_tools:
         content = content[: begin if (begin := content.rfind(_TOOLS_BEGIN)) >= 0 else None].removesuffix("\n\n")
     return content.removeprefix("# Instructions\n\n")

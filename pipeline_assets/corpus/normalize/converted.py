@@ -10,7 +10,7 @@ import msgspec
 
 from pipeline_assets.corpus.converted_shards import (
     ShardWriter,
-    check_documents,
+    check_document_counts,
     document_counts,
     finalize_shards,
     gather_rejects,
@@ -189,7 +189,7 @@ def finish_source(
     )
     finalized = finalize_shards(staging, remaining, converted.derive_id, settings)
     counts = total_counts([*finalized, Receipt([], converted.uncounted)])
-    check_documents(counts, where or staging.target, fix)
+    check_document_counts(counts, where or staging.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}
     rejects = gather_rejects(staging, receipts, finalized, settings.zstd_level)
     return BuildResult(

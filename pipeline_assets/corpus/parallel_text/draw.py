@@ -67,7 +67,7 @@ def draw_pairs(
             weight = recipe.weigh(row)
             if isinstance(weight, str):
                 dropped[weight] += 1
-            elif reservoir.is_selected(weight):
+            elif reservoir.advance(weight):
                 uid = pair_uid(recipe.languages, canonical_text(row.src), canonical_text(row.tgt))
                 is_forgotten = removals.contains(RowKeys(uid, (row.src, row.tgt)))
                 if is_forgotten or (recipe.duplicates == "within" and uid in uids):

@@ -22,7 +22,7 @@ import pydantic
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, PairFilters, Split, canonical_text
 from pipeline_assets.corpus.parallel_text.translation_files import TranslationRow
 from pipeline_assets.corpus.reservoir import Algorithm
-from pipeline_assets.corpus.weights import largest_remainders
+from pipeline_assets.corpus.weights import apportion
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.key_types import MaxRejectShare, Option
@@ -49,7 +49,7 @@ class SplitShares(RecipeSection):
         """Divide pairs among the splits by largest remainder; the first split wins ties."""
         parts = self.train, self.val, self.test
         weights = [Fraction(part, sum(parts)) for part in parts]
-        return dict(zip(SPLITS, largest_remainders(weights, pairs), strict=True))
+        return dict(zip(SPLITS, apportion(weights, pairs), strict=True))
 
 
 def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list[Split]:

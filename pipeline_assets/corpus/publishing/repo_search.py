@@ -100,7 +100,7 @@ class RepoSearch:
         found = set[str]()
         try:
             for row in values:
-                found |= self.removals.matches(row)
+                found |= self.removals.matching_hashes(row)
             return found
         except (pa.ArrowException, InputError, ValueError, LookupError, TypeError):
             return found or None

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.shards.mixture_figures import SEGMENTS_JSON
 from pipeline_assets.corpus.shards.reader import MixtureReader, check_compatible
 from pipeline_assets.corpus.shards.recipe import SegmentSection, SegmentsRecipe
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
-from pipeline_assets.corpus.weights import largest_remainders
+from pipeline_assets.corpus.weights import apportion
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.data_root import find_data_root
@@ -133,7 +133,7 @@ def _next_rows(
             what = f"segment {section.name} names the unknown corpus {name}"
             raise UsageError(what, _WHERE, f"known corpora: {', '.join(corpora)}")
     ranges = {}
-    for name, share in zip(names, largest_remainders([Fraction(section.weights[n]) for n in names], rows), strict=True):
+    for name, share in zip(names, apportion([Fraction(section.weights[n]) for n in names], rows), strict=True):
         seq_len, unused = corpora[name].seq_len, len(corpora[name]) - used[name]
         if share > unused:
             what = (

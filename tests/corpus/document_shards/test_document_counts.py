@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline_assets.corpus.converted_shards import check_documents, document_counts
+from pipeline_assets.corpus.converted_shards import check_document_counts, document_counts
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
 
@@ -46,23 +46,23 @@ def test_what_is_not_counted_is_zero() -> None:
 
 
 def test_one_document_in_a_hundred_may_hold_nul_and_no_more() -> None:
-    check_documents({"documents": 100, "nul_documents": 1}, "here", "look")
+    check_document_counts({"documents": 100, "nul_documents": 1}, "here", "look")
 
     with pytest.raises(InputError) as error:
-        check_documents({"documents": 199, "nul_documents": 2}, "here", "look")
+        check_document_counts({"documents": 199, "nul_documents": 2}, "here", "look")
 
     assert error.value.what == "2 of 199 documents contain NUL characters, more than 1 %"
 
 
 def test_files_without_a_row_are_an_error_of_their_own() -> None:
     with pytest.raises(InputError) as error:
-        check_documents({}, "the source", "look at the rejects")
+        check_document_counts({}, "the source", "look at the rejects")
 
     assert str(error.value) == ("the source: the files contain no rows; choose files with rows, or remove the source")
 
 
 def test_nothing_left_is_an_error_with_the_step_that_the_caller_names() -> None:
     with pytest.raises(InputError) as error:
-        check_documents({"rows": 3, "rejected/no_text": 3}, "the source", "look at the rejects")
+        check_document_counts({"rows": 3, "rejected/no_text": 3}, "the source", "look at the rejects")
 
     assert str(error.value) == "the source: no row passed the rules; look at the rejects"

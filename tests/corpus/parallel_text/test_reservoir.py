@@ -23,7 +23,7 @@ def drawn(algorithm: Algorithm, k: int, seed: int, weights: Sequence[float]) -> 
     """Numbers of the rows that a stream of such weights leaves in the reservoir."""
     reservoir: Reservoir[int] = new_reservoir(algorithm, k, seed)
     for row, weight in enumerate(weights):
-        if reservoir.is_selected(weight):
+        if reservoir.advance(weight):
             reservoir.insert(row, weight)
     return reservoir.items
 
@@ -86,7 +86,7 @@ def test_late_rows_of_a_long_stream_come_in_as_often_as_early_ones(algorithm: Al
 def test_refused_rows_leave_no_trace_in_chances(algorithm: Algorithm, seed: int, never: set[int]) -> None:
     reservoir: Reservoir[int] = new_reservoir(algorithm, 3, seed)
     for row in range(41):
-        if reservoir.is_selected(1.0):
+        if reservoir.advance(1.0):
             if row in never:
                 reservoir.skip()
             else:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline_assets.corpus.packing.hashed_order import hashed_order
 from pipeline_assets.corpus.shards.mixture_order import mixture_order, weight_fractions
-from pipeline_assets.corpus.weights import largest_remainders
+from pipeline_assets.corpus.weights import apportion
 
 PARTS = st.lists(st.integers(1, 60) | st.integers(1, 10**12), min_size=1, max_size=12)
 
@@ -118,7 +118,7 @@ def test_weights_too_fine_for_whole_numbers_are_refused() -> None:
 def test_whole_shares_are_rounded_to_their_total(parts: list[int], total: int) -> None:
     weights = [*weights_of(parts).values()]
 
-    shares = largest_remainders(weights, total)
+    shares = apportion(weights, total)
 
     assert sum(shares) == total
     assert all(abs(share - weight * total) < 1 for share, weight in zip(shares, weights, strict=True))
