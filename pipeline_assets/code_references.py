@@ -38,7 +38,10 @@ def _list_references(module: str, line: int) -> dg.CodeReferencesMetadataValue:
 
 
 def _find_kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
-    """Yield (file, line) of kernels that a function or its callees with `job` call."""
+    """Yield (file, line) of the kernels that a function calls, directly or in callees.
+
+    Only callees with `job` as first argument are searched.
+    """
     functions, imports = _parse_module(module)
     calls = [node for node in ast.walk(functions[line]) if isinstance(node, ast.Call) and node.args]
     for call in sorted(calls, key=lambda call: call.lineno):

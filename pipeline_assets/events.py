@@ -59,14 +59,15 @@ class AssetView:
 
     Attributes:
         partition: Partition of the asset; None if it is not partitioned.
-        code: Result of `code_version`, or the stage's version if `version` is set; other text if the artifact is stale.
+        code_version: Result of the function `code_version`, or the stage's version if `version` is set; other text if
+            the artifact is stale.
         upstream: Input artifacts by asset; an external input has an empty list.
         version: Version of the recipe; None if the recipe is not a version of another one.
     """
 
     key: dg.AssetKey
     partition: str | None
-    code: str
+    code_version: str
     upstream: Mapping[dg.AssetKey, Sequence[Target]] = field(default_factory=dict)
     version: Version | None = None
 
@@ -112,7 +113,7 @@ def materialization(
     tags = {
         _DATA_VERSION: manifest.digest,
         "dagster/data_version_is_user_provided": "true",
-        _CODE_VERSION: view.code,
+        _CODE_VERSION: view.code_version,
         **({COMMAND: command["id"]} if (command := manifest.provenance.get("command")) else {}),
     }
     for key, targets in view.upstream.items():

@@ -35,7 +35,7 @@ SOURCES_GROUP, INVALID_GROUP = "sources", "recipes_left_out"
 _SHORT_DIGITS = 12  # characters of a commit or a digest in a key
 _EVERY_S = 600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
-Observation: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
+ObserveFunction: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ExternalAsset:
     description: str
     kind: str
     pinned: Mapping[str, str] = field(hash=False)
-    observe: Observation = field(compare=False)
+    observe: ObserveFunction = field(compare=False)
 
     def spec(self) -> dg.AssetSpec:
         return dg.AssetSpec(

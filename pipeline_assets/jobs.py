@@ -90,7 +90,7 @@ def repin(
     version = version_for(
         recipe, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
     )
-    context.log.info("%s: %s", version.path, "; ".join(version.moved) or "no recipe written")
+    context.log.info("%s: %s", version.path, "; ".join(version.head_changes) or "no recipe written")
     before = None if version.previous is None else SYSTEMS.read_recipe(version.previous).folder
     run = replace(run, previous_folder=before, keep_work=run.keep_work is not False)
     built = yield from _build(context, run, SYSTEMS.read_recipe(version.path))
@@ -139,7 +139,7 @@ def _new_events(
     """
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
-        is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code)
+        is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code_version)
         results = target.check_results(root, artifact.manifest)
         if is_new:
             yield materialization(artifact, view, context.instance, was_current=not was_built)

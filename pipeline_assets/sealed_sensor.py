@@ -1,8 +1,8 @@
 """The sensor that reports artifacts built without Dagster.
 
-They were built by a command or on another machine. If the Dagster instance was lost, the sensor gives the new instance
-the newest content of each artifact and its check results. An up-to-date artifact whose last run failed, such as after a
-time-out, is reported again, so that the UI does not show it as failed.
+Such artifacts were built by a command or on another machine. If the Dagster instance was lost, the sensor gives the new
+instance the newest content of each artifact and its check results. An up-to-date artifact whose last run failed, such
+as after a time-out, is reported again, so that the UI does not show it as failed.
 """
 
 import contextlib
@@ -129,7 +129,8 @@ def _fingerprint(sealed: Sequence[_SealedAsset], failed: Sequence[dg.RunRecord])
         checked_at, view = 0, entry.view
         with contextlib.suppress(FileNotFoundError):
             checked_at = check_record_path(entry.folder).stat().st_mtime_ns
-        values = (view.key.to_user_string(), view.partition, entry.digest, view.code, entry.is_outdated, checked_at)
+        asset = (view.key.to_user_string(), view.partition, view.code_version)
+        values = (*asset, entry.digest, entry.is_outdated, checked_at)
         lines.append(" ".join(map(str, values)))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -164,14 +165,14 @@ def _new_materializations(
     stale = dict[int, bool]()
     for entry in sealed:
         view = entry.view
-        digest, code = reported[view.key].get(view.partition, ("", ""))
+        digest, code_version = reported[view.key].get(view.partition, ("", ""))
         is_stale = entry.target is not None and _is_stale(entry.target, root, stale)
-        is_known = digest == entry.digest and is_stale == (code != view.code)
+        is_known = digest == entry.digest and is_stale == (code_version != view.code_version)
         ended = failed_at.get((view.key, view.partition), 0.0)
         if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
             continue
         with contextlib.suppress(InputError):
-            view = replace(view, code=_OUTDATED) if is_stale else view
+            view = replace(view, code_version=_OUTDATED) if is_stale else view
             yield materialization(open_artifact(entry.folder), view, instance)
 
 
@@ -227,7 +228,10 @@ def _is_stale(target: Target, root: Path, cache: dict[int, bool]) -> bool:
 
 
 def _must_report(last: object, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether a result is new; no result replaces a failure that a sample found."""
+    """Check whether a check's result is unreported, or differs from its last report.
+
+    Return False if the last report is a failure that a sample found, so that no other result hides it.
+    """
     if not isinstance(last, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True
     if not last.passed and any(name.rpartition("_")[2] == SAMPLE for name in last.metadata):

@@ -68,7 +68,7 @@ def ui(
     from pipeline_assets.sealed_sensor import report_sealed
 
     home = instance_home(data)
-    with _only_ui(data, home), serve_reports(data.absolute(), port + 1) as pages, _serve_demo_hub(data) as hub:
+    with _lock_home(data, home), serve_reports(data.absolute(), port + 1) as pages, _serve_demo_hub(data) as hub:
         os.environ.update(pages)
         with open_instance(data) as instance:
             report_sealed(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
@@ -117,7 +117,7 @@ def _accepts_connections(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _only_ui(root: Path, home: Path) -> Iterator[None]:
+def _lock_home(root: Path, home: Path) -> Iterator[None]:
     """Lock a Dagster home; two daemons would start each scheduled run twice."""
     with contextlib.ExitStack() as lock:
         try:

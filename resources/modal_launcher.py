@@ -44,7 +44,7 @@ class ModalLauncherFactory:
         refusals, tokens, shards = list[UsageError | None](), 0, 0
         spent = sum(self.spent.values())
         for work in splits:
-            split_tokens, split_shards = self._remaining(work, finished)
+            split_tokens, split_shards = self._remaining_work(work, finished)
             tokens, shards = tokens + split_tokens, shards + split_shards
             yield f"{work.split}: {self.settings.describe_estimate(split_tokens, split_shards)}"
             rows = min(split_shards * work.recipe.shard_rows, work.rows)
@@ -57,7 +57,7 @@ class ModalLauncherFactory:
         for refusal in filter(None, refusals):
             raise refusal
 
-    def _remaining(self, work: ScoreWork, finished: int) -> tuple[int, int]:
+    def _remaining_work(self, work: ScoreWork, finished: int) -> tuple[int, int]:
         """Return the estimated tokens and the number of unfinished shards of a split."""
         shards = -(-work.rows // work.recipe.shard_rows)  # rounded up
         remaining = max(shards - finished, 0)
@@ -87,7 +87,7 @@ class ModalLauncherFactory:
         finished, key = folder.count_finished_shards("score"), (work.split, work.model_digest)
         for line in self.describe_costs([work], finished):
             logger.info("on Modal: %s", line)
-        tokens, _ = self._remaining(work, finished)
+        tokens, _ = self._remaining_work(work, finished)
         earlier_cost = self.spent.get(key, 0.0)  # cost of an attempt that failed in this command
         self.spent[key] = earlier_cost + (self.settings.cost(tokens / self.settings.tokens_per_s) or 0.0)
         calls = ModalLauncher(self.settings, self.salt, work)

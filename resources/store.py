@@ -55,7 +55,7 @@ def data_root() -> Path:
 
 
 class Store(dg.ConfigurableResource):
-    """Run settings of builds, which never change a byte of an artifact."""
+    """Store of artifacts, with run settings of builds; they never change a byte."""
 
     replace: bool = Field(default=False, description="Replace sealed artifacts of another recipe")
     workers: int | None = Field(

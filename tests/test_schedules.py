@@ -220,7 +220,7 @@ def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else
 
 def test_a_recipe_without_datasets_of_a_hub_has_no_head_that_moves(notes_root: Path) -> None:
     version = version_for("mixed", notes_root, SYSTEMS, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
-    assert (version.path.stem, version.moved) == ("mixed", [])
+    assert (version.path.stem, version.head_changes) == ("mixed", [])
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_run_of_an_earlier_period_that_is_executed_again_writes_no_version_wit
 
     def written(day: int) -> list[str]:
         version = version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC), "week")
-        return [version.path.stem, *version.moved]
+        return [version.path.stem, *version.head_changes]
 
     assert written(2) == ["weekly_20261109"]
     assert written(16) == ["weekly_20261116", f"HuggingFaceFW/fineweb-edu: {'0a' * 20} → {revision}"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline_assets.build.build_target import build_target, seal_manifest
 from pipeline_assets.build.checks import FILES
-from pipeline_assets.build.earlier_versions import link_earlier, open_kept_work
+from pipeline_assets.build.earlier_versions import link_earlier_files, open_kept_work
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Build, Kind, Target
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, Removals
@@ -41,7 +41,7 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: Kind) -> dict[str, Artifact]:
-        """Open inputs of `kinds` (default: all); keys are partitions, or names if none."""
+        """Open inputs of `kinds` (default: all) by partition, or by name without one."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
@@ -65,7 +65,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
         def write(staging: StagingDir) -> BuildResult:
             find = run.previous_folder
-            reused = None if find is None else link_earlier(staging, target, run.root, find)
+            reused = None if find is None else link_earlier_files(staging, target, run.root, find)
             if reused is not None:
                 return reused
             kept = open_kept_work(target, run) if run.keep_work else None

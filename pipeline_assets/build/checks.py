@@ -73,8 +73,8 @@ def run_checks(target: Target, root: Path) -> list[CheckResult]:
     """Run the checks of a sealed artifact, and store their results next to it.
 
     If the first check fails, the others are skipped. If the artifact cannot be opened, only that failure is returned.
-    All results are stored in one write, so after a crash all checks run again. To make them run again, too, no results
-    are stored if the artifact cannot be opened, a check that only warns cannot read a file, or a verdict is not final.
+    No results are stored, so that all checks run again, if the artifact cannot be opened, a check that only warns
+    cannot read a file, or a verdict is not final. Results are stored in one write, so a crash leaves all or none.
     """
     try:
         artifact = open_artifact(root / target.folder)

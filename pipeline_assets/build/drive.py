@@ -60,7 +60,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
 
 
 def _copy_path(path: Path, manifest: Manifest) -> Path:
-    """Return `path`, or a path with a hash if another artifact's manifest has `path`.
+    """Return `path`, with a hash added if another artifact's manifest is at `path`.
 
     For example, the copies of the artifacts `a/b_c` and `a_b/c` of one kind have the same `path`.
     """

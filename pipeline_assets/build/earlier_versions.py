@@ -14,8 +14,13 @@ from pipeline_assets.spine.reuse import link_content
 from pipeline_assets.spine.staging import StagingDir
 
 
-def link_earlier(staging: StagingDir, target: Target, root: Path, find_folder: FolderByRole) -> BuildResult | None:
-    """Link the files of an earlier recipe's artifact; None if none matches `target`."""
+def link_earlier_files(
+    staging: StagingDir, target: Target, root: Path, find_folder: FolderByRole
+) -> BuildResult | None:
+    """Link the files of the previous recipe's artifact, and return a build result.
+
+    Return None if that recipe has no artifact that matches `target`. `find_folder` finds its artifacts by role.
+    """
     try:
         artifact = open_artifact(root / find_folder(target.role))
     except (LookupError, InputError):
@@ -29,8 +34,9 @@ def link_earlier(staging: StagingDir, target: Target, root: Path, find_folder: F
 def open_kept_work(target: Target, run: Run) -> KeptWork:
     """Return the kept work of the artifact's earlier version, or new, empty kept work.
 
-    The earlier version is the artifact with the target's role in the run's previous recipe. Without such an artifact,
-    it is the artifact in the target's folder. Work of another stage version is not reused.
+    The earlier version is the artifact with the target's role in the run's previous recipe. If there is no previous
+    recipe, or it has no such role, it is the artifact in the target's folder. Work of another stage version is not
+    reused.
     """
     folder = target.folder
     if run.previous_folder is not None:

@@ -30,17 +30,17 @@ from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.lineage import Lineage
 
 _NUMBERED_ID = re.compile(r".*#[0-9]+", re.DOTALL)  # an id that the build may have numbered, because it was repeated
-Value = tuple[Selector, str]
+SelectorValue = tuple[Selector, str]
 
 
 @dataclass(frozen=True)
-class FoundRow:
+class RowToForget:
     """Row to forget; `values` extend the removal list beyond the requested values."""
 
     folder: Path
     file: str
     id: str
-    values: Sequence[Value] = ()
+    values: Sequence[SelectorValue] = ()
 
 
 def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
@@ -55,17 +55,17 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 
 
 def find_rows(
-    stores: RowStores, values: Collection[Value], patterns: Sequence[str], listed: Removals
-) -> tuple[list[FoundRow], list[Value]]:
+    stores: RowStores, values: Collection[SelectorValue], patterns: Sequence[str], listed: Removals
+) -> tuple[list[RowToForget], list[SelectorValue]]:
     """Return the rows that match, and the (selector, text) values that no row matches.
 
-    In `patterns`, which match URLs, `*` stands for any text. `FoundRow.values` has the URL of a row that a pattern
+    In `patterns`, which match URLs, `*` stands for any text. `RowToForget.values` has the URL of a row that a pattern
     matched, and the texts of a row that was requested by an id such as `x#2`, since another build may give that id to
     another row. Values on the removal list `listed` never count as unmatched, since builds have left out their rows.
     """
     keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in values}
     requested = Removals(entries={key: name for (name, _), key in keys.items()})
-    found, matched, ids = list[FoundRow](), set[str](), {value for name, value in values if name == "id"}
+    found, matched, ids = list[RowToForget](), set[str](), {value for name, value in values if name == "id"}
     compiled = {pattern: re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL) for pattern in patterns}
     for store in stores.source_row_stores():
         for file, row in _read_rows(store):
@@ -73,15 +73,17 @@ def find_rows(
             hashes = requested.matching_hashes(row)
             matched |= by_url | hashes
             if by_url or hashes:
-                more: list[Value] = [("url", row.url)] if by_url else []
+                more: list[SelectorValue] = [("url", row.url)] if by_url else []
                 if row.id in ids and _NUMBERED_ID.fullmatch(row.id):
                     more += [("text", text) for text in row.texts]
-                found.append(FoundRow(store.artifact.folder, file, row.id, more))
-    unmatched: list[Value] = [value for value, key in keys.items() if key not in matched and not listed.has(*value)]
+                found.append(RowToForget(store.artifact.folder, file, row.id, more))
+    unmatched: list[SelectorValue] = [
+        value for value, key in keys.items() if key not in matched and not listed.has(*value)
+    ]
     return found, [*unmatched, *(("url", pattern) for pattern in patterns if pattern not in matched)]
 
 
-def find_near_copies(lineage: Lineage, rows: Collection[FoundRow]) -> list[tuple[str, str, float]]:
+def find_near_copies(lineage: Lineage, rows: Collection[RowToForget]) -> list[tuple[str, str, float]]:
     """List (duplicate's id, row's id, similarity) of duplicates that builds recorded.
 
     Only duplicates that are not among `rows` are listed, sorted by id.
@@ -111,7 +113,7 @@ def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
 def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison]:
     """Compare artifacts with new entries of the removal list, and store the results.
 
-    Wait while another process does so, since its results would be lost.
+    Wait while another process compares, because each would overwrite the results of the other.
 
     Return, by folder, the comparison of each artifact that contains listed rows or is downstream of one. Comparisons of
     downstream artifacts are stored too: once their inputs are rebuilt, the lineage no longer leads to them.

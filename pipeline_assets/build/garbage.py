@@ -301,7 +301,7 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 def _is_named(folder: Path, manifest: Manifest) -> bool:
     """Check if a user chose the folder or the recipe's path, or copied the folder.
 
-    The command that built the artifact tells, as its manifest records it.
+    These choices are read from the build command that the manifest records.
     """
     typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run")
     words, without_values = typed.split(), re.sub(r" --(data|partition)[= ]('[^']*'|\S+)", "", typed)

@@ -38,14 +38,14 @@ class Version:
             version exists, the base recipe.
         previous: File of the previous version, or of the base recipe if `path` is the first version; None if the period
             has no version.
-        moved: Lines `DATASET: OLD → NEW` for datasets whose commits changed; empty if the version already existed.
+        head_changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed; empty if no version was written.
         head_errors: Errors of datasets whose head is unknown, or that the recipe reads at several commits; their
             previous commits are used.
     """
 
     path: Path
     previous: Path | None = None
-    moved: list[str] = field(default_factory=list)
+    head_changes: list[str] = field(default_factory=list)
     head_errors: list[InputError] = field(default_factory=list)
 
 
@@ -60,7 +60,7 @@ def version_for(
     """Return the version of a recipe for the period that contains `moment`.
 
     A missing version is written if the head of a dataset moved and no version has a later date; otherwise
-    `Version.path` is the newest recipe's.
+    `Version.path` is the newest existing recipe file.
 
     Raises:
         TransientError: The hub did not answer.

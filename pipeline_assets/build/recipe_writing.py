@@ -19,14 +19,14 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, read_yaml
 
 _EDIT_MARK = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
-_BEGINS = "# Written by corpusmill "
+_EDIT_MARK_START = "# Written by corpusmill "
 R = TypeVar("R", bound=Recipe)
 
 
 def write_new_recipe(
-    kind: type[R], content: Mapping[str, object], root: Path, command: str, replace: bool
+    recipe_class: type[R], content: Mapping[str, object], root: Path, command: str, replace: bool
 ) -> tuple[R, Path]:
-    """Write a recipe of class `kind` into a data root; return recipe and path.
+    """Write a recipe of `recipe_class` into a data root; return recipe and path.
 
     Raises:
         UsageError: A value is invalid; or `replace` is not set, and the data root has a different or edited recipe of
@@ -34,7 +34,7 @@ def write_new_recipe(
         InputError: A local file that the build reads later is unusable.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
-    recipe = kind.from_mapping(content, path)
+    recipe = recipe_class.from_mapping(content, path)
     for target in recipe.targets():
         if target.external_inputs is None:
             raise_if_occupied(target, root, replace)
@@ -77,15 +77,16 @@ def _add_edit_mark(content: str, command: str) -> str:
 
 
 def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
-    """Raise UsageError if overwriting a recipe file loses something, unless `replace`.
+    """Raise UsageError if overwriting a recipe file would lose edits or artifacts.
 
-    Such a file is not as `command` wrote it, or it built artifacts that the new recipe does not request.
+    Edits are lost if the file differs from what `command` wrote; artifacts, if the file built some that the new
+    `recipe` does not request. With `replace`, nothing is checked.
     """
     if replace:
         return
     fix = "rename that file, or run with --replace"
     present = RECIPE_FILE.read_raw(path).decode("utf-8", "replace")
-    if not present.startswith(_BEGINS + command):
+    if not present.startswith(_EDIT_MARK_START + command):
         raise UsageError("another recipe exists", path, fix)
     if present != _add_edit_mark(present.partition("\n")[2], command):
         run = shlex.join(["corpusmill", "run", str(path), "--data", str(root)])

@@ -50,8 +50,8 @@ class Remnant:
 def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Remnant]:
     """Yield everything that may still contain forgotten rows.
 
-    First come the `affected` artifacts, except unpublished ones inside others; then leftovers, caches, downloads,
-    copies and sources. `affected` has the folders that `compare_with_removal_list` returns.
+    First come the `affected` artifacts (inside another affected one, only if published); then leftovers, caches,
+    downloads, copies and sources. `affected` has the folders that `compare_with_removal_list` returns.
     """
     root, sealed = stores.lineage.root, stores.lineage.sealed
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}
@@ -86,7 +86,7 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
 
 
 def _lacks_listed_rows(manifest: Manifest, digests: Collection[str]) -> bool:
-    """Check whether a build left out listed rows, or replaced one that had them."""
+    """Check whether a build dropped listed rows or replaced an artifact in `digests`."""
     has_fewer = FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
     return has_fewer or manifest.provenance.get("replaces") in digests
 

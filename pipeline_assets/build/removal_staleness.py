@@ -1,4 +1,4 @@
-"""Staleness of artifacts with forgotten rows, or not compared with all entries."""
+"""Staleness of artifacts whose rows are on the removal list, or may be."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def has_listed_rows(root: Path, manifest: Manifest) -> bool:
 
 
 def count_compared_entries(listed: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
-    """Count the entries, from the list's start, that the artifact was compared with."""
+    """Return how many of the list's first entries an artifact was compared with."""
     return max(map(listed.count_at, (manifest.provenance.get(REMOVALS), comparison.position)))
 
 

@@ -50,7 +50,10 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Map the list positions of sealed artifacts to the name of one artifact each."""
+    """Return the positions in the removal list up to which builds here applied it.
+
+    Each position has the name of one artifact that was built with the list up to there.
+    """
     built_here = (sealed for sealed in manifests if REMOVALS in sealed.provenance and PULLED not in sealed.provenance)
     return {str(sealed.provenance[REMOVALS]): f"{sealed.kind} {sealed.name}" for sealed in built_here}
 

@@ -39,13 +39,13 @@ class ExternalInputs(Protocol):
 
 
 class CountLimit(Protocol):
-    """Limit of a recipe on counts of an artifact, reported as the check named `check`.
+    """Limit of a recipe on counts of an artifact, reported as the check `check_name`.
 
     The limit is evaluated whenever the target's state is read, since a recipe may change it after the build.
     """
 
     @property
-    def check(self) -> str: ...
+    def check_name(self) -> str: ...
 
     def evaluate(self, manifest: Manifest) -> Verdict:
         """Evaluate the limit for a sealed artifact."""
@@ -80,12 +80,12 @@ class Planner:
     Attributes:
         list_files: Lists the external files that a build needs; by default none, as for builds from artifacts.
         plan_tokens: Returns the planned number of tokens of a recipe, or None if the recipe sets no number.
-        describe: Returns a line about limits in a recipe; empty if it sets none.
+        describe_limits: Returns a line about limits in a recipe; empty if it sets none.
     """
 
     list_files: Callable[["Target", Run], Listing] = lambda target, run: Listing()
     plan_tokens: Callable[[Mapping[str, Any]], Forecast | None] = lambda recipe: None
-    describe: Callable[[Mapping[str, Any]], str] = lambda recipe: ""
+    describe_limits: Callable[[Mapping[str, Any]], str] = lambda recipe: ""
 
     def figures(self, target: "Target", listed: Inputs) -> dict[str, Forecast]:
         """Return planned numbers, such as input rows and tokens, by name."""
@@ -103,7 +103,7 @@ class Kind:
 
     Attributes:
         name: `system/artifact`.
-        build: Function that builds a target. It needs no recipe, so `rebuild` can pass a target read from a manifest.
+        build: Builds a target. It reads no recipe file, so `rebuild` can pass a target read from a manifest.
         description: Markdown for the UI; the first line is a summary.
         checks: Checks of every artifact. The first compares the files; if it fails, the others do not run.
         formats: Formats of its files, as shown in the UI.
@@ -141,26 +141,26 @@ class Kind:
 
     def target(
         self,
-        recipe: str,
+        recipe_name: str,
         content: Mapping[str, Any],
         upstream: Sequence["Target"] = (),
         *,
         partition: str | None = None,
         **more: Any,
     ) -> "Target":
-        """Return the target of this kind in the folder `system/recipe/artifact/partition`.
+        """Return a target in the folder `system/recipe_name/artifact/partition`.
 
-        `recipe` is the recipe's name; `content` are its values that the bytes depend on; `more` are further attributes
-        of the target, which override the defaults.
+        `content` has the recipe values that the bytes depend on; `more` has further attributes of the target, which
+        override the defaults.
         """
         system, step = self.name.partition("/")[0], self.step
         parts = [] if partition is None else [partition]
-        file = "_".join([recipe, *(part.replace("/", "_") for part in parts), step])
+        file = "_".join([recipe_name, *(part.replace("/", "_") for part in parts), step])
         named: dict[str, Any] = {
-            "name": "/".join([recipe, *parts]),
+            "name": "/".join([recipe_name, *parts]),
             "export_as": f"{file}.json",
             "partition": partition,
-            "folder": Path(system, recipe, step, *parts),
+            "folder": Path(system, recipe_name, step, *parts),
         }
         return Target(kind=self, recipe=content, upstream=tuple(upstream), **named | more)
 
@@ -181,7 +181,7 @@ class Target:
         partition: Key of the partition; None if its kind has none.
         name_key: Recipe key that messages suggest to change if the folder is occupied.
         export_as: File name of the manifest's copy for git; None if it is not copied.
-        intended_use: Use of the artifact by its recipe, for the provenance; recipes with other uses share the artifact.
+        intended_use: Use of the artifact, for the provenance; recipes with different uses can share the artifact.
         external_inputs: Local input files outside the data root; None if it has none.
         checked_against: Artifacts that its checks read, but its build does not.
         is_external: Whether another recipe builds it; if so, whatever is sealed in the folder matches.
@@ -309,7 +309,7 @@ class Target:
         applying = tuple(check for check in stored if check.applies)
         if self.count_limit is None:
             return applying
-        result = CheckResult.from_verdict(self.count_limit.check, True, self.count_limit.evaluate(manifest))
+        result = CheckResult.from_verdict(self.count_limit.check_name, True, self.count_limit.evaluate(manifest))
         return (*(check for check in applying if check.name != result.name), result) if result.applies else applying
 
     def matches_recipe(self, root: Path) -> bool:

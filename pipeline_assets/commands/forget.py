@@ -22,7 +22,7 @@ from pipeline_assets.spine.lock import locked
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
-    from pipeline_assets.build.forgetting import Value
+    from pipeline_assets.build.forgetting import SelectorValue
     from pipeline_assets.build.rows.row_stores import RowStores
 
 
@@ -97,7 +97,7 @@ def _check_options(
 
 def _read_values(
     ids: Path | None, sources: Iterable[str], urls: Iterable[str], texts: Iterable[Path], stores: "RowStores"
-) -> "Iterator[Value]":
+) -> "Iterator[SelectorValue]":
     """Yield the values to remove that the options name, except patterns of URLs."""
     if ids is not None:
         yield from (("id", line.strip()) for line in _read_text(ids).splitlines() if line.strip())
@@ -108,8 +108,8 @@ def _read_values(
 
 
 def _find_values(
-    values: "Sequence[Value]", patterns: Sequence[str], stores: "RowStores"
-) -> "tuple[list[Value], dict[str, Any], list[str]]":
+    values: "Sequence[SelectorValue]", patterns: Sequence[str], stores: "RowStores"
+) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
     """Find the rows that match values or patterns.
 
     Return the given values with the values of these rows, and the output of the command: as JSON, and as lines.
@@ -226,7 +226,7 @@ def _read_text(path: Path) -> str:
     return text
 
 
-def _url_value(url: str) -> "Value":
+def _url_value(url: str) -> "SelectorValue":
     """Return (selector, text) to remove a URL or host; UsageError if it is neither."""
     host, _ = split_url(url)
     if not host or " " in host:
@@ -234,7 +234,7 @@ def _url_value(url: str) -> "Value":
     return ("url", url) if "/" in url else ("host", host)
 
 
-def _source_values(source: str, stores: "RowStores") -> "Iterator[Value]":
+def _source_values(source: str, stores: "RowStores") -> "Iterator[SelectorValue]":
     """Yield ('id', …) and ('text', …) of each row that was read from a source row."""
     from pipeline_assets.build.rows.follow import follow_source, source_files
     from pipeline_assets.build.rows.source_row import parse_row

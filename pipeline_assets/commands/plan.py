@@ -97,7 +97,7 @@ def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
         for check in plan.disk_checks:
             fits = "" if check.fits else ": too little"
             needed = f"{terminal.format_bytes(check.needed)} needed by known figures, " if check.needed else ""
-            yield f"{_INDENT}{check.where}: {needed}{terminal.format_bytes(check.free)} free{fits}"
+            yield f"{_INDENT}{check.folder}: {needed}{terminal.format_bytes(check.free)} free{fits}"
     yield from (f"WARNING {warning}" for warning in _warning_lines(plan))
 
 
@@ -128,8 +128,8 @@ def _warning_lines(plan: RecipePlan) -> list[str]:
         *limit_warnings(plan),
         *(_shortage_warnings(plan.mixture) if plan.mixture is not None else ()),
         *(
-            f"{check.where}: needs {terminal.format_bytes(check.needed)}, but only {terminal.format_bytes(check.free)} "
-            "are free; free some, or set another --data"
+            f"{check.folder}: needs {terminal.format_bytes(check.needed)}, but only "
+            f"{terminal.format_bytes(check.free)} are free; free some, or set another --data"
             for check in plan.disk_checks
             if not check.fits
         ),
@@ -146,7 +146,7 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
         reason = f"  ({status.reason})" if status.reason and status.sealed != "missing" else ""
         more = f", and {len(unbuilt) - _MAX_LISTED:,} more to build" if number == _MAX_LISTED < len(unbuilt) else ""
         yield f"{_INDENT}{status.condition}  {status.target.folder}{reason}{more}"
-    lines = (entry.status.target.kind.planner.describe(entry.status.target.recipe) for entry in unbuilt)
+    lines = (entry.status.target.kind.planner.describe_limits(entry.status.target.recipe) for entry in unbuilt)
     yield from (f"{_INDENT}{line}" for line in dict.fromkeys(lines) if line)
     if any(entry.needs_replace for entry in unbuilt):
         yield f"{_INDENT}`run` needs --replace, or a new name in the recipe; until the seal, both versions are on disk"

@@ -123,9 +123,9 @@ def _describe_hashed(tasks: Sequence[HashTask], result: "Verification") -> str:
 
 def _describe_contents(result: "Verification") -> str:
     """Describe the comparison of compressed files' content hashes, or its omission."""
-    if result.contents:
-        correct = result.contents.count(None)
-        return f"; content hashes of compressed files match: {correct:,} of {len(result.contents):,}"
+    if result.content_errors:
+        correct = result.content_errors.count(None)
+        return f"; content hashes of compressed files match: {correct:,} of {len(result.content_errors):,}"
     if result.unread_contents:
         return f"; content hashes of compressed files not recomputed: {result.unread_contents:,} (--content)"
     return ""

@@ -341,7 +341,7 @@ CANDIDATE_POOLS = Kind(
     formats=frozenset({"parquet"}),
     labels=(CARD,),
     rows=conversations.PoolRows,
-    planner=Planner(describe=describe_quotas),
+    planner=Planner(describe_limits=describe_quotas),
     checks=(FILES, LEDGER, artifact_check(row_checks.pools_have_rows, is_blocking=False)),
 )
 

@@ -264,14 +264,14 @@ def _shard(job: Job) -> BuildResult:
         tokenizer = TokenizerFile(FileTokenizerRecipe.from_content(job.target.tokenizer), root / path)
     all_shards = corpus_shards({corpus.partition or corpus.name: open_artifact(root / corpus.folder)})
     shards = [shard for shard in all_shards if shard.source == name]
-    content = _adopt_earlier(job, shards, tokenizer)
+    content = _link_earlier_shards(job, shards, tokenizer)
     if content is None:
         recipe = ShardsRecipe.from_content(job.recipe["shards"])
         content = shard_corpus(job.staging, shards, recipe, tokenizer, job.run.settings)
     return replace(content, provenance={**content.provenance, TOKENIZER_FILE: str(path)})
 
 
-def _adopt_earlier(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
+def _link_earlier_shards(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
     """Link the previous recipe's token shards; return None if a new build may differ."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 

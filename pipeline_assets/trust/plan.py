@@ -37,7 +37,7 @@ _COMPRESSED_SUFFIXES = (*COMPRESSED, ".parquet", ".7z")
 class CapacityCheck:
     """Bytes that a build is known to need on the disk of a folder, and the free bytes."""
 
-    where: Path
+    folder: Path
     needed: int
     free: int
 
@@ -160,9 +160,9 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 
 
 def _kept_bytes(status: ArtifactStatus, sizes: Mapping[Path, float]) -> float:
-    """Estimate bytes of kept tasks; 0 unless a corpus is read from raw files.
+    """Estimate bytes of kept tasks of a corpus and of all corpora downstream of it.
 
-    The estimate includes the kept tasks of all downstream corpora. `sizes` maps folders to stored bytes.
+    Return 0 unless the corpus is read from raw files and will be built. `sizes` maps folders to stored bytes.
     """
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)
@@ -172,7 +172,7 @@ def _kept_bytes(status: ArtifactStatus, sizes: Mapping[Path, float]) -> float:
 def _estimate_mixture(
     packed: Target, sizes: Mapping[Path, float], built: Mapping[Path, Manifest | None]
 ) -> MixtureEstimate | None:
-    """Estimate a packed set's mixture; None if no source to draw has a known size.
+    """Estimate a packed set's mixture; None if no drawn source has a known size.
 
     The bytes of a source's text come from its manifest in `built`, else from the stored bytes in `sizes`, by folder.
     """

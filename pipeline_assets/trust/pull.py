@@ -155,7 +155,10 @@ def _pull_artifact(
 
 
 def _is_present(folder: Path, digest: str, by_content: bool) -> bool:
-    """Check whether a folder has the artifact `digest`; compare file sizes, or hashes."""
+    """Check whether a folder has the artifact `digest`, with intact files.
+
+    The files are hashed if `by_content` is set; otherwise only their sizes are compared.
+    """
     sealed = try_read_manifest(folder)
     if sealed is None or sealed.digest != digest or not is_seal_intact((folder / FILE_NAME).read_bytes()):
         return False

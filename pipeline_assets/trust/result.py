@@ -66,14 +66,14 @@ class Scope:
     Attributes:
         root: Data root, to verify upstream artifacts and external inputs too; None for the artifact and its members.
         sample: Sample of the files to read; None reads all.
-        content: Whether to recompute content hashes of compressed and Parquet files, as is always done for a sample.
+        with_content: Whether to recompute content hashes of compressed and Parquet files; implied by `sample`.
         threads: Number of threads that hash files.
         log_every_s: Seconds between progress lines.
     """
 
     root: Path | None = None
     sample: Sample | None = None
-    content: bool = False
+    with_content: bool = False
     threads: int = 2
     log_every_s: float = 10.0
 
@@ -88,7 +88,7 @@ class Verification:
         scan_finding_count: Number of findings of the scan, which reads no contents; they are the first in `findings`.
         label_names: Function that returns the names of a kind's labels: files that no digest covers.
         hub, sources: External inputs in the hub cache and in local folders; None without a data root.
-        contents: For each file whose content hash was recomputed: its error, or None if the hash matches.
+        content_errors: For each file whose content hash was recomputed: its error, or None if the hash matches.
         unread_contents: Number of intact files whose content hash was not recomputed.
     """
 
@@ -102,12 +102,12 @@ class Verification:
     label_names: LabelNames
     hub: HubCacheCheck | None = None
     sources: SourceFolderCheck | None = None
-    contents: list[str | None] = field(default_factory=list)
+    content_errors: list[str | None] = field(default_factory=list)
     unread_contents: int = 0
     _errors: dict[int, str | None] = field(default_factory=dict)  # by the task's id(): two tasks may be equal
 
     def add_results(self, results: Iterable[tuple[HashTask, str | None]]) -> None:
-        """Add results of finished tasks, in any order; errors become findings."""
+        """Add the results of all finished tasks, in any order; errors become findings."""
         self._errors |= {id(task): error for task, error in results}
         for tasks, fix in zip(self.task_groups, ("", f"; {CACHE_FIX}", f"; {CHANGED_FIX}"), strict=True):
             damaged = [
@@ -194,7 +194,7 @@ def as_json(verification: Verification, program: Mapping[str, Any]) -> dict[str,
         "digest": verification.chain.artifacts[0].manifest.digest,
         "scope": {
             "upstream": scope.root is not None,
-            "content": scope.content or scope.sample is not None,
+            "content": scope.with_content or scope.sample is not None,
             "data": None if scope.root is None else str(scope.root),
             "sample": None if scope.sample is None else str(scope.sample),
             "seed": None if scope.sample is None else scope.sample.seed,
@@ -210,8 +210,8 @@ def as_json(verification: Verification, program: Mapping[str, Any]) -> dict[str,
         "bytes_as_sealed": verification.intact_bytes,
         "percent_of_bytes_read": round(verification.percent_read, 3),
         "contents": {
-            "worked_out": len(verification.contents),
-            "as_the_digest_names": verification.contents.count(None),
+            "worked_out": len(verification.content_errors),
+            "as_the_digest_names": verification.content_errors.count(None),
             "not_worked_out": verification.unread_contents,
         },
         "artifacts": [

@@ -132,7 +132,7 @@ def _check_contents(verification: Verification) -> None:
         if not file.is_raw
     }
     tasks = [task for task in verification.intact_tasks if (task.owner, task.name) in hashes]
-    if not scope.content and scope.sample is None:
+    if not scope.with_content and scope.sample is None:
         verification.unread_contents = len(tasks)
         return
     progress = Progress("contents", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
@@ -141,7 +141,7 @@ def _check_contents(verification: Verification) -> None:
         errors = pool.map(lambda task: _content_error(task, hashes[task.owner, task.name]), tasks)
         for task, error in zip(tasks, errors, strict=True):
             progress.add(task.bytes)
-            verification.contents.append(error)
+            verification.content_errors.append(error)
             if error is not None:
                 verification.findings.append(Finding(task.paths[0], error, task.owner))
     finally:

@@ -70,7 +70,7 @@ class AtMost:
     """A demand on the documents of an artifact."""
 
     documents: int
-    check: str = "few_documents"
+    check_name: str = "few_documents"
 
     def evaluate(self, manifest: Manifest) -> Verdict:
         there = manifest.identity.counts["documents"]

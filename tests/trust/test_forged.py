@@ -125,9 +125,9 @@ def test_what_a_compressed_file_says_is_worked_out_where_it_is_asked_for(chain_r
     as_stored, by_content, by_sample = verify(folder), verify(folder, content=True), verify(folder, sample="100%")
 
     hashes = [hashlib.sha256(data).hexdigest() for data in (forged, honest)]
-    assert (as_stored.verdict, as_stored.unread_contents, as_stored.contents) == ("intact", 5, [])
+    assert (as_stored.verdict, as_stored.unread_contents, as_stored.content_errors) == ("intact", 5, [])
     for found in (by_content, by_sample):
-        assert (found.verdict, len(found.contents), found.unread_contents) == ("damaged", 5, 0)
+        assert (found.verdict, len(found.content_errors), found.unread_contents) == ("damaged", 5, 0)
         assert [(finding.where, finding.what) for finding in found.findings] == [
             (shard, f"content hash is {hashes[0]}, sealed with {hashes[1]}")
         ]

@@ -226,7 +226,7 @@ def test_a_cache_on_a_disk_of_its_own_is_held_against_that_one(tmp_path: Path) -
     data, cache = check_disks(tmp_path / "data", elsewhere / "cache", written=50, fetched=100)
 
     assert (data.needed, cache.needed) == (50, 100)
-    assert cache.where == elsewhere / "cache"
+    assert cache.folder == elsewhere / "cache"
 
 
 def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_its_parent(tmp_path: Path) -> None:

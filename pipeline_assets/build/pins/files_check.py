@@ -52,7 +52,7 @@ class HubCacheCheck(FilesCheck):
         whole: Files that are cached completely; to be checked against the hash in the hub's listing.
         in_part: Files of which only the row groups that a build read are cached; to be checked against the hash at the
             time of fetching, because the hub has no hash of a part.
-        not_looked_for: Inputs that are not hub files with a hash, for which the cache is not searched.
+        not_looked_for: Inputs other than hub files with a hash; the cache is not searched for them.
     """
 
     whole: list[str] = field(default_factory=list)

@@ -29,7 +29,7 @@ _FORMAT_FIX = "use a model in the format of transformers: config.json, and weigh
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Sorted names of the files that loading a model needs, and manifest decisions."""
+    """Sorted names of the files that loading a model needs, with manifest decisions."""
 
     names: tuple[str, ...]
     decisions: Mapping[str, Any]
@@ -80,8 +80,8 @@ def choose_template_files(names: Iterable[str], where: str) -> ModelFiles:
 def _weight_files(names: Set[str], read_mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
     """Return the names of safetensors files: a single file, or an index and shards.
 
-    `read_mapping` reads a JSON file. Raise InputError, with the place `where`, if there are none or a shard is
-    missing.
+    `read_mapping` reads a JSON file. Raise InputError, which names the model `where`, if the weights or one of their
+    shards are missing.
     """
     if WEIGHTS in names:
         return {WEIGHTS}

@@ -1,9 +1,10 @@
 """Files of a split, pinned by hash, on a hub or in a local folder.
 
 The stage is `nemotron_raw`. Hub files are fetched whole, with one exception: a sample of large files of JSON lines
-fetches only the bytes that it reads, so that a thousand rows of 20 GB do not need 20 GB of traffic. Such a local file
-is sparse: it has its full size, with holes where nothing is read. The sampled rows equal those of the whole files,
-because `plan_sample` uses only sizes, and the rows that each piece contributes are counted as in `read_shard`.
+fetches only the bytes that it reads, so that a thousand rows of 20 GB do not need 20 GB of traffic. Local
+copies of such files are sparse: they have the full size, with holes where nothing is read. The sampled rows equal those
+of the whole files, because `plan_sample` uses only sizes, and the rows that each piece contributes are counted as in
+`read_shard`.
 """
 
 import contextlib
@@ -182,7 +183,7 @@ class SampledSplit:
             for piece, limit in zip(shard.pieces, shard.limits or (), strict=True):
                 missing += limit  # a later piece makes up for them, as in `read_shard`
                 if isinstance(piece, ByteRange) and piece.file.path.parent == self.folder:
-                    missing -= self._fill(piece, missing, listed[piece.file.path])
+                    missing -= self._copy_rows(piece, missing, listed[piece.file.path])
                 elif isinstance(piece, RowGroupRun):
                     missing -= min(piece.rows, missing)
                 else:
@@ -201,7 +202,7 @@ class SampledSplit:
                 return SourceFile(path, file.path, file.size)
         return SourceFile(self.hub.fetch(self.dataset, self.revision, file).local, file.path, file.size)
 
-    def _fill(self, piece: ByteRange, limit: int, file: HubFile) -> int:
+    def _copy_rows(self, piece: ByteRange, limit: int, file: HubFile) -> int:
         """Copy up to `limit` rows from a piece's start to its file; return their number."""
         # Reading starts one byte before the piece: the first newline from there ends the line before the piece, and
         # what follows is the piece's first whole line.

@@ -238,7 +238,7 @@ def _compare_rows(a: RowStore, b: RowStore, member: str | None, part_documents: 
     for group, rows in first.items():
         store = b if group == "only_in_b" else a  # the side that the row numbers are from
         examples[group] = DocumentExamples(documents[group], [store.row_at(row).parts[0].id for row in rows])
-    return DocumentChanges(part=member, other_properties=a.display_names.other_changes, **examples)
+    return DocumentChanges(part=member, other_properties=a.display_names.other_properties, **examples)
 
 
 def _write_parts(folder: Path, side: str, records: _Records, parts: int) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedRows
-from pipeline_assets.build.rows.documents import OTHER_CHANGES, DocumentRows, SourceRows
+from pipeline_assets.build.rows.documents import OTHER_PROPERTIES, DocumentRows, SourceRows
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.build.rows.source_listing import SourceListing
 from pipeline_assets.build.rows.store import (
@@ -29,7 +29,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 
 _POOLS, _RAW = "nemotron/candidate_pools/", "nemotron/raw/"
-_OTHER_CHANGES = "other metadata, quality or loss"
+_OTHER_PROPERTIES = "other metadata, quality or loss"
 _SCHEMA = RowSchema(
     folder="data/",
     struct=None,
@@ -47,7 +47,7 @@ _SCHEMA = RowSchema(
 
 
 def _display_names(artifact: str, group: str) -> DisplayNames:
-    return DisplayNames(artifact, group, "row", "asked", _OTHER_CHANGES, "texts")
+    return DisplayNames(artifact, group, "row", "asked", _OTHER_PROPERTIES, "texts")
 
 
 def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
@@ -210,7 +210,7 @@ class _PromptDocuments(DocumentRows):
 class PromptRows(_PromptDocuments, SourceRows):
     """Prompts of the usable rows of a split."""
 
-    display_names = DisplayNames("prompts", "prompts", "prompt", "asked", OTHER_CHANGES)
+    display_names = DisplayNames("prompts", "prompts", "prompt", "asked", OTHER_PROPERTIES)
     reads_sources = False
     reject_files: ClassVar = {"dropped": DROPPED_FILE}
     fate = _fate_by_source_row
@@ -219,10 +219,10 @@ class PromptRows(_PromptDocuments, SourceRows):
 class DecontaminatedPrompts(_PromptDocuments, DecontaminatedRows):
     """Prompts that contain no items of evaluation sets."""
 
-    display_names = DisplayNames("decontaminated", "decontaminated", "prompt", "asked", OTHER_CHANGES)
+    display_names = DisplayNames("decontaminated", "decontaminated", "prompt", "asked", OTHER_PROPERTIES)
 
 
 class DeduplicatedPrompts(_PromptDocuments, DeduplicatedRows):
     """Prompts that are not near duplicates of kept prompts."""
 
-    display_names = DisplayNames("compared", "near_duplicates", "prompt", "asked", OTHER_CHANGES)
+    display_names = DisplayNames("compared", "near_duplicates", "prompt", "asked", OTHER_PROPERTIES)

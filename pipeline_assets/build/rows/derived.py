@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.build.rows.documents import OTHER_CHANGES, DocumentRows
+from pipeline_assets.build.rows.documents import OTHER_PROPERTIES, DocumentRows
 from pipeline_assets.build.rows.store import DisplayNames, Fate, Part, reject_summary
 from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.dedup.decision import read_decisions
@@ -37,7 +37,7 @@ class DerivedRows(DocumentRows):
 class FilteredRows(DerivedRows):
     """Documents that the filters keep."""
 
-    display_names = DisplayNames("filtered", "filtered", other_changes=OTHER_CHANGES)
+    display_names = DisplayNames("filtered", "filtered", other_properties=OTHER_PROPERTIES)
 
     @cached_property
     def _recipe(self) -> FilterRecipe:
@@ -80,7 +80,7 @@ class FilteredRows(DerivedRows):
 class DeduplicatedRows(DerivedRows):
     """Documents that are not copies or near duplicates of kept documents."""
 
-    display_names = DisplayNames("deduplicated", "deduplicated", other_changes=OTHER_CHANGES)
+    display_names = DisplayNames("deduplicated", "deduplicated", other_properties=OTHER_PROPERTIES)
 
     def fate(self, part: Part) -> Fate | None:
         decision = next((entry for entry in read_decisions(self.artifact) if entry.doc_id == part.id), None)
@@ -104,7 +104,7 @@ class DeduplicatedRows(DerivedRows):
 class DecontaminatedRows(DerivedRows):
     """Documents without items of evaluation sets; from some, items were cut out."""
 
-    display_names = DisplayNames("decontaminated", "decontaminated", other_changes=OTHER_CHANGES)
+    display_names = DisplayNames("decontaminated", "decontaminated", other_properties=OTHER_PROPERTIES)
 
     def fate(self, part: Part) -> Fate | None:
         evidence = recipe.find_evidence(self.artifact, part.id)

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect
 from pipeline_assets.spine.artifact import Artifact
 
 _THREADS = "stackexchange"
-OTHER_CHANGES = "another source, domain, licence or date"
+OTHER_PROPERTIES = "another source, domain, licence or date"
 
 
 class _Answer(msgspec.Struct):
@@ -31,7 +31,7 @@ _thread_decoder = msgspec.json.Decoder(_Thread)
 class DocumentRows(FileRows):
     """Documents of a corpus."""
 
-    display_names = DisplayNames("corpus", "corpora", other_changes=OTHER_CHANGES)
+    display_names = DisplayNames("corpus", "corpora", other_properties=OTHER_PROPERTIES)
     schema = RowSchema(
         folder=f"{SHARDS}/",
         struct=Document,
@@ -79,7 +79,7 @@ class SourceRows(DocumentRows):
 class SnapshotRows(SourceRows):
     """Documents of a snapshot of a hub dataset."""
 
-    display_names = DisplayNames("snapshot", "snapshots", other_changes=OTHER_CHANGES)
+    display_names = DisplayNames("snapshot", "snapshots", other_properties=OTHER_PROPERTIES)
 
 
 def _has_answers(corpus: Artifact) -> bool:

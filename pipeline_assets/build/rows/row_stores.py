@@ -37,7 +37,10 @@ class RowStores:
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
-    """Return an artifact's row store, or None; `lineage` defaults to its data root's."""
+    """Return an artifact's row store; None if its kind has no rows or is unknown.
+
+    By default, `lineage` is that of the artifact's data root.
+    """
     folder = artifact.folder.absolute()
     return RowStores(kinds, lineage or Lineage(find_data_root(folder) or folder.parent)).for_artifact(artifact)
 

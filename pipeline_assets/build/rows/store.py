@@ -28,7 +28,7 @@ class Part:
     Attributes:
         id: Id of the document or of the normalised row.
         source: Source or split that the document belongs to.
-        shard, shard_row: File, and row in it from 0; for tokens, both are of the corpus that contains their text.
+        shard, shard_row: File, and row in it from 0; for tokens, in the corpus that contains their text.
         text: Text, decoded from the ids if the artifact contains tokens; special tokens have their names.
         column: Position of the part's first token in the row.
         start: Position of the part's first token in the document.
@@ -130,7 +130,7 @@ class DisplayNames:
     Attributes:
         group: Key of the kind's artifacts in JSON.
         excerpt: Word that introduces the excerpt of a row's text.
-        other_changes: Properties that are compared in addition to the text; empty if none.
+        other_properties: Properties that are compared in addition to the text; empty if none.
         contents: Plural noun for the rows in errors.
     """
 
@@ -138,7 +138,7 @@ class DisplayNames:
     group: str
     row: str = "document"
     excerpt: str = "text"
-    other_changes: str = ""
+    other_properties: str = ""
     contents: str = "documents"
 
 

@@ -30,7 +30,7 @@ _BySource = dict[str, _SourceCounts]
 class RemovalCaps(SourceCaps):
     """Caps on the dropped fraction of each source; they do not affect the output."""
 
-    check: ClassVar[str] = "removals_within_caps"
+    check_name: ClassVar[str] = "removals_within_caps"
     every_source: Annotated[
         Decimal, Option("Exit 1 if a larger fraction of a source is dropped.", "max-removed", default=None)
     ]

@@ -26,7 +26,7 @@ class LossLimit:
     """
 
     fraction: str = MAX_UNKNOWN_FRACTION
-    check: str = "unknown_tokens_within_limit"
+    check_name: str = "unknown_tokens_within_limit"
 
     def evaluate(self, manifest: Manifest) -> Verdict:
         """Compare a manifest's losses by source with the limit; warn above 0.1 %."""

@@ -56,7 +56,7 @@ class ExpectedTokenizer:
     """Expected sha256 of a trained model, and the name of the check that compares it."""
 
     sha256: str
-    check: str = "model_is_expected"
+    check_name: str = "model_is_expected"
 
     def evaluate(self, manifest: Manifest) -> Verdict:
         """Compare the model's hash with the expected one."""
