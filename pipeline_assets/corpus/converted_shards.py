@@ -58,10 +58,10 @@ class ShardWriter:
     def __exit__(self, *failure: Any) -> None:
         self._open.__exit__(*failure)
 
-    def count(self, name: str, more: int = 1) -> None:
-        """Add `more` to the count of a name; 0 does not create a count."""
-        if more:
-            self.counts[name] = self.counts.get(name, 0) + more
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add `amount` to the count of a name; 0 does not create a count."""
+        if amount:
+            self.counts[name] = self.counts.get(name, 0) + amount
 
     def reject(self, reject: Reject) -> None:
         """Write a reject, and count it under its reason."""

@@ -211,7 +211,10 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
 
 
 def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
-    """Yield the first `head` and last `tail` words, and a count of two or more others."""
+    """Yield the first `head` and last `tail` words, with a count of the words between.
+
+    A single word between them is yielded instead of its count.
+    """
     omitted = stop - start - head - tail
     if omitted <= 1:
         yield _original_text(text, words, start, stop)

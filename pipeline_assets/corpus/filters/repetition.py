@@ -79,7 +79,7 @@ def count_repetition(
     """
     number = to_int64(counts[TextCount.WORDS])
     _number_words(eight_bytes, words, scratch, number)
-    remaining, _, _ = _keep_repeated(number, scratch)
+    repeated_count, _, _ = _keep_repeated(number, scratch)
     repeated, scratch.grams[number] = 0, -1  # no word is at the end
     for word in range(number + 1):
         scratch.repeated_before[word] = repeated
@@ -88,7 +88,7 @@ def count_repetition(
     counts[TextCount.DUPLICATE_LINES], counts[TextCount.DUPLICATE_LINE_CHARACTERS] = lines
     paragraphs = _count_copies(words.paragraphs, counts[TextCount.PARAGRAPHS], words, scratch)
     counts[TextCount.DUPLICATE_PARAGRAPHS], counts[TextCount.DUPLICATE_PARAGRAPH_CHARACTERS] = paragraphs
-    _count_grams(remaining, words, scratch, counts)
+    _count_grams(repeated_count, words, scratch, counts)
 
 
 @compiled_inner
@@ -182,15 +182,15 @@ def _is_same(
 
 
 @compiled_inner
-def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
+def _count_copies(firsts: NDArray[np.int32], item_count: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
     """Count the items (lines or paragraphs) that are copies, and their characters.
 
     `firsts` has the first word of each item, then the number of words in the document.
     """
     grams, keys, slots, before = scratch.grams, scratch.keys, scratch.slots, scratch.repeated_before
     copies = characters = 0
-    mask = _clear_slots(slots, items)
-    for item in range(items):
+    mask = _clear_slots(slots, item_count)
+    for item in range(item_count):
         start, stop = to_int64(firsts[item]), to_int64(firsts[item + 1])
         # An item is not a copy if fewer than all of its words occur at least twice.
         if before[stop] - before[start] < stop - start:
@@ -219,33 +219,33 @@ def _count_copies(firsts: NDArray[np.int32], items: int, words: WordSpans, scrat
 
 
 @compiled_inner
-def _count_grams(remaining: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
+def _count_grams(repeated_count: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
     """Count repeated n-grams of 2 to 10 words; each length overwrites `scratch`.
 
-    `remaining` is the number of words in `scratch.repeated`.
+    `repeated_count` is the number of words in `scratch.repeated`.
     """
     characters = words.characters
     for n in range(2, _MAX_GRAM + 1):
-        remaining = _key_grams(remaining, scratch)
-        copied = _number_grams(n, remaining, words, scratch)
-        remaining, top_count, top = _keep_repeated(remaining, scratch)
+        repeated_count = _key_grams(repeated_count, scratch)
+        copied = _number_grams(n, repeated_count, words, scratch)
+        repeated_count, top_count, top = _keep_repeated(repeated_count, scratch)
         if n > _MAX_TOP_GRAM:
             counts[TextCount.DUPLICATE_5_GRAMS + n - 5] = copied
         elif top_count > 1:
             counts[TextCount.TOP_2_GRAM + n - 2] = top_count * (characters[top + n] - characters[top])
-        if remaining == 0:
+        if repeated_count == 0:
             break
 
 
 @compiled_inner
-def _key_grams(remaining: int, scratch: Scratch) -> int:
+def _key_grams(repeated_count: int, scratch: Scratch) -> int:
     """Compute the keys of the n-grams that may repeat, and return their number.
 
     `scratch.repeated` keeps only the words at which these n-grams begin.
     """
     grams, repeated = scratch.grams, scratch.repeated
     kept = 0
-    for index in range(to_index(remaining)):
+    for index in range(to_index(repeated_count)):
         word = to_index(repeated[index])
         # The n-gram at `word` is the (n-1)-gram there and the one at the next word. `grams` still has the level below
         # at both, because words ascend and only entries before `word` are overwritten.
@@ -262,12 +262,12 @@ def _key_grams(remaining: int, scratch: Scratch) -> int:
 
 
 @compiled_inner
-def _number_grams(n: int, remaining: int, words: WordSpans, scratch: Scratch) -> int:
+def _number_grams(n: int, repeated_count: int, words: WordSpans, scratch: Scratch) -> int:
     """Number and count n-grams by key; return the number of characters in copies."""
     characters, counts = words.characters, scratch.counts
-    mask = _clear_slots(scratch.slots, remaining)
+    mask = _clear_slots(scratch.slots, repeated_count)
     covered = copied = 0  # word after the last copy, characters in copies so far
-    for index in range(to_index(remaining)):
+    for index in range(to_index(repeated_count)):
         word = to_int64(scratch.repeated[index])
         key = scratch.keys[to_index(word)]
         first = _find_or_insert(word, key, key, mask, scratch)
@@ -282,16 +282,16 @@ def _number_grams(n: int, remaining: int, words: WordSpans, scratch: Scratch) ->
 
 
 @compiled_inner
-def _keep_repeated(remaining: int, scratch: Scratch) -> tuple[int, int, int]:
+def _keep_repeated(repeated_count: int, scratch: Scratch) -> tuple[int, int, int]:
     """Keep in `repeated` the words whose n-gram repeats; set `grams` of others to -1.
 
     Returns:
-        Number of kept words; occurrences of the most frequent n-gram; and its first word, -1 if `remaining` is 0.
+        Number of kept words; occurrences of the most frequent n-gram; and its first word, -1 if `repeated_count` is 0.
     """
     grams, repeated = scratch.grams, scratch.repeated
     top_count = kept = 0
     top = -1
-    for index in range(to_index(remaining)):
+    for index in range(to_index(repeated_count)):
         word = repeated[index]
         first = grams[to_index(word)]
         count = to_int64(scratch.counts[to_index(first)])
