@@ -89,7 +89,7 @@ def _clean_document(
 
 
 def _reject_fix(first: Reject | None) -> str:
-    """Return a fix for too many rejects, which depends on the first of them."""
+    """Return the fix of an error about too many rejects; it depends on `first`."""
     if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
         return "inspect these rows"
     return f"{column_fix('text')}, or move files with other columns to a source of their own"
@@ -100,7 +100,7 @@ def no_derived_id(text: str) -> str:
     return ""
 
 
-def count_column_values(fields_with_values: Iterable[str], writer: ShardWriter) -> None:
+def count_fields_with_values(fields_with_values: Iterable[str], writer: ShardWriter) -> None:
     """Add 1 to the count `found/<field>` for each Document field with a value."""
     for field in sorted(fields_with_values):
         writer.count(f"{_FOUND}{field}")
@@ -135,7 +135,8 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, which may lose a few rows or one file; None for other sources.
+        lost_files: Unreadable files of a local source, for which the limit on rejects is less strict; None for other
+            sources.
     """
 
     shards: Mapping[str, Receipt]
@@ -169,8 +170,8 @@ def finish_source(
     Documents on the list `removals` are dropped.
 
     Raise InputError if the unexpected rejects or the lost files exceed the limit, more than 1 % of the documents had
-    NUL characters, or no document is kept. The last two errors name `where` (by default the build's target). If rules
-    dropped every row, the error ends with `fix`.
+    NUL characters, or no document is kept. The errors on NUL characters and on no kept document name `where`; None is
+    the build's target. If rules dropped every row, the error ends with `fix`.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])

@@ -17,7 +17,7 @@ from typing import Any
 from pipeline_assets.corpus.nemotron.splits import split_from_name
 from pipeline_assets.corpus.normalize.left_out import (
     LeftOut,
-    describe,
+    describe_left_out,
     leave_out,
     links_and_copies,
     scan_hidden_entries,
@@ -39,7 +39,7 @@ from pipeline_assets.spine.manifest import FILE_NAME
 _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
 _PAGES, _ANY = "wiki_*", "**/*"
 _UNREADABLE_ENTRY = "a broken link, a link to a folder above it, or a pipe"
-_DUMP = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
+_DUMP_DATE = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
 _PAIRS = (("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("question", "answer"))
 _MAX_NAMED = 3  # unread files in an error message
@@ -96,12 +96,12 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
     }
     sections = [draft for kind in KINDS for draft in drafted[kind]]
     if not sections:
-        reasons = f" (left out: {', '.join(describe(left_out)[:_MAX_NAMED])})" if left_out else ""
+        reasons = f" (left out: {', '.join(describe_left_out(left_out)[:_MAX_NAMED])})" if left_out else ""
         what, fix = f"no readable files in the folder{reasons}", f"expected {', '.join(KINDS.values())}"
         raise UsageError(what, folder.path, fix)
     unread = set(itertools.chain(*left_out.values()))
     read = [file for file in files["local"] if file.name not in unread]
-    return sections, [*(f"left out: {line}" for line in describe(left_out)), *links_and_copies(read)]
+    return sections, [*(f"left out: {line}" for line in describe_left_out(left_out)), *links_and_copies(read)]
 
 
 def _source_kind(file: SourceFile) -> str:
@@ -148,7 +148,7 @@ def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Itera
     heads = (itertools.islice(lines(ByteRange(file)), SAMPLE_ROWS) for file in pages[:SAMPLE_ROWS])
     if any(b'url="?curid' in line or b'"url": "?curid' in line for head in heads for _, line in head):
         content["language"], notes["language"] = "en", "a guess: the urls do not have the language"
-    if dumped := _DUMP.search(str(folder.path)):
+    if dumped := _DUMP_DATE.search(str(folder.path)):
         content["dump_date"] = f"{dumped[0][:4]}-{dumped[0][4:6]}-{dumped[0][6:]}"
     else:
         content["license_tag"] = _WIKIPEDIA_LICENCE
@@ -176,7 +176,7 @@ def _draft_local(
                 column = _text_column(rows, file)
                 by_column.setdefault(column, []).append(file)
                 columns.setdefault(column, {}).update(dict.fromkeys(rows[0]))
-                ids.setdefault(column, set()).update(_ids(rows, column))
+                ids.setdefault(column, set()).update(_default_ids(rows, column))
                 guesses.setdefault(column, _describe_guess(column, rows[0], file))
         except InputError as error:
             is_missing = isinstance(error, UsageError)
@@ -202,8 +202,8 @@ def _draft_local(
         yield SectionDraft(content, notes, guesses.get(column, ""))
 
 
-def _ids(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[tuple[str, int]]:
-    """Yield each row's default id and the hash of its text; omit rows without one."""
+def _default_ids(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[tuple[str, int]]:
+    """Yield (default id, hash of the text) of each row that has an id and a text."""
     for row in rows:
         columns = (find_column(row, name) for name in LicensedColumns().id or ())
         doc_id = next((str(column.value) for column in columns if column and type(column.value) in (str, int)), "")
@@ -268,8 +268,8 @@ def _is_conversation(value: object) -> bool:
 def _selection(folder: SourceFolder, selected: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Return the keys `files` and, if needed, `exclude`, which select `selected`.
 
-    For a whole folder, the patterns are suffixes. If the patterns match at least as many unselected files as selected
-    files, `files` lists the names of the selected files instead.
+    The patterns are those of `folder`, or suffixes of the selected files if `folder` has only `**/*`. If they match at
+    least as many other files as selected files, `files` lists the names of the selected files instead.
     """
     names = {file.name for file in selected}
     patterns = list(folder.patterns)

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.normalize.converted import (
     ConvertedSource,
     columns_without_values,
     convert_shards,
-    count_column_values,
+    count_fields_with_values,
     no_derived_id,
     write_outcomes,
 )
@@ -187,7 +187,7 @@ def normalize_local(
             if (reason := unreadable.get(name := piece.file.name)) is not None:
                 rows = [Reject(name, 0, UNREADABLE, reason)] if begins_file(piece) else []
             writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
-        count_column_values(fields_with_values, writer)
+        count_fields_with_values(fields_with_values, writer)
     receipt = writer.receipt()
     return replace(receipt, notes={**receipt.notes, UNREADABLE: found}) if found else receipt
 

@@ -36,7 +36,7 @@ def leave_out(file: SourceFile, reason: str, left_out: LeftOut) -> None:
     left_out[_suffix(file), reason].append(file.name)
 
 
-def describe(left_out: LeftOut) -> list[str]:
+def describe_left_out(left_out: LeftOut) -> list[str]:
     """Return a line for each suffix and reason, with up to five file names.
 
     If a line has a single file, the name of the file replaces `FILE` in the reason.

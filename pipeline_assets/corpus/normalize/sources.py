@@ -47,7 +47,7 @@ class Outputs(RecipeSection):
 
     @pydantic.field_validator("normalized_dir")
     @classmethod
-    def _check_area(cls, folder: str | None) -> str | None:
+    def _check_normalized_dir(cls, folder: str | None) -> str | None:
         path = Path("stage_a/NAME/normalized" if folder is None else folder)
         if path.parts[:1] != ("stage_a",) or ".." in path.parts or len(path.parts) < 2:
             raise ValueError("must be a folder below stage_a/, such as stage_a/NAME/normalized")

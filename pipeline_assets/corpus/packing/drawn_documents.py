@@ -36,8 +36,8 @@ class DrawnDocuments:
 
     Attributes:
         counts: Counts by source: `documents` and `text_tokens` of the whole source; `drawn`, the draws;
-            `packed_tokens`; `cut`, the draws of documents no longer than a row that are divided between rows or cut by
-            the budget; `longer_than_a_row`, the draws of longer documents; `unused_documents` and `unused_tokens`,
+            `packed_tokens`; `longer_than_a_row`, the draws of documents that are longer than a row; `cut`, the draws of
+            other documents that are divided between rows or cut by the budget; `unused_documents` and `unused_tokens`,
             which no row contains.
         license_tokens: Number of packed tokens by source and licence tag.
     """
@@ -122,8 +122,8 @@ class DrawnDocuments:
     ) -> None:
         """Add documents and their draws to the counts of a source.
 
-        `document_tokens` has a value per document, the other arrays per draw. `is_first` masks the first draw of each
-        document, which has at least as many tokens as its later draws.
+        `document_tokens` has a value per document, the other arrays per draw. `is_first` is true for the first draw of
+        each document, which has at least as many tokens as its later draws.
         """
         text_tokens, fits = int(document_tokens.sum(dtype=np.int64)), tokens <= self.seq_len
         self.counts.setdefault(source, Counter()).update(

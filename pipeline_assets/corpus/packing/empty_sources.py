@@ -22,9 +22,9 @@ def upstream_deduplicated(corpus: Artifact, root: Path) -> Artifact | None:
         return None
 
 
-_REMOVE = "remove it from `weights` in a manifest, or from `sources` and `pack.weights` in a recipe"
+_REMOVE_FIX = "remove it from `weights` in a manifest, or from `sources` and `pack.weights` in a recipe"
 _DUPLICATES = "were duplicates"
-_KEEP = "or list it before the sources that repeat its texts, or deduplicate with scope per-source"
+_KEEP_FIX = "or list it before the sources that repeat its texts, or deduplicate with scope per-source"
 
 
 def raise_if_source_empty(
@@ -45,7 +45,8 @@ def raise_if_source_empty(
             fates = [fate for step in steps for fate in _describe_drops(step, source)]
             what = f"no documents of {source} remain{': ' * bool(fates)}{', '.join(fates)}"
             is_repeated = any(fate.endswith(_DUPLICATES) for fate in fates)
-            raise UsageError(what, RecipeKey("pack.weights"), f"{_REMOVE}; {_KEEP}" if is_repeated else _REMOVE)
+            fix = f"{_REMOVE_FIX}; {_KEEP_FIX}" if is_repeated else _REMOVE_FIX
+            raise UsageError(what, RecipeKey("pack.weights"), fix)
 
 
 def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:

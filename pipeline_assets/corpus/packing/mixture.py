@@ -53,18 +53,18 @@ class SourceDraws:
 
     Attributes:
         epochs: Number of whole epochs.
-        partial: Number of documents drawn from the epoch after them.
+        partial_documents: Number of documents drawn from the next, partial epoch.
         tokens: Number of tokens in all these draws.
     """
 
     epochs: int
-    partial: int
+    partial_documents: int
     tokens: int
 
 
 @dataclass(frozen=True)
 class CutDraw:
-    """Cut draw: the first `tokens` tokens of the next document of a source."""
+    """Cut draw: first `tokens` tokens of the next document of source number `source`."""
 
     source: int
     tokens: int
@@ -111,12 +111,12 @@ class Mixture:
         while missing := int(sum(deficits)):
             number = deficits.index(max(deficits))
             draws, documents = drawn[number], len(self.sources[number].lengths)
-            tokens = int(self.ordered_lengths(number, draws.epochs)[draws.partial])
+            tokens = int(self.ordered_lengths(number, draws.epochs)[draws.partial_documents])
             if tokens > missing:
                 return Draws(drawn, CutDraw(number, missing))
             deficits[number] -= tokens
-            is_epoch_end = draws.partial + 1 == documents
-            epochs, partial = (draws.epochs + 1, 0) if is_epoch_end else (draws.epochs, draws.partial + 1)
+            is_epoch_end = draws.partial_documents + 1 == documents
+            epochs, partial = (draws.epochs + 1, 0) if is_epoch_end else (draws.epochs, draws.partial_documents + 1)
             drawn[number] = SourceDraws(epochs, partial, draws.tokens + tokens)
         return Draws(drawn, None)
 

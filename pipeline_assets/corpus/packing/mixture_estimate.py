@@ -13,7 +13,7 @@ class SourceEstimate:
     """Estimated tokens of a source in a mixture.
 
     Attributes:
-        tokens: Tokens of its text, drawn once.
+        tokens: Tokens of all its documents, each drawn once.
         max_epochs: Cap on its epochs.
         needed: Tokens of its share in the requested rows; None if the recipe requests no number of rows.
     """

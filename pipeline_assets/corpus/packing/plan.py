@@ -44,7 +44,7 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
     for number, (source, drawn) in enumerate(zip(mixture.sources, draws.source_draws, strict=True)):
         is_cut = draws.cut is not None and draws.cut.source == number
         # Documents of the last epoch: those drawn whole, then the cut one, if it is of this source.
-        order = mixture.order(number, drawn.epochs)[: drawn.partial + is_cut]
+        order = mixture.order(number, drawn.epochs)[: drawn.partial_documents + is_cut]
         stop, stop_taken = source.first_document + len(source.lengths), first_taken + len(order)
         sources.append(
             DrawnSource(source.name, source.first_document, stop, first_draw, drawn.epochs, first_taken, stop_taken)
@@ -238,7 +238,7 @@ def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
 
 
 def _read_values(path: Path) -> NDArray[np.uint32]:
-    """Read a file's values into memory freed earlier; mapping would take more memory."""
+    """Read a file's values into an array, which reuses freed memory, unlike a mapping."""
     values = np.empty(count_values(path, np.uint32), np.uint32)
     for number, chunk in enumerate(_read_chunks(path, np.uint32)):
         values[number * _CHUNK :][: len(chunk)] = chunk

@@ -52,7 +52,7 @@ class NumberedDraws:
 
     Attributes:
         taken: Documents of each source's partial epoch, numbered in the source; ascending in each source.
-        cut: Number that identifies the cut draw, and how many tokens this draw has; None if no draw is cut.
+        cut: (draw number, tokens) of the cut draw; None if no draw is cut.
     """
 
     sources: Sequence[DrawnSource]

@@ -36,7 +36,7 @@ class Segments(NamedTuple):
 
 
 _NONE = np.int64(-1)
-_UPPER_HALF = np.uint64(32)
+_HALF_BITS = np.uint64(32)
 
 
 @compiled
@@ -124,7 +124,7 @@ def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.u
     for chunk in chunks(len(lengths)):
         remainder = lengths[chunk] % seq_len
         whole += int(np.count_nonzero(remainder == 0))
-        keys[chunk] |= (seq_len - remainder).astype(np.uint64) << _UPPER_HALF
+        keys[chunk] |= (seq_len - remainder).astype(np.uint64) << _HALF_BITS
     keys.sort()
     return lower_halves(keys)[: len(lengths) - whole]
 
@@ -214,9 +214,9 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
 
 
 def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Return the number of the draw of each row that one document fills, ascending.
+    """Return the draw number of each row that a single document fills.
 
-    The shape is (filled rows,).
+    The numbers ascend, and repeat if a draw fills several rows; shape (filled rows,).
     """
     draws = np.flatnonzero(lengths >= seq_len)
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)

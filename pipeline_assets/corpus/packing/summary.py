@@ -62,7 +62,7 @@ def shares_reached(packed: Artifact) -> Verdict:
 
 
 def _deviation_reason(counts: Mapping[str, Any], is_short: bool) -> str:
-    """Explain why a source's tokens differ from its share: documents are drawn whole."""
+    """Explain why a source's tokens are below its share (`is_short`), or above it."""
     requested, mean = counts["asked_tokens"], counts["text_tokens"] // max(counts["documents"], 1)
     reason = "its next document is longer than the rest" if is_short else "its last document exceeds it"
     return f"its share is {requested:,} tokens, and {reason}; its documents have {mean:,} on average"

@@ -37,10 +37,10 @@ class TokenReader:
         self._read(target, int(self._table.starts[document]))
         self._verify(target, document)
 
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
+    def read_blocks(self, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
         """Yield the token ids [start, stop) of the shard, in blocks of about a million.
 
-        A block has all ids of the documents in it, so a longer document is one block.
+        Blocks are divided between documents, so a document of more than a million ids is in one block.
         """
         ends = self._table.starts + self._table.tokens
         first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()  # documents of these two ids

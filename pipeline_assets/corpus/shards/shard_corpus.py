@@ -187,7 +187,7 @@ def write_shard(
 def _blocks(pieces: Sequence[Piece]) -> Iterator[NDArray[np.int32]]:
     for piece in pieces:
         with TokenReader(piece.shard) as reader:
-            yield from reader.blocks(piece.start, piece.stop)
+            yield from reader.read_blocks(piece.start, piece.stop)
 
 
 @dataclass

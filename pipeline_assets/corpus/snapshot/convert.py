@@ -15,7 +15,7 @@ from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import (
     ConvertedSource,
-    count_column_values,
+    count_fields_with_values,
     finish_source,
     write_outcomes,
 )
@@ -103,7 +103,7 @@ def convert_shard(
                 outcomes = _convert_parquet(fetched, window, first_row, recipe, row_map, columns, writer)
             write_outcomes(outcomes, writer, derive_id, licences)
             first_row += fetched.piece.rows
-        count_column_values(fields, writer)
+        count_fields_with_values(fields, writer)
     return writer.receipt()
 
 

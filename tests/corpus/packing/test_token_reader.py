@@ -21,7 +21,7 @@ IDS = range(5, 16)
 
 def blocks(folder: Path, start: int, stop: int, documents: Sequence[Sequence[int]] = DOCUMENTS) -> list[list[int]]:
     with TokenReader(write_encoded(folder, documents)) as reader:
-        return [block.tolist() for block in reader.blocks(start, stop)]
+        return [block.tolist() for block in reader.read_blocks(start, stop)]
 
 
 @given(ends=st.tuples(st.integers(0, 11), st.integers(0, 11)).map(sorted).filter(lambda ends: ends[0] < ends[1]))
@@ -65,11 +65,13 @@ def test_each_flipped_byte_of_a_document_that_is_touched_is_named(tmp_path: Path
 
     with TokenReader(shard) as reader:
         read_document = functools.partial(reader.read_document, document, memoryview(bytearray(4 * len(touched))))
-        for read in (read_document, lambda: [*reader.blocks(touched[-1], touched[-1] + 1)]):
+        for read in (read_document, lambda: [*reader.read_blocks(touched[-1], touched[-1] + 1)]):
             with pytest.raises(RetryableError, match=line):
                 read()
         others = [number for number in range(11) if number not in touched]
-        assert [int(block[0]) for at in others for block in reader.blocks(at, at + 1)] == [IDS[at] for at in others]
+        assert [int(block[0]) for at in others for block in reader.read_blocks(at, at + 1)] == [
+            IDS[at] for at in others
+        ]
 
 
 def test_a_file_that_has_lost_its_end_is_named(tmp_path: Path) -> None:
@@ -80,4 +82,4 @@ def test_a_file_that_has_lost_its_end_is_named(tmp_path: Path) -> None:
         TokenReader(shard) as reader,
         pytest.raises(RetryableError, match=r"0\.tokens: the file of token ids ends early"),
     ):
-        list(reader.blocks(0, 11))
+        list(reader.read_blocks(0, 11))
