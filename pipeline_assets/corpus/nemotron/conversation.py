@@ -28,7 +28,7 @@ from pipeline_assets.corpus.nemotron.proofs import PROOF_COLUMNS, read_formalisa
 from pipeline_assets.corpus.nemotron.row_forms import read_train_turns
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection, RowsRecipe
-from pipeline_assets.corpus.nemotron.soft_checks import find_checks
+from pipeline_assets.corpus.nemotron.soft_checks import find_failed_checks
 from pipeline_assets.corpus.nemotron.stalled_calls import collect_calls
 from pipeline_assets.corpus.nemotron.text_flags import restore_latex
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, read_tools
@@ -207,8 +207,8 @@ class RowText(NamedTuple):
         counts: `analysis_given`, `analysis_rendered`: messages on the analysis channel, before and after rendering; and
             the counts of `_MessageReader`. Empty if the text is not valid Harmony.
         refusal: Reason why the text is not valid Harmony; None if it is valid.
-        stalled_calls: Result of `CallLog.count_stalled`.
-        checks: Result of `find_checks`.
+        stalled_calls: Number of calls that repeat an equal call after two equal replies.
+        failed_checks: Names in `CHECKS` of the checks that the text fails.
         tokens: Tokens of a text of a chat template; None for Harmony, whose texts are encoded together.
     """
 
@@ -220,7 +220,7 @@ class RowText(NamedTuple):
     counts: Mapping[str, int]
     refusal: Refusal | None = None
     stalled_calls: int = 0
-    checks: Sequence[str] = ()
+    failed_checks: Sequence[str] = ()
     tokens: encode.HarmonyTokens | None = None
 
 
@@ -278,8 +278,8 @@ def row_text(
             parsed = encode.render_harmony(messages, analysis=settings.analysis, ending=Ending.TRAINING)
         loss = find_loss(parsed, range(len(kept)))
     counts.update(analysis_given=_count_analysis(messages), analysis_rendered=_count_analysis(parsed.conversation))
-    stalled, checks = log.count_stalled(), find_checks(parsed, log, declared)
-    return RowText(loss, parsed, messages, template, is_own_text, counts, None, stalled, checks, tokens)
+    stalled, failed_checks = log.count_stalled(), find_failed_checks(parsed, log, declared)
+    return RowText(loss, parsed, messages, template, is_own_text, counts, None, stalled, failed_checks, tokens)
 
 
 def _count_analysis(messages: Sequence[Message]) -> int:

@@ -95,7 +95,7 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
 
 
 def _has_payload(part: Row, kind: str) -> bool:
-    """Check whether a part has `mimeType`, or an object under `source` or `kind`."""
+    """Check for a `mimeType`, or an object under `source` or the part's type, `kind`."""
     return any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
 
 

@@ -1,7 +1,7 @@
 """Shard task of the stage `nemotron_normalise`.
 
-Rows are read, rendered, encoded and written in blocks. Each block becomes a row group, and where it
-ends depends on the shard alone.
+Rows are read, rendered, encoded and written in blocks. Each block becomes a row group; its end depends on the shard
+alone.
 """
 
 import gc
@@ -124,7 +124,7 @@ def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _read_blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | Fault]]]]:
-    """Yield blocks: the name of a file, (position, row or fault) pairs of its rows."""
+    """Yield each block as the name of its file and a list of (position, row) pairs."""
     parquet = find_object_columns(shard.pieces)
     for file, rows in itertools.groupby(read_shard(shard), key=lambda row: row.file):
         block: list[tuple[int, Row | Fault]] = []
@@ -160,7 +160,10 @@ def _estimate_characters(columns: Mapping[str, object]) -> int:
 
 
 def _spot_check(block: NormalisedRows, settings: RowsRecipe, encoder: HarmonyEncoder) -> int:
-    """Raise OracleMismatchError if sampled rows differ from tiktoken; count the rows."""
+    """Check sampled rows against tiktoken, and return the number of sampled rows.
+
+    Raise OracleMismatchError if a row differs.
+    """
     ids = block.batch.column("id").to_pylist()
     sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id)]
     if sample:

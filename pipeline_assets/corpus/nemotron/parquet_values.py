@@ -50,7 +50,10 @@ def as_json_row(row: Mapping[str, Any], object_columns: Iterable[str]) -> dict[s
 
 
 def as_json(value: Any) -> Any:
-    """Convert to JSON: times, decimals, UUIDs and bytes (base64 if not UTF-8) to text."""
+    """Convert a value to JSON types: times, decimals, UUIDs and bytes become text.
+
+    Bytes that are not UTF-8 are encoded in base64.
+    """
     match value:
         case dict():
             return {key: item if type(item) in _JSON_TYPES else as_json(item) for key, item in value.items()}

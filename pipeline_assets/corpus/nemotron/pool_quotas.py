@@ -53,7 +53,7 @@ def find_limits(
     return limits, described
 
 
-def is_selected(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: Limits) -> NDArray[np.bool_]:
+def selected_rows(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: Limits) -> NDArray[np.bool_]:
     """Return a mask (rows,) of rows that a pool's quota selects; all without a quota."""
     if (quota := recipe.quota(pool)) is None:
         return np.ones(len(table), bool)

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, 
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet, read_columns, read_footer
 from pipeline_assets.corpus.licences import tag_or_unknown
 from pipeline_assets.corpus.nemotron.pool_card import write_pool_card
-from pipeline_assets.corpus.nemotron.pool_quotas import Limits, find_limits, is_selected
+from pipeline_assets.corpus.nemotron.pool_quotas import Limits, find_limits, selected_rows
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, matching_rows, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
@@ -281,7 +281,7 @@ def write_pools(
     flags = "".join(table[_CHOSEN].to_pylist()).encode()
     chosen = np.frombuffer(flags, bool).reshape(len(order), len(pools))[order]
     table = table.drop_columns([_CHOSEN]).take(to_arrow(order))
-    selected = np.stack([is_selected(table, split, pool, recipe, limits) for pool in pools], axis=1)
+    selected = np.stack([selected_rows(table, split, pool, recipe, limits) for pool in pools], axis=1)
     over_quota = np.asarray(chosen.any(axis=1) & ~(chosen & selected).any(axis=1))
     chosen = chosen & selected
     files: list[OutputFile] = []

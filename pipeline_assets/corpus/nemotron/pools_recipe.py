@@ -203,7 +203,7 @@ def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def needed_columns(conditions: Iterable[str]) -> set[str]:
-    """Return the columns in the conditions that a row of nulls does not meet."""
+    """Return the columns of all conditions that are not true for a row of nulls."""
     unmet = (parse_condition(condition) for condition in conditions if not matching_rows(_one_row(), condition)[0])
     return {column for condition in unmet for column in condition.meta.root_names()}
 

@@ -30,7 +30,7 @@ from pipeline_assets.corpus.harmony import prompt
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, data_files
-from pipeline_assets.corpus.nemotron.sections import CORRECTNESS
+from pipeline_assets.corpus.nemotron.sections import CORRECTNESS_KEY
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
@@ -40,7 +40,7 @@ from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView
 
 TEXTS = "texts"
 _encoder = msgspec.json.Encoder()
-_UNKNOWN = -1.0
+_UNKNOWN_CORRECTNESS = -1.0
 _BATCH_ROWS = 1024
 _QUALITY_COLUMNS = ["quality_valid_harmony", "quality_completion_nonempty", "quality_valid_tool_schema"]
 _QUALITY_COLUMNS += ["stats_completion_tokens", "stats_tool_calls", "template"]
@@ -208,7 +208,7 @@ def remove_system_message(text: str, prefixes: Sequence[str]) -> str:
 
 def _to_document(row: Row, split: str) -> Document:
     correctness = row["meta_correctness"]
-    columns = {CORRECTNESS: _UNKNOWN if correctness is None else correctness}
+    columns = {CORRECTNESS_KEY: _UNKNOWN_CORRECTNESS if correctness is None else correctness}
     return Document(
         text=extract_prompt(row).replace("\0", ""),
         source=split,

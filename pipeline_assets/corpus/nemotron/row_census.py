@@ -101,7 +101,7 @@ class RowCensus:
         self._paths: Counter[NamePath] = Counter()
 
     def add_row(self, row: Mapping[str, Any], values: Row | None = None) -> None:
-        """Count one row; `values` is the row as JSON values, if `row` is not JSON already."""
+        """Count a row; `values` is a Parquet row as JSON values, None for JSON lines."""
         self.rows += 1
         self._count_shape(("columns",), row)
         standard = _standard_row(row)
@@ -172,7 +172,7 @@ def _standard_row(row: Row) -> Row:
 def _failed_checks(row: Row) -> Sequence[str]:
     """List the checks that a row's text fails; empty if the row would be rejected."""
     with suppress(Refusal, UnicodeEncodeError, RecursionError):
-        return row_text(row, declared_tools(row), _SETTINGS, "chat_if").checks
+        return row_text(row, declared_tools(row), _SETTINGS, "chat_if").failed_checks
     return ()
 
 

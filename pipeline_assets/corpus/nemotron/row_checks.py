@@ -76,7 +76,7 @@ def encoding_faults(
 def span_faults(
     parsed: ParsedText, encoded: encode.HarmonyTokens, loss_mode: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[str]:
-    """Yield a line for each loss message that contradicts the tokens of the text."""
+    """Yield a line for each mismatch of the messages in the loss with their tokens."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
     opened = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[MESSAGE]).tolist()
     closed = np.flatnonzero(np.isin(encoded.ids, _ENDS)).tolist()

@@ -107,7 +107,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
 
 
 def _solved_bin(attempts: list[_Attempts]) -> str | None:
-    """Return the bin of the share of correct attempts, such as `hard`, or None."""
+    """Return the bin of the share of correct attempts; None without attempts."""
     count = sum(condition.attempts or 0 for condition in attempts)
     passed = sum(condition.passed or 0 for condition in attempts)
     if not count:
@@ -177,7 +177,7 @@ def row_metadata(row: Row, text: RowText, domain: Domain, split: str, settings: 
 
 
 def difficulty_bin(row: Row, split: str) -> str | None:
-    """Return the difficulty of a row, or else of its split, such as `low`, or None."""
+    """Return `low`, `medium` or `high`, from a row or else its split's name, or None."""
     # Math-v2 has splits such as `high_part00`.
     stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])
     return next((word for word in stated if isinstance(word, str) and word in _BINS), None)
@@ -200,7 +200,7 @@ def _collect_tags(row: Row, text: RowText) -> list[str]:
         "multi_turn": [message.role for message in conversation].count(Role.USER) > 1,
     }
     tags = {*_to_texts(row.get("tags")), *(tag for tag, is_present in features.items() if is_present)}
-    tags.update(f"check:{name}" for name in text.checks)
+    tags.update(f"check:{name}" for name in text.failed_checks)
     return sorted(tags | {f"source:{source}" for source in sources if isinstance(source, str) and source})
 
 

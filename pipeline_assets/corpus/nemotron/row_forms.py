@@ -104,8 +104,8 @@ def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> li
     """Return `train_turns` of a row: whether each message may count in the loss.
 
     None if missing. `roles` are the roles of the row's messages. RowFault is raised unless the value is a list with a
-    boolean for each message. `counts` is increased for the row, and for each true value of a message that is not the
-    assistant's, which cannot count.
+    boolean for each message. `counts` is increased for the row, and for each true value that has no effect, because its
+    message is not the assistant's.
     """
     turns = read_object(row.get("metadata")).get("train_turns")
     if turns is None:

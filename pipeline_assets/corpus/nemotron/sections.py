@@ -18,7 +18,7 @@ from pipeline_assets.spine.section import RecipeError, RecipeSection
 PROMPTS_STAGE = StageVersion("nemotron_prompts", 1)
 DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 2)
 PUBLISH_STAGE = StageVersion("nemotron_published_pools", 2)
-CORRECTNESS = "correctness"  # meta key of a prompt; the most correct of several duplicates is kept
+CORRECTNESS_KEY = "correctness"  # meta key of a prompt; the most correct of several duplicates is kept
 
 
 class Scan(RecipeSection):
@@ -59,7 +59,7 @@ class DeduplicateRecipe(RecipeSection):
         """Return the content of the `DedupRecipe` for prompts; None if `near` is not set."""
         if self.near is None:
             return None
-        order = {"selection": "quality", "quality_column": CORRECTNESS}
+        order = {"selection": "quality", "quality_column": CORRECTNESS_KEY}
         return DedupRecipe.from_mapping({"near": self.near.content(), **order}, "deduplicate").content()
 
 

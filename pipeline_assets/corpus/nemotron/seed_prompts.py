@@ -20,7 +20,7 @@ def write_seed_prompts(path: Path, seeds: Sequence[tuple[str, Sequence[SourceFil
     """Write the prompts of seed sets to an SQLite table, keyed by their sha256.
 
     Each entry of `seeds` has the prompt column and the files of a set. A prompt is text, or the first user message of a
-    list. Unreadable rows and other values are skipped. If a set has no new prompt, raise `InputError`.
+    list. Unreadable rows and other values are skipped. Raise `InputError` if a set adds no prompt.
     """
     path.unlink(missing_ok=True)  # of an interrupted build
     with closing(sqlite3.connect(path)) as database:

@@ -17,7 +17,7 @@ CHECKS: Final = {
 }
 
 
-def find_checks(parsed: ParsedText, log: CallLog, declared: Container[str] | None) -> list[str]:
+def find_failed_checks(parsed: ParsedText, log: CallLog, declared: Container[str] | None) -> list[str]:
     """List the checks that a text fails, as names in `CHECKS`.
 
     `log` has the text's calls and replies; `declared` has the names of the row's tools, or is None if unknown.

@@ -181,9 +181,9 @@ def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str,
     }
 
 
-def _name_clash_error(both: str, split: str, where: str) -> InputError:
+def _name_clash_error(clashing: str, split: str, where: str) -> InputError:
     fix = "set `files` of each split in a recipe"
-    return InputError(f"{both} would both be the split {split}", where, fix)
+    return InputError(f"{clashing} would both be the split {split}", where, fix)
 
 
 def _prefer_json_lines(

@@ -32,7 +32,7 @@ class CallLog:
         return len(self.calls) - 1
 
     def add_reply(self, call: int | None, content: str) -> None:
-        """Add a reply to a call; None for a reply that answers no open call."""
+        """Add a reply; `call` is the index of its call, or None if it answers none."""
         self.answered.append(call)
         if call is not None:
             self.events.append((call, content))
