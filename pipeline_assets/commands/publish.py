@@ -66,7 +66,7 @@ def publish(
         owners = hub_repo.check_token()
         publication = prepare_publication(open_artifact(folder), hub_repo, allow_unknown=allow_unknown_licences)
         plan = plan_publication(publication, hub_repo, replaces=replace)
-        print_lines([*_repo_lines(hub_repo, plan.parent, owners, public), *publication.terms(), *plan.lines()])
+        print_lines([*_repo_lines(hub_repo, plan.parent, owners, public), *publication.describe_terms(), *plan.lines()])
         if not dry_run:
             commit, plan = send(publication, hub_repo, private=not public, replaces=replace)
             sent = format_bytes(plan.upload_bytes)
@@ -170,7 +170,7 @@ def pull(
 @contextlib.contextmanager
 def _open_store(url: str, root: Path) -> Iterator["Store"]:
     """Open the store at a URL; raise UsageError if it is not the URL of a store."""
-    from pipeline_assets.corpus.publishing.hub_repo import TOKEN, HubRepo
+    from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN, HubRepo
     from pipeline_assets.corpus.stores.hub_store import HubStore
     from pipeline_assets.corpus.stores.object_store import ObjectStore
 
@@ -180,7 +180,7 @@ def _open_store(url: str, root: Path) -> Iterator["Store"]:
         raise UsageError("the URL must not contain credentials or options", "STORE", "set them in the environment")
     hub = _HUB_URL.fullmatch(url)
     if hub is not None:
-        token = os.environ.get(TOKEN) or None
+        token = os.environ.get(HF_TOKEN) or None
         repo = HubRepo.open(hub["name"], open_hub(root, os.environ), token)
         prefix = f"{hub['prefix']}/" if hub["prefix"] else ""
         with repo.limit_requests():

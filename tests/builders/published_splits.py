@@ -16,13 +16,19 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, Source, dataset_card, file_pattern
+from pipeline_assets.corpus.publishing.dataset_card import (
+    CardContent,
+    CardSource,
+    CardSplit,
+    dataset_card,
+    file_pattern,
+)
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import Identity, Manifest
 
-SOURCE = Source("maker/chats", "a" * 40)
+SOURCE = CardSource("maker/chats", "a" * 40)
 IDENTITY = Identity(
     stage=NORMALISE_STAGE,
     recipe={"rows": {"template": "harmony/1"}},

@@ -151,7 +151,10 @@ class SampledPair(Pair, frozen=True, kw_only=True):
 
 
 class SampleSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Source of a sample: splits of a hub dataset at a commit."""
+    """Source of a sample: splits of a hub dataset at a commit, or of a folder.
+
+    For a folder, `dataset` is `local`, and `revision` is the digest of the artifact that pins its files.
+    """
 
     dataset: str
     revision: str

@@ -55,7 +55,7 @@ class CardSplit:
 
 
 @dataclass(frozen=True)
-class Source:
+class CardSource:
     """Dataset from which published rows come."""
 
     dataset: str
@@ -71,9 +71,9 @@ class CardContent:
     title: str
     repository: str  # argument of `load_dataset`: owner/name, or a folder
     splits: Sequence[CardSplit]  # with rows; may be empty
-    sources: Sequence[Source]  # datasets that rows name; may be empty
+    sources: Sequence[CardSource]  # datasets that rows name; may be empty
     manifests: Sequence[Manifest]  # of the artifacts that contain the rows; the card shows the first one's recipe
-    steps: Sequence[Manifest] = ()  # of further artifacts that these were built from, sources first
+    steps: Sequence[Manifest] = ()  # of upstream artifacts, sources first
     agreement: Mapping[str, Any] = field(default_factory=dict)  # YAML keys with the terms that readers agree to
     columns: Mapping[str, str] = field(default_factory=lambda: COLUMNS)  # descriptions by name
     notes: Sequence[str] = ()  # lines about configs
@@ -86,7 +86,7 @@ def file_pattern(path: str) -> str:
     return re.sub(r"-\d{5}-of-(?=\d{5}\.parquet)", f"-{_NUMBER}-of-", path)
 
 
-def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[Source]]:
+def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[CardSource]]:
     """Collect the splits with rows, and all source datasets that the rows name.
 
     A few columns of one file are in memory at a time. Raise UsageError if rows have no dataset, InputError for damage.
@@ -117,7 +117,7 @@ def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list
         split.completion_tokens += sum(filter(None, completion_tokens))
         split.licences.update(zip(datasets, licences, strict=True))
         sources.update(zip(datasets, revisions, strict=True))
-    return list(splits.values()), [Source(*source) for source in sorted(sources, key=str)]
+    return list(splits.values()), [CardSource(*source) for source in sorted(sources, key=str)]
 
 
 def split_names(splits: Iterable[CardSplit]) -> dict[str, str]:
@@ -135,7 +135,7 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
 def count_row_licences(
     splits: Iterable[CardSplit], other_rows: Counter[tuple[str, str | None]] | None = None
 ) -> Counter[str | None]:
-    """Count the rows of splits, and `other_rows`, by stated licence; None: not stated."""
+    """Count the rows of splits, and `other_rows`, by licence; None if not stated."""
     rows: Counter[str | None] = Counter()
     for (_, licence), count in sum((split.licences for split in splits), other_rows or Counter()).items():
         rows[licence] += count
@@ -259,7 +259,7 @@ def _licence_lines(card: CardContent) -> list[str]:
     return lines + markdown_table(["source", "licence", "rows", "the hub's identifier", "its text"], rows)
 
 
-def _source_cells(source: Source) -> list[str]:
+def _source_cells(source: CardSource) -> list[str]:
     if source.revision is None:
         return ["a folder", "not stated", "not stated"]
     if source.metadata is None:

@@ -15,7 +15,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile, tota
 from pipeline_assets.spine.recipe_yaml import section_at
 
 NOT_ANSWERED = "not answered"
-HUB = "https://huggingface.co/datasets"
+DATASETS_URL = "https://huggingface.co/datasets"
 _SOURCES, _NO_TEXT = {"raw", "fineweb_edu_snapshot"}, {"tokenizer", "evaluation", "model"}  # second words of kinds
 _SIZES = ("documents", "pairs", "rows", "tokens", "text_bytes")
 _TOKEN_RANGES = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
@@ -83,7 +83,7 @@ def dataset_fact(name: str, revision: str | None, origin: str, detail: str = "")
     """Return a fact about a dataset at a commit of the hub, or in a folder."""
     if revision is None:
         return Fact(f"folder {name}", origin, detail)
-    return Fact(f"{name}@{revision}", origin, detail, f"{HUB}/{name}/tree/{revision}")
+    return Fact(f"{name}@{revision}", origin, detail, f"{DATASETS_URL}/{name}/tree/{revision}")
 
 
 def text_steps(chain: Chain) -> Iterator[Artifact]:
@@ -151,7 +151,7 @@ def _stated_settings(steps: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
 
 
 def merge_sources(stated: Iterable[Fact], named: Iterable[Fact]) -> list[Fact]:
-    """Return the sources that manifests state, then those that only rows name."""
+    """Return facts on sources from manifests, then from rows on further sources."""
     known = list(stated)
     return [*known, *(fact for fact in named if fact.value not in {source.value for source in known})]
 

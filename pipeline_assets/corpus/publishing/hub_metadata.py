@@ -10,7 +10,7 @@ import pyarrow as pa
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 
 _INVALID = re.compile(r"\W+")
-_ALL = "all"  # In any case: builder.py of `datasets` rejects a dataset with a split of this name.
+_ALL = "all"  # In any letter case: builder.py of `datasets` rejects a dataset with a split of this name.
 DEFAULT = "default"  # The config of a dataset with a single config.
 # `datasets`, size_categories.json: above 1,000, each category is ten times the previous one.
 _SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]

@@ -19,8 +19,8 @@ from pipeline_assets.corpus.nemotron.pool_card import SHARED_ROWS
 from pipeline_assets.corpus.nemotron.schema import COLUMNS
 from pipeline_assets.corpus.publishing.dataset_card import (
     CardContent,
+    CardSource,
     CardSplit,
-    Source,
     collect_splits,
     count_row_licences,
     dataset_card,
@@ -28,7 +28,7 @@ from pipeline_assets.corpus.publishing.dataset_card import (
     split_names,
 )
 from pipeline_assets.corpus.publishing.description import (
-    HUB,
+    DATASETS_URL,
     Description,
     Fact,
     chain_facts,
@@ -80,7 +80,7 @@ def append_card_hash(text: str) -> str:
 
 
 def is_edited(card: str) -> bool:
-    """Check whether a card lacks or mismatches its sha256; False for no card."""
+    """Check whether a card lacks or mismatches its sha256; False for an empty card."""
     text, _, _ = card.rpartition("<!-- sha256 of this card above: ")
     return bool(card) and append_card_hash(text) != card
 
@@ -101,7 +101,7 @@ class Publication:
         names, groups = split_names(self.splits), group_by_config(self.splits)
         return {config: [names[split.split] for split in splits] for config, splits in groups.items()}
 
-    def terms(self) -> Iterator[str]:
+    def describe_terms(self) -> Iterator[str]:
         """Yield log lines about the licences of rows and the terms for readers."""
         for licence, rows in sorted(count_row_licences(self.splits).items(), key=lambda item: -item[1]):
             yield f"licence {licence or 'not stated'}: {rows:,} rows of all configs"
@@ -172,7 +172,7 @@ def _croissant(card: CardContent, manifest: Manifest, files: Sequence[UploadFile
     """Return the repo's Croissant metadata as JSON; equal content gives equal text."""
     licences, owner = count_row_licences(card.splits).items(), card.repository.partition("/")[0]
     facts = chain_facts(Chain(None, [Artifact(Path(), manifest)])) | {
-        "url": [Fact(f"{HUB}/{card.repository}", "name of the repository")],
+        "url": [Fact(f"{DATASETS_URL}/{card.repository}", "name of the repository")],
         "creator": [Fact(owner, "name of the repository")],
         "licences": [licence_fact(licence, f"{rows:,} rows", "rows: meta_license") for licence, rows in licences],
         "sources": [dataset_fact(source.dataset, source.revision, "rows: dataset") for source in card.sources],
@@ -191,7 +191,7 @@ def _check_licences(licences: Mapping[str | None, int], allow_unknown: bool, art
         raise UsageError(what, artifact.folder, fix)
 
 
-def _with_card(source: Source, hub: HubFiles) -> Source:
+def _with_card(source: CardSource, hub: HubFiles) -> CardSource:
     if source.revision is None:
         return source
     card = read_card(hub, source.dataset, source.revision)
@@ -203,11 +203,11 @@ def _with_card(source: Source, hub: HubFiles) -> Source:
     return replace(source, metadata=metadata, gate=settings["gated"] or None)
 
 
-def _config_notes(kind: str, splits: Sequence[CardSplit], items: Mapping[str, UploadFile]) -> list[str]:
+def _config_notes(kind: str, splits: Sequence[CardSplit], uploads: Mapping[str, UploadFile]) -> list[str]:
     if kind != _SUBSETS:
         return [SHARED_ROWS, ""] if len(group_by_config(splits)) > 1 else []
     lines = ["Splits are named after the source dataset and split of their rows."]
-    if any(path.startswith(f"{TOKENS}/") for path in items):
+    if any(path.startswith(f"{TOKENS}/") for path in uploads):
         files = ", ".join(code(f"{TOKENS}/CONFIG/{name}") for name in ("tokens.npy", "loss_mask.npy", "rows.parquet"))
         lines.append(
             f"The same rows as int32 token ids, with a mask of the tokens that count in the loss, are in {files};"

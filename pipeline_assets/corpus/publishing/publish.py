@@ -72,8 +72,8 @@ class PublicationPlan:
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
     """Plan the commits that the repo still needs.
 
-    If the commits would overwrite a different dataset, another file or an edited card, UsageError is raised unless
-    `replaces`.
+    Raise UsageError, unless `replaces`, if the commits would overwrite files of another publication or program, or an
+    edited card.
     """
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
@@ -160,7 +160,7 @@ def publish_sealed(
     else:
         repo = HubRepo.open(recipe.repo, hub, hf_token(os.environ))
         publication = prepare_publication(artifact, repo, allow_unknown=recipe.allow_unknown_licences)
-        for line in publication.terms():
+        for line in publication.describe_terms():
             logger.info("%s: %s", repo.name, line)
         splits = [*publication.splits]
         commit, plan = publish(publication, repo, private=recipe.private, replaces=replaces)

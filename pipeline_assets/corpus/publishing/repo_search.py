@@ -38,18 +38,18 @@ _TOKENS_FILE, _ROWS_FILE = "tokens.npy", "rows.parquet"
 
 
 @dataclass
-class RepoContent:
+class RepoSearchResult:
     """Search result of a repo. A place is `REF@COMMIT:PATH`.
 
     Attributes:
         commits: Commits that each ref reaches, the newest first.
-        objects: sha256 of the large files (LFS) in the trees of these commits, by ref.
+        lfs_hashes: sha256 of the large files (LFS) in the trees of these commits, by ref.
         found: Places of each entry of the removal list, by the entry's hash.
         unread: Places of files that are not text, or are damaged.
     """
 
     commits: Mapping[str, list[str]]
-    objects: Mapping[str, set[str]]
+    lfs_hashes: Mapping[str, set[str]]
     found: dict[str, list[str]] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
 
@@ -65,11 +65,11 @@ class RepoSearch:
     decode: Callable[[NDArray[np.int32]], str]
     cache: Path  # for downloads; removed before and after a search
 
-    def search(self, repo: HubRepo, commits: Mapping[str, list[str]]) -> RepoContent:
+    def search(self, repo: HubRepo, commits: Mapping[str, list[str]]) -> RepoSearchResult:
         """Search all files of the commits of each ref; skip files deleted from storage."""
         fresh = replace(repo, hub=replace(repo.hub, cache=self.cache))
         durable.remove(self.cache)
-        content = RepoContent(commits, list_lfs_hashes(fresh, commits))
+        content = RepoSearchResult(commits, list_lfs_hashes(fresh, commits))
         stored = repo.call_library(
             lambda api: {None, *(file.file_oid for file in api.list_lfs_files(repo.name, repo_type="dataset"))}
         )
@@ -91,9 +91,10 @@ class RepoSearch:
         return content
 
     def _search_file(self, repo: HubRepo, commit: str, file: HubFile, rows: HubFile | None) -> Collection[str] | None:
-        """Return the entries that a file contains; None if it cannot be read.
+        """Return the entries that a file contains; None if it is unreadable.
 
-        `rows` is the row index of a token file, and None for other files.
+        If reading fails after the first match, the matches are returned. `rows` is the row index of a token file, and
+        None for other files.
         """
         paths = [repo.hub.fetch(repo.name, commit, part).local for part in (file, rows) if part is not None]
         values = read_row_keys(paths[0]) if rows is None else self._decoded_rows(*paths)
@@ -129,7 +130,10 @@ def list_lfs_hashes(repo: HubRepo, commits: Mapping[str, list[str]]) -> dict[str
 
 
 def read_row_keys(path: Path) -> Iterator[RowKeys]:
-    """Yield the values of a file, one by one; raise ValueError if it is not text."""
+    """Yield each value of a Parquet, JSON or text file, compressed or not.
+
+    A loss mask has no values. Other binary files raise ValueError.
+    """
     with open(path, "rb", buffering=0) as file:
         head = file.read(1 << 10)
         if head.startswith(b"PAR1"):

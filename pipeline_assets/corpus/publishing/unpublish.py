@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
-from pipeline_assets.corpus.publishing.repo_search import RepoContent, RepoSearch, list_lfs_hashes
+from pipeline_assets.corpus.publishing.repo_search import RepoSearch, RepoSearchResult, list_lfs_hashes
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.metadata_file import MetadataFile
@@ -108,7 +108,7 @@ def unpublish(
     return removal
 
 
-def _merge(removal: Removal, content: RepoContent) -> None:
+def _merge(removal: Removal, content: RepoSearchResult) -> None:
     """Add the results of a search to the record of earlier runs.
 
     Objects of refs that belong to others are left out; `remaining` and `unread` are replaced.
@@ -117,7 +117,7 @@ def _merge(removal: Removal, content: RepoContent) -> None:
         removal.commits[ref] = list(dict.fromkeys([*reached, *removal.commits.get(ref, ())]))
     for entry, places in content.found.items():
         removal.removed[entry] = list(dict.fromkeys([*removal.removed.get(entry, ()), *places]))
-    own = (objects for ref, objects in content.objects.items() if ref.startswith(_OWN_REFS))
+    own = (objects for ref, objects in content.lfs_hashes.items() if ref.startswith(_OWN_REFS))
     removal.objects = sorted({*removal.objects}.union(*own))
     removal.remaining, removal.unread = content.found, content.unread
 
@@ -137,7 +137,7 @@ def _history(api: "HfApi", repo: HubRepo, commit: str) -> list[str]:
     return [entry.commit_id for entry in api.list_repo_commits(repo.name, repo_type="dataset", revision=commit)]
 
 
-def _squash_branches(repo: HubRepo, content: RepoContent) -> None:
+def _squash_branches(repo: HubRepo, content: RepoSearchResult) -> None:
     for ref, reached in content.commits.items():
         branch = ref.removeprefix(_OWN_REFS[0])
 

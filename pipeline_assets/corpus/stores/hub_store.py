@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from pipeline_assets.corpus.publishing.hub_repo import TOKEN, HubRepo, UploadFile, hf_token
+from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN, HubRepo, UploadFile, hf_token
 from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.errors import RetryableError, UsageError
 
@@ -37,7 +37,7 @@ class HubStore:
         if self.is_bucket:
             fix = "push to hf://datasets/OWNER/NAME or to an object store"
             raise UsageError("a hub bucket has no conditional writes, so it is only read", self.url, fix)
-        hf_token({TOKEN: self.repo.hub.token or ""})
+        hf_token({HF_TOKEN: self.repo.hub.token or ""})
         self.repo.check_token()
         if self.repo.access_settings() is None:
             self.repo.create(private=True)

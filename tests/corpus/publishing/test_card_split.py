@@ -10,7 +10,7 @@ from nemotron_rows import LOOKUP, QUESTION, called
 from published_splits import normalise, said
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.publishing.dataset_card import Source, collect_splits
+from pipeline_assets.corpus.publishing.dataset_card import CardSource, collect_splits
 from pipeline_assets.spine.errors import InputError
 
 
@@ -34,7 +34,7 @@ def test_it_counts_what_the_rows_hold(tmp_path: Path) -> None:
     for name in ("tokens", "completion_tokens"):
         assert getattr(split, name) == sum(row[f"stats_{name}"] for row in rows)
     assert split.licences == Counter((row["dataset"], row["meta_license"]) for row in rows)
-    assert sources == [Source(rows[0]["dataset"], rows[0]["source_revision"])]
+    assert sources == [CardSource(rows[0]["dataset"], rows[0]["source_revision"])]
 
 
 def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from published_splits import IDENTITY, card_of, content_of, licences_of, normali
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.splits import find_splits
-from pipeline_assets.corpus.publishing.dataset_card import Source, collect_splits, dataset_card, split_names
+from pipeline_assets.corpus.publishing.dataset_card import CardSource, collect_splits, dataset_card, split_names
 from pipeline_assets.spine.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "dataset_card.md"
@@ -96,7 +96,7 @@ def test_this_project_finds_the_same_files() -> None:
 
 def test_no_text_leaves_its_place() -> None:
     hostile = split_of(licences=licences_of({HOSTILE: 3}))
-    page = card_of(hostile, title=HOSTILE, sources=[Source(HOSTILE, "a" * 40)], repository=HOSTILE)
+    page = card_of(hostile, title=HOSTILE, sources=[CardSource(HOSTILE, "a" * 40)], repository=HOSTILE)
 
     card = huggingface_hub.DatasetCard(page)
     assert card.data.pretty_name == HOSTILE
@@ -112,7 +112,7 @@ def test_no_text_leaves_its_place() -> None:
 
 
 def test_a_folder_of_no_commit_is_no_source_of_a_hub_and_no_row_has_no_licence() -> None:
-    page = card_of(split_of(rows=0, licences=Counter()), sources=[Source("chats", None)])
+    page = card_of(split_of(rows=0, licences=Counter()), sources=[CardSource("chats", None)])
 
     data = huggingface_hub.DatasetCard(page).data
     assert (data.source_datasets, data.license) == (None, "unknown")

@@ -237,13 +237,13 @@ def test_rows_of_unknown_licences_go_only_if_that_is_said(place: Place, tmp_path
         made_of(made, place)
 
     said = made_of(made, place, allow_unknown=True)
-    assert list(said.terms()) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", odd)]
+    assert list(said.describe_terms()) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", odd)]
 
 
 def test_what_readers_of_the_source_agree_to_is_carried_over_before_any_file(tmp_path: Path, unloaded: None) -> None:
     for place in open_place(tmp_path / "hub", gated=True):
         made = pools(tmp_path / "first", {"low": rows_of(place.revision)})
-        assert any("use it for training alone" in line for line in made_of(made, place).terms())
+        assert any("use it for training alone" in line for line in made_of(made, place).describe_terms())
         send(made, place)
 
         metadata = card_yaml(place.folder)
