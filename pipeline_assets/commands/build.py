@@ -307,7 +307,7 @@ def _warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
 def _repeated_ids(target: Target, manifest: Manifest) -> Iterator[str]:
     """Yield a line if over 1 % of rows repeat an id, for sources with an id column."""
     from pipeline_assets.corpus.converted_shards import DUPLICATE_ID
-    from pipeline_assets.corpus.readers.column_recipe import OTHER_IDS
+    from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 
     identity = manifest.identity
     if not identity.recipe.get("columns") or "ledger" not in identity.counts:
@@ -315,7 +315,7 @@ def _repeated_ids(target: Target, manifest: Manifest) -> Iterator[str]:
     repeats, rows = identity.ledger.rejected.get(DUPLICATE_ID, 0), identity.ledger.rows_in
     if repeats * 100 > rows:
         what = f"{target.name}: {repeats:,} of {rows:,} rows were rejected, because their ids repeat"
-        yield f"{what}; unless they are copies, {OTHER_IDS}"
+        yield f"{what}; unless they are copies, {ID_COLUMN_FIX}"
 
 
 def _unread_files(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:

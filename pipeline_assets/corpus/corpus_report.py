@@ -34,7 +34,7 @@ from pipeline_assets.corpus.profile import (
     sum_all,
     sum_by,
 )
-from pipeline_assets.corpus.readers.column_recipe import OTHER_IDS
+from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 from pipeline_assets.corpus.report_sizes import describe_estimates, kept_sizes, packed_token_counts, profile_size
 from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.corpus.token_sample import Sampling
@@ -178,7 +178,7 @@ def _raise_if_ids_shared(
     )
     more = f"; {count - 1:,} more ids are in two sources" if count > 1 else ""
     what = f"doc_id {doc_id!r} is in {first} and in {steps.source} ({path} row {row}){more}"
-    raise InputError(what, steps.corpus.folder, f"remove one of these sources, or {OTHER_IDS}")
+    raise InputError(what, steps.corpus.folder, f"remove one of these sources, or {ID_COLUMN_FIX}")
 
 
 def _documents(corpus: Artifact, shard: str) -> Iterator[Document]:

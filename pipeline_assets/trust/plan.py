@@ -19,7 +19,7 @@ from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS
 from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, estimate_mixture
 from pipeline_assets.corpus.readers.listing import Forecast, input_figures
-from pipeline_assets.corpus.readers.source_formats import COMPRESSED
+from pipeline_assets.corpus.readers.source_formats import COMPRESSION_SUFFIXES
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, StoredFile
@@ -30,7 +30,7 @@ _TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
 _STORED_SHARE, _TOKEN_RATIO = 0.4, 2.1  # zstd level 3 bytes per byte of web text; token bytes per level 3 byte
 _LEVEL_1_RATIO = 1.1  # bytes at zstd level 1 per byte at level 3
 _KEPT_RATIO = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
-_COMPRESSED_SUFFIXES = (*COMPRESSED, ".parquet", ".7z")
+_COMPRESSED_SUFFIXES = (*COMPRESSION_SUFFIXES, ".parquet", ".7z")
 
 
 @dataclass(frozen=True)

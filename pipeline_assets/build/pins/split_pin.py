@@ -24,7 +24,7 @@ from pipeline_assets.corpus.nemotron.splits import SplitFiles, detect_format, fi
 from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.readers.lines import read_lines, regroup_by_lines
+from pipeline_assets.corpus.readers.lines import regroup_by_lines, split_lines
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_folder import (
@@ -208,7 +208,7 @@ class SampledSplit:
         # what follows is the piece's first whole line.
         first = max(piece.start - 1, 0)
         with name_file_in_errors(piece.file.path), open(piece.file.path, "r+b") as sparse:
-            lines = read_lines(regroup_by_lines(self._copy_blocks(file, first, sparse), first, file.path), piece.stop)
+            lines = split_lines(regroup_by_lines(self._copy_blocks(file, first, sparse), first, file.path), piece.stop)
             offsets = (offset for offset, line in lines if offset >= piece.start and not is_blank(line))
             return sum(1 for _ in itertools.islice(offsets, limit))
 

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.json_values import file_values, is_json_value_file
-from pipeline_assets.corpus.readers.lines import line_blocks, read_lines
+from pipeline_assets.corpus.readers.lines import line_blocks, split_lines
 from pipeline_assets.corpus.readers.source_folder import SourceFile, is_compressed
 from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect_format
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -57,7 +57,7 @@ def _record_in(file: SourceFile, row: int) -> bytes:
     elif is_json_value_file(file):
         records = file_values(file)
     else:
-        records = read_lines(line_blocks(file, 0 if is_compressed(file) else row), None)
+        records = split_lines(line_blocks(file, 0 if is_compressed(file) else row), None)
     record = next((content for place, content in records if place == row), None)
     if record is None:
         raise InputError(f"no row begins at byte {row:,}", file.path, "check that the file is the one that was read")
@@ -66,7 +66,7 @@ def _record_in(file: SourceFile, row: int) -> bytes:
 
 def _numbered_line(file: SourceFile, number: int) -> bytes:
     """Return a line by its number from 0, not counting blank lines."""
-    lines = (line for _, line in read_lines(line_blocks(file, 0), None) if line.strip())
+    lines = (line for _, line in split_lines(line_blocks(file, 0), None) if line.strip())
     record = next(itertools.islice(lines, number, None), None)
     if record is None:
         raise InputError(f"row {number:,} not found", file.path, "check that the file is the one that was read")

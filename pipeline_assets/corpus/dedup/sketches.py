@@ -21,7 +21,7 @@ from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.first_repeat import find_first_repeat
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools, to_numpy, to_table
 from pipeline_assets.corpus.partial_documents import RAW_DECODER, RawDocument, decode_columns
-from pipeline_assets.corpus.readers.column_recipe import OTHER_IDS
+from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.stage import Task, Window
 from pipeline_assets.spine.staged_input import NOT_DIGESTED
@@ -193,7 +193,7 @@ def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
     documents = [_documents_with(doc_id, dedup.read_run(run)) for run in runs]
     first, second, *_ = np.sort(np.concatenate(documents)).tolist()
     what = f"{doc_id} is the id of {_describe_row(dedup, first)} and of {_describe_row(dedup, second)}"
-    raise InputError(what, dedup.staging.target, f"remove one of these sources, or {OTHER_IDS}")
+    raise InputError(what, dedup.staging.target, f"remove one of these sources, or {ID_COLUMN_FIX}")
 
 
 def _documents_with(doc_id: pa.Scalar, table: pa.Table) -> NDArray[np.uint64]:

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.readers.file_patterns import real_folders
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source, utf8_pattern
 from pipeline_assets.corpus.readers.source_formats import detect_format, without_compression
-from pipeline_assets.corpus.readers.whole_files import WHOLE_FILES, extractor_versions, whole_file_rows
+from pipeline_assets.corpus.readers.whole_files import WHOLE_FILE_FORMATS, extractor_versions, whole_file_rows
 from pipeline_assets.spine.files import file_sha256
 
 _HEAD_BYTES = 1 << 16
@@ -60,7 +60,7 @@ def unreadable_reason(file: SourceFile) -> str | None:
     extractor_versions([format_])
     if not head:
         return "empty"
-    if format_ in WHOLE_FILES and file.bytes <= _HEAD_BYTES:
+    if format_ in WHOLE_FILE_FORMATS and file.bytes <= _HEAD_BYTES:
         [(_, row)] = whole_file_rows(file, format_)
         return f"{row.reason}: {row.detail}" if isinstance(row, Fault) else None
     fault = None if format_ in ("parquet", "html", "docx", "pdf") else _encoding_fault(head, suffix)

@@ -7,12 +7,12 @@ import pydantic
 from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.section import RecipeSection
 
-OTHER_IDS = "set `columns.id` to another column, or to null for ids that are derived from the texts"
+ID_COLUMN_FIX = "set `columns.id` to another column, or to null for ids that are derived from the texts"
 """Fix that an error message proposes for repeated ids."""
 
 
 def column_fix(field: str) -> str:
-    """Return the fix that an error message proposes for a field without its column."""
+    """Return the fix that an error message proposes if a field's column is missing."""
     if field == "text":
         return "set `columns.text` in the recipe to the column that holds the text"
     return f"set `columns.{field}` in the recipe to an existing column, or leave it out"

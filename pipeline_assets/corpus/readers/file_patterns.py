@@ -14,7 +14,7 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 
 def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
-    """Return the sorted paths of the files that match a pattern, see `list_files`."""
+    """Return the sorted paths of the files that match a pattern; see `list_files`."""
     names: set[str] = set()
     for pattern in patterns:
         parts = PurePosixPath(pattern).parts
@@ -36,10 +36,11 @@ def real_folders(folder: Path) -> Set[Path]:
 
 
 def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> Iterator[tuple[str, bool]]:
-    """Yield each path in `folder` that matches a pattern's parts; True for a folder.
+    """Yield each path below `folder` that matches `parts`, and whether it is a folder.
 
-    `folder` is empty or ends with `/`; it and the results are relative to `root`. `parents` has the real paths of
-    `folder` and all folders above it; links to them are not followed, as `glob` would do endlessly.
+    `parts` are the rest of a pattern. `folder` is empty or ends with `/`; it and the results are relative to `root`.
+    `parents` has the real paths of `folder` and all folders above it. Links to these
+    folders are not followed, because the search would never end.
     """
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:
@@ -69,7 +70,7 @@ def is_excluded(name: str, patterns: Sequence[str]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _parse_exclude(patterns: tuple[str, ...]) -> tuple[Set[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Divide `exclude` into paths and patterns, as tuples of parts; cached for speed."""
+    """Separate plain paths from patterns with wildcards; both as tuples of parts."""
     plain = {PurePosixPath(pattern).parts for pattern in patterns if not _SPECIAL.search(pattern)}
     return plain, [PurePosixPath(pattern).parts for pattern in patterns if _SPECIAL.search(pattern)]
 

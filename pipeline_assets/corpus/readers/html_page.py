@@ -8,7 +8,7 @@ from typing import Any
 from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 
-_REMOVED = (
+_REMOVED_ELEMENTS = (
     "script, style, noscript, template, iframe, object, svg, canvas, nav, footer, aside, button, select, textarea, "
     "[role=navigation], [role=contentinfo], [hidden]"
 )
@@ -53,7 +53,8 @@ def html_row(content: bytes) -> dict[str, Any] | Fault:
 def _python_encoding(label: str) -> str:
     """Return Python's name of the encoding that a page names, or the label if unknown.
 
-    As in browsers, a label such as UTF-16 means UTF-8: in a page that is really UTF-16, the label is not found.
+    As in browsers, a label such as UTF-16 means UTF-8, because the label of a page that really is UTF-16
+    cannot be read.
     """
     try:
         name = codecs.lookup(label).name
@@ -66,8 +67,8 @@ def _python_encoding(label: str) -> str:
 def _is_too_deep(page: str) -> bool:
     """Check whether more than `_MAX_DEPTH` elements of a page may be open at once.
 
-    A formatting element counts as ten elements. As in browsers, of open formatting elements with equal names and
-    attributes, at most three count.
+    A formatting element counts as ten elements. As in browsers, at most three open formatting elements with equal names
+    and attributes count.
     """
     if page.count("<") <= _MAX_DEPTH // _FORMATTING_DEPTH:
         return False
@@ -103,7 +104,7 @@ def page_row(page: str) -> dict[str, Any] | Fault:
     if _is_too_deep(page):
         return Fault("nested_too_deep", f"more than {_MAX_DEPTH:,} elements are open, formatting ones counted tenfold")
     tree = LexborHTMLParser(page)
-    for element in tree.css(_REMOVED):
+    for element in tree.css(_REMOVED_ELEMENTS):
         element.decompose()
     for paragraph in tree.css("td > p:only-child, th > p:only-child"):
         paragraph.unwrap()

@@ -19,7 +19,7 @@ from pipeline_assets.spine.files import file_sha256, read_blocks
 
 logger = logging.getLogger("corpusmill")
 
-PARTIAL = ".part"
+PARTIAL_SUFFIX = ".part"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def hash_mismatch_error(digest: str, where: str) -> InputError:
 def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
     """Return the cached file of bytes [start, stop), or None; delete damaged files."""
     for path in folder.glob(f"{start}-{stop}.*"):
-        if path.suffix == PARTIAL:
+        if path.suffix == PARTIAL_SUFFIX:
             continue
         if file_sha256(path) == path.suffix[1:]:
             with suppress(PermissionError):  # the file of another user, who alone can remove it
@@ -75,14 +75,14 @@ def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
     Partial files of the same range that were left before a reboot are deleted.
     """
     partial = folder / partial_name(start, stop)
-    for other in folder.glob(f"{start}-{stop}.*{PARTIAL}"):
+    for other in folder.glob(f"{start}-{stop}.*{PARTIAL_SUFFIX}"):
         if other != partial:
             durable.remove(other)
     return partial
 
 
 def partial_name(start: int, stop: int) -> str:
-    return f"{start}-{stop}.{durable.boot_id()}{PARTIAL}"
+    return f"{start}-{stop}.{durable.boot_id()}{PARTIAL_SUFFIX}"
 
 
 def file_digest(parts: Sequence[Path], file: HubFile) -> str:

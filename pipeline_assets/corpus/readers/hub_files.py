@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from pipeline_assets.corpus.readers import hub_http
 from pipeline_assets.corpus.readers.hub_cache import (
-    PARTIAL,
+    PARTIAL_SUFFIX,
     Span,
     file_digest,
     find_cached_span,
@@ -109,8 +109,8 @@ class HubFiles:
     def confirm_file(self, dataset: str, commit: str, file: HubFile) -> None:
         """Raise InputError if the hub states another hash or size than the listing.
 
-        RetryableError means that the cached listing was wrong; it is deleted. For a file with bytes in the cache, no
-        request is sent, because the file was confirmed before its download.
+        RetryableError means that the cached listing was wrong and has been deleted. For a file with bytes in the cache,
+        no request is sent, because the file was confirmed before its download.
         """
         if not self.bytes_folder(dataset, file.digest).exists():
             self.call_with_retries(dataset, commit, lambda: self._locate(dataset, commit, file))
@@ -149,7 +149,7 @@ class HubFiles:
         cached_bytes = 0
         for path in folder.glob(f"{start}-{stop}.*"):
             size = path.stat().st_size
-            if path.name == partial or (path.suffix != PARTIAL and size == stop - start):
+            if path.name == partial or (path.suffix != PARTIAL_SUFFIX and size == stop - start):
                 cached_bytes = max(cached_bytes, size)
         return max(0, stop - start - cached_bytes)
 

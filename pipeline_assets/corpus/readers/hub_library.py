@@ -46,7 +46,8 @@ class LibraryClient(LimitedClient):
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request; raise an error for a failure that the library does not retry.
 
-        The error is UnansweredError or HfHubHTTPError. A streamed response is returned whatever its status.
+        The error is UnansweredError without a response, HfHubHTTPError for a temporary error status. A streamed
+        response is returned whatever its status.
         """
         request.extensions = {**request.extensions, "is_streamed": stream}
         try:

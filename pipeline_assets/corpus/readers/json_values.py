@@ -109,9 +109,9 @@ def _split_at_brackets(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]
 
 
 def _value_position(text: bytearray, start: int, bracket: int | None) -> int:
-    """Return the position of a value, see `json_values`.
+    """Return the position of a value, as `json_values` defines it.
 
-    `text`, whitespace and the value, begins at byte `start`. `bracket` is the offset of the array's bracket for the
+    `text` (whitespace, then the value) begins at byte `start`. `bracket` is the offset of the array's bracket for the
     first element, otherwise None.
     """
     blanks = len(text) - len(text.lstrip(_BLANK))

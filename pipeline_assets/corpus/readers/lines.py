@@ -47,10 +47,10 @@ def regroup_by_lines(blocks: Iterable[bytes], offset: int, where: object) -> Ite
 
 def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and bytes (with newline) of the lines that begin in a range."""
-    return read_lines(line_blocks(piece.file, piece.start), piece.stop)
+    return split_lines(line_blocks(piece.file, piece.start), piece.stop)
 
 
-def read_lines(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[tuple[int, bytes]]:
+def split_lines(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and bytes (with newline) of the lines that begin before `stop`."""
     for offset, block in blocks:
         for line in io.BytesIO(block):

@@ -31,7 +31,13 @@ from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
 from pipeline_assets.corpus.readers.json_values import file_values, is_json_value, is_json_value_file
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
-from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, COMPRESSED, FORMATS, Format, detect_format
+from pipeline_assets.corpus.readers.source_formats import (
+    COLUMN_FORMATS,
+    COMPRESSION_SUFFIXES,
+    FORMATS,
+    Format,
+    detect_format,
+)
 from pipeline_assets.corpus.readers.unreadable import note_unreadable
 from pipeline_assets.corpus.readers.whole_files import extractor_versions, whole_file_rows
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -53,7 +59,7 @@ def _check_text_ending(ending: str) -> str:
     if not re.fullmatch(r"(\.[a-z0-9_+-]+)+", ending):
         raise ValueError("write a dot and lower-case letters, such as .py; upper-case file names match too")
     known = tuple(suffix for suffix, format_ in FORMATS.items() if format_ in ("lines", "parquet", "text"))
-    if ending.endswith((*known, *COMPRESSED)):
+    if ending.endswith((*known, *COMPRESSION_SUFFIXES)):
         raise ValueError(f"files that end with {ending} are read already; remove this ending")
     return ending
 
@@ -81,7 +87,7 @@ class LocalRecipe(SourceLabels):
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
-        """Return the content without unset keys of later versions, which keeps digests."""
+        """Return the content without unset `_LATER_KEYS`, to keep digests of old recipes."""
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
     def detect_format(self, name: str) -> Format | None:
@@ -172,7 +178,7 @@ def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
 
 
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
-    """Raise UsageError if the first 20 files lack columns.
+    """Raise UsageError if a column of the recipe is missing in the first 20 files.
 
     Each Parquet and CSV file must have all columns that are set as single names. If there are JSON files,
     at least one of their first rows must have the text column. Unreadable files are skipped.

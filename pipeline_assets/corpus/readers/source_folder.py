@@ -34,7 +34,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class ByteRange:
-    """Range of bytes in a file: the lines, or records of lines, that begin in it."""
+    """Byte range of a file: the lines, or records of several lines, that begin in it."""
 
     file: SourceFile
     start: int = 0  # possibly in the middle of a line
@@ -152,7 +152,7 @@ class InputFolder(ABC):
         """Describe how path, names, sizes or times of files differ from a sealed manifest.
 
         Return None if they are equal, or if the folder is missing, because the sealed artifact does not need it. If the
-        files cannot be listed, that error is the description.
+        files cannot be listed, return the text of the error.
         """
         folder, sealed_path, base = self.resolve_path(root), folder_path(manifest, root), root.absolute()
         if not folder.path.is_dir():

@@ -20,12 +20,12 @@ FORMATS: dict[str, Format] = {
     ".pdf": "pdf",
 }
 COLUMN_FORMATS = frozenset({"lines", "parquet", "csv"})  # formats with columns; files of other formats are texts
-COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
+COMPRESSION_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 
 
 def without_compression(name: str) -> str:
     """Return a file's name without the suffix of its compression."""
-    for suffix in COMPRESSED:
+    for suffix in COMPRESSION_SUFFIXES:
         if name.lower().endswith(suffix):
             name = name[: -len(suffix)]
     return name

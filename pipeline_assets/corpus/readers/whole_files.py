@@ -46,7 +46,7 @@ def _pdf_row(content: bytes) -> dict[str, Any] | Fault:
 
 
 _READERS: dict[str, Reader] = {"html": html_row, "notebook": notebook_row, "docx": _docx_row, "pdf": _pdf_row}
-WHOLE_FILES = frozenset(_READERS)
+WHOLE_FILE_FORMATS = frozenset(_READERS)
 _PACKAGES = {"html": ["selectolax"], "docx": ["mammoth", "selectolax"], "pdf": ["pypdf"]}
 
 
@@ -69,7 +69,7 @@ def _plain_text(text: str) -> str:
 
 
 def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield once: 0 and the file's row, or its fault; InputError if it is too long."""
+    """Yield position 0 with the file's row or fault; InputError if too long."""
     content = bytearray()
     with open_source(file) as opened:
         for block in read_blocks(opened, file):

@@ -8,8 +8,8 @@
 - doc_id: `wikipedia:<language>:<page id>`, equal for all versions of a page. The language comes from the url.
 - A page that consists of its title is rejected as `title_only`. Such pages are redirects, or contain only templates;
   they are half of the pages in some real files.
-- `revid` in `meta` is copied from the file. As `revid`, wikiextractor 3.1 writes the last id that the dump has before
-  the text of the page, which is the editor's id if the dump names an editor.
+- `revid` in `meta` is copied from the file. wikiextractor 3.1 takes it from the last id before the page's text in the
+  dump. If the dump names an editor, that is the editor's id.
 """
 
 import datetime

@@ -28,7 +28,7 @@ import msgspec
 
 from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
 from pipeline_assets.corpus.readers.json_lines import json_rows
-from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_blocks, read_lines
+from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_blocks, split_lines
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.errors import InputError
@@ -152,7 +152,7 @@ def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRa
 def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Page | Fault]]:
     """Yield each page of JSON lines, or its fault, with its byte offset."""
     is_first = piece.start == 0
-    for offset, row in json_rows(piece, read_lines(blocks, piece.stop)):
+    for offset, row in json_rows(piece, split_lines(blocks, piece.stop)):
         if is_first and isinstance(row, dict) and not row.keys() >= _TYPES.keys():
             missing = ", ".join(key for key in _TYPES if key not in row)
             what = f"keys not found in the first line: {missing}; it has {', '.join(row) or 'none'}"
@@ -175,7 +175,7 @@ def _json_page(row: dict[str, Any]) -> Page | Fault:
 def count_pages(piece: ByteRange) -> int:
     """Count the lines in a range that begin a page: `<doc>` headers or JSON lines."""
     format_, blocks = open_extraction(piece)
-    lines = (line for _, line in read_lines(blocks, piece.stop))
+    lines = (line for _, line in split_lines(blocks, piece.stop))
     if format_ == "json":
         return sum(bool(line.strip()) for line in lines)
     return sum(line.startswith(_HEADER_PREFIX) and b'" url="' in line and b'" title="' in line for line in lines)

@@ -23,7 +23,7 @@ _MAGIC = b"7z\xbc\xaf\x27\x1c"
 _SHOWN_BYTES = 60
 _BLOCK_BYTES = 1 << 18  # larger blocks are evicted from the CPU cache before they are scanned: 20 % slower
 _DAMAGE_ERRORS = (lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError, LookupError, TypeError)
-_FETCH_AGAIN = "fetch it again"
+_FIX = "fetch it again"
 # py7zr unpacks a whole input block of these methods in memory: 256 KiB of ZStandard can expand to 8 GB.
 _UNBOUNDED_METHODS = frozenset({"DEFLATE", "DEFLATE64", "ZStandard", "Brotli"})
 
@@ -38,7 +38,7 @@ def is_archive(file: Path) -> bool:
         raise RetryableError(f"the file cannot be read ({error.strerror})", file, fix) from None
     if file.suffix == ".7z" and not head.startswith(_MAGIC):
         content = f"the file begins with {head.decode('utf-8', 'replace')!r}" if head else "the file is empty"
-        raise InputError(f"not a 7z archive: {content}", file, _FETCH_AGAIN)
+        raise InputError(f"not a 7z archive: {content}", file, _FIX)
     return head.startswith(_MAGIC)
 
 
@@ -57,8 +57,9 @@ def site_host(file: Path) -> str:
 def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:
     """Yield the bytes of a Posts.xml in blocks, from `start` to `stop`.
 
-    An archive is always read whole. A thread unpacks it, at most the size of a pipe ahead; close the iterator to stop
-    the thread early. A damaged archive raises InputError, possibly only after the last block, by its checksum.
+    An archive is always read whole. A thread unpacks it, ahead of the reader by at most the size of a pipe; close
+    the iterator to stop the thread early. A damaged archive raises InputError, possibly only after the last block, by
+    its checksum.
     """
     if not is_archive(file):
         with open(file, "rb", buffering=0) as source:
@@ -89,7 +90,7 @@ def _unpack(packed: BinaryIO, file: Path, pipe_fd: int) -> None:
             with open_archive(packed, blocksize=_BLOCK_BYTES) as archive:
                 archive.extract(targets=[_find_posts_xml(archive, file)], factory=factory)
         except (ArchiveError, PasswordRequired, MemoryError, *_DAMAGE_ERRORS) as error:
-            what, fix = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})", _FETCH_AGAIN
+            what, fix = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})", _FIX
             match error:
                 case PasswordRequired():
                     what, fix = "the archive is encrypted", "unpack it yourself: no dump is encrypted"

@@ -45,7 +45,7 @@ _MAX_DEPTH = 32  # marks of nested quotes and lists; deeper text gets the marks 
 _QUOTE_MARKS = "> " * _MAX_DEPTH
 _MAX_TICKS = 100
 # Defaults of the sites' editor, in two of five images.
-_NO_ALT = ("", "enter image description here", "alt text")
+_DEFAULT_ALTS = ("", "enter image description here", "alt text")
 # Placeholders for code, the start of a cell, and `<sup>` before a number; lone surrogates occur in no text.
 _CODE, _CELL, _SUP = "\ud800", "\ud801", "\ud802"
 _WORD_SUP = re.compile(f"{_SUP}(?<=[0-9A-Za-z)]{_SUP})")
@@ -83,7 +83,7 @@ def _alt_text(attributes: str) -> str:
     for name, *values in _ATTRIBUTE.findall(attributes):
         if name.lower() == "alt":
             text = _decode_entities("".join(values))
-            return "" if text in _NO_ALT else f" {text} "
+            return "" if text in _DEFAULT_ALTS else f" {text} "
     return ""
 
 

@@ -60,7 +60,7 @@ class Post(msgspec.Struct, array_like=True, rename="pascal", gc=False):
     row: int = 0  # number in the file
 
 
-_NAMES = Post.__struct_encode_fields__[:-1]
+_ATTRIBUTES = Post.__struct_encode_fields__[:-1]
 _INTEGERS = [field.encode_name for field in msgspec.structs.fields(Post)[:-1] if field.type in (int, int | None)]
 
 
@@ -92,7 +92,7 @@ class Row(NamedTuple):
         if not _is_date(values["CreationDate"]):
             return thread, Fault("wrong_type", "CreationDate is no date and time")
         typed = values | {name: int(values[name]) for name in _INTEGERS if name in values}
-        return thread, convert([typed.get(name) for name in _NAMES], Post)
+        return thread, convert([typed.get(name) for name in _ATTRIBUTES], Post)
 
 
 def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[Row]:

@@ -91,7 +91,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
 
 def _encode_rows(rows: Iterable[Row], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield block number, size in the dump and encoding of each post; add to `counts`."""
+    """Yield block, size in the dump and encoding of spilled rows; update `counts`."""
     for number, row in enumerate(rows):
         kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1

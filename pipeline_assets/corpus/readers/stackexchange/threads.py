@@ -30,7 +30,7 @@ from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.stage import KILLED_WORKER, WHOLE_SHARD, Window
 
-_SINCE = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))
+_LICENCES = (("2018-05-02", "cc-by-sa-4.0"), ("2011-04-08", "cc-by-sa-3.0"), ("", "cc-by-sa-2.5"))
 _LICENCE_NAME = re.compile(r"CC BY-SA (2\.5|3\.0|4\.0)")
 _TAG_NAME = re.compile(r"[^<>|]+")  # old dumps write `<a><b>`, newer ones `|a|b|`
 _META_FIELDS = Post.__struct_fields__[7:-1]  # `score` and the fields after it
@@ -160,7 +160,7 @@ def _post_licence(content_license: str | None, created_on: str) -> LicenceTag:
         version = _LICENCE_NAME.fullmatch(content_license)
         tag = f"cc-by-sa-{version[1]}" if version else UNKNOWN
         return LicenceTag(tag, "row: ContentLicense" if version else f"row: ContentLicense {content_license}")
-    tag = next(tag for since, tag in _SINCE if created_on >= since)
+    tag = next(tag for since, tag in _LICENCES if created_on >= since)
     return LicenceTag(tag, f"date: {created_on}")
 
 
