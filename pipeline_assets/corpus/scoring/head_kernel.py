@@ -11,7 +11,7 @@ _LANES = 2048  # logits of a row that are read together
 def fold_logits(logits: Tensor, columns: Tensor, sums: Tensor) -> None:
     """Update `sums` with a block of logits, without overwriting the block.
 
-    The arguments are those of `nll._fold_logits`.
+    `nll._fold_logits` explains the arguments.
     """
     with torch.cuda.device(logits.device):  # Triton runs on the current GPU; spread weights are on several
         _fold_row[(len(logits),)](logits, *logits.shape, columns, sums, _LANES, num_warps=8)

@@ -1,4 +1,4 @@
-"""Score shards and the interface of launchers that run them on other machines."""
+"""Interface of launchers, which run scoring jobs on other machines."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -65,7 +65,7 @@ class Launcher(Protocol):
     """Runner of scoring jobs, one per score shard of a split, on other machines."""
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Score jobs; yield their receipts in job order, committed under the name `stage`."""
+        """Run jobs; yield their receipts in job order, committed under the name `stage`."""
 
     def provenance(self) -> Mapping[str, Any]:
         """Return facts about the machines, for the provenance in a manifest."""

@@ -83,25 +83,25 @@ def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
 
     If `dequantises`, nothing is checked, because weights may be expanded. `config` is the model's.
     """
-    stated = getattr(config, "quantization_config", None)
-    if stated is None or dequantises:
+    quantization_config = getattr(config, "quantization_config", None)
+    if quantization_config is None or dequantises:
         return
     method = str(section_at(vars(config), "quantization_config").get("quant_method"))[:40]
     packages = [name for name in _QUANTISATION_PACKAGES if importlib.util.find_spec(name) is None]
     missing = f"install {', '.join(packages)}" if packages else "use a GPU that supports them"
     fix = f"{missing}, or set `dequantise`, which needs more memory"
     with _silence_transformers(), wrap_library_errors(f"{method} weights cannot be used on this machine", folder, fix):
-        quantizer = _make_quantizer(stated)
+        quantizer = _make_quantizer(quantization_config)
         quantizer.validate_environment(device_map=None)
     if getattr(quantizer.quantization_config, "dequantize", False):
         what = f"{method} weights would become bfloat16, about four times as large"
         raise InputError(what, folder, fix)
 
 
-def _make_quantizer(stated: Any) -> Any:
+def _make_quantizer(quantization_config: Any) -> Any:
     from transformers.quantizers.auto import AutoHfQuantizer  # imports what all models need: seconds
 
-    return AutoHfQuantizer.from_config(stated, pre_quantized=True)
+    return AutoHfQuantizer.from_config(quantization_config, pre_quantized=True)
 
 
 def _load_network(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:

@@ -1,4 +1,4 @@
-"""Modal functions of the app that `modal run` runs in this process."""
+"""Modal functions of the app that `modal run` started in this process."""
 
 from typing import Any
 

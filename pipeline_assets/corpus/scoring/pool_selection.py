@@ -62,8 +62,8 @@ def has_harmony_rows(files: Iterable[Path]) -> bool:
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     """Select the first row of each id, in the order of the files.
 
-    `files` has paths by name. At most `max_rows` rows are selected, with the lowest hashes of ids; all if None. Memory:
-    16 bytes per row, and a sorted copy. Raise InputError if a file is no valid pool, or all are empty.
+    `files` has paths by name. `max_rows` limits the selection to the rows with the lowest hashes of ids, unless None.
+    Memory: 16 bytes per row, and a sorted copy. Raise InputError if a file is no valid pool, or all are empty.
     """
     by_file = {name: _hash_ids(path) for name, path in files.items()}
     hashes = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *by_file.values()])

@@ -33,8 +33,8 @@ class ScoringRecipe(RecipeSection):
         batch_tokens: Maximum tokens per batch, padding included; a longer row is a batch of its own.
         shard_rows: Rows per score shard; an interrupted build resumes at the next shard.
         max_rows: Maximum rows of a split, chosen by a hash of their ids; None for all.
-        rescored: Rows of a split that are scored again in batches of different sizes, to measure the stability of
-            scores.
+        rescored: Number of rows per split that are scored again in batches of different sizes, to measure the
+            stability of scores.
         token_nll: Whether scores have the NLL of each token that counts.
     """
 

@@ -56,7 +56,7 @@ _MEANS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """Return preview lines: the total (of several splits), each group, each split."""
+    """Return preview lines: total (if several splits), groups of rows, splits."""
     content = _REPORT_FILE.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_row("all", total["scored"])] if len(splits) > 1 else []

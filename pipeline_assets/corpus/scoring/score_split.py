@@ -37,7 +37,7 @@ _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 def local_runner(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
     """Return a runner that scores on this machine; UsageError if the GPU is missing."""
-    workers = _parallel_shards(scorer.recipe, settings)
+    workers = _count_parallel_shards(scorer.recipe, settings)
     local_settings = replace(settings, engine="local", workers=workers, growth_bytes=_NO_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), local_settings, scorer.warm_up)
 
@@ -95,8 +95,8 @@ def score_split(
     )
 
 
-def _parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
-    """Return the number of parallel shards: CPU workers, or models on GPUs.
+def _count_parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
+    """Count the shards that are scored in parallel: CPU workers, or models on GPUs.
 
     Raise UsageError if the recipe requires a GPU and there is none.
     """
@@ -123,7 +123,7 @@ def _stop_if_not_finite(receipts: Iterator[Receipt], rows: int, weights: object)
 
 
 def _read_shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) -> Any:
-    """Return the value of a note of all receipts; raise InputError if values differ."""
+    """Return the value that a note has in all receipts; InputError if values differ."""
     values = {json.dumps(receipt.notes[note], sort_keys=True): receipt.notes[note] for receipt in receipts}
     if len(values) > 1:  # libraries were upgraded between an interrupted build and the next one
         what = f"shards were scored in different environments: {'; '.join(sorted(values))}"

@@ -40,16 +40,16 @@ SCORES = pa.schema([(name, kind) for name, (kind, _) in _COLUMN_TYPES.items()])
 COLUMNS: Final[dict[str, str]] = {name: description for name, (_, description) in _COLUMN_TYPES.items()}
 SCORES_WITH_TOKENS = SCORES.append(pa.field("token_nll", pa.list_(pa.float32())))
 """Schema if the recipe requests `token_nll`: NLL of each token that counts, in order; null without a score."""
-_PREVIEWED = ("id", "nll_mean", "percentile_within_split", "bits_per_byte", "completion_token_count", "reason")
+_PREVIEW_COLUMNS = ("id", "nll_mean", "percentile_within_split", "bits_per_byte", "completion_token_count", "reason")
 _PREVIEW_ROWS = 10
 _MAX_ERROR_BAR = 0.05  # nats per token
 
 
 def preview_rows(scores: Artifact) -> list[dict[str, str]]:
     with StoredParquet(scores.path(SCORES_FILE)) as file:
-        batches = file.iter_batches(_PREVIEW_ROWS, columns=list(_PREVIEWED), use_threads=False)
+        batches = file.iter_batches(_PREVIEW_ROWS, columns=list(_PREVIEW_COLUMNS), use_threads=False)
         rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in batches), [])
-    return [{name.replace("_", " "): _format_value(row[name]) for name in _PREVIEWED} for row in rows]
+    return [{name.replace("_", " "): _format_value(row[name]) for name in _PREVIEW_COLUMNS} for row in rows]
 
 
 def _format_value(value: str | float | None) -> str:

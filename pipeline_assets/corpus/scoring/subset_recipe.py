@@ -92,7 +92,7 @@ class SubsetsRecipe(RecipeSection):
     - `challenge`: the highest NLL, correct in at least half of the attempts. Rows that surprise the model most;
       if fewer attempts are correct, a high NLL indicates wrong answers rather than hard questions.
     - `learning`: high NLL, mostly correct. Rows that the model can gain most from. `challenge` selects
-      before `learning`, so these are mostly rows below the highest NLL.
+      before `learning`, so `learning` mostly gets rows below the highest NLL.
     - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same bands, for rows whose correctness is
       unknown and whose quality flags report no fault. A null flag reports no fault.
 

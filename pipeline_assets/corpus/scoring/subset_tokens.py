@@ -130,7 +130,7 @@ def encode_rows(
 def _encode_batches(
     shard: _Shard, encoder: Tokenizer, control_tokens: ControlTokenMask
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
-    """Yield for each row: {`id`, `loss_rule`}, token ids, loss mask."""
+    """Yield each row's `id` and `loss_rule` (as a dict), token ids and loss mask."""
     for batch in group_by_size(_read_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
         parsed_rows = [_parse_row(row, name) for row, name in zip(batch, names, strict=True)]
@@ -207,7 +207,7 @@ def _build_loss_mask(
 
 
 def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Tokenizer) -> int:
-    """Return the end of the tokens from `start` that decode to `text`; else `stop`."""
+    """Return the index after the tokens from `start` that decode to `text`, or `stop`."""
     return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
 
 

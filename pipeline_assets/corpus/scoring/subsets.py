@@ -41,11 +41,11 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir,
 
 SUBSET_PREFIX = "subset_"
 RULE = "training_subset"
-_SCORED = ["nll_mean", "nll_sum", "ppl", "completion_token_count", "percentile_within_split", "bits_per_byte"]
-SUBSET_SCHEMA = pa.schema([*SCHEMA, (RULE, pa.string()), *(SCORES.field(name) for name in _SCORED)])
+_SCORE_COLUMNS = ["nll_mean", "nll_sum", "ppl", "completion_token_count", "percentile_within_split", "bits_per_byte"]
+SUBSET_SCHEMA = pa.schema([*SCHEMA, (RULE, pa.string()), *(SCORES.field(name) for name in _SCORE_COLUMNS)])
 COLUMNS: Final[dict[str, str]] = {
     RULE: "The rule of the recipe that chose the row; its config is named after it.",
-    **{name: scores.COLUMNS[name] for name in _SCORED},
+    **{name: scores.COLUMNS[name] for name in _SCORE_COLUMNS},
 }
 """Descriptions of the columns that a subset has in addition to the columns of pools."""
 _FILE_BYTES = 64 << 20  # uncompressed rows per file, similar to pools
@@ -220,7 +220,7 @@ def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
 
 def _read_chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
     chosen, first = map_values(shard.mask_file, np.bool_), 0
-    for table in shard.split.rows(["id", *_SCORED], SCHEMA.names) if chosen.any() else ():
+    for table in shard.split.rows(["id", *_SCORE_COLUMNS], SCHEMA.names) if chosen.any() else ():
         rows = chosen[first : first + len(table)]
         first += len(table)
         if rows.any():
@@ -236,7 +236,8 @@ def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[
     - `candidates` (by band and conditions) and `taken`: numbers of rows;
     - `splits`: rows, and lowest and highest `nll_mean` and percentile of the chosen rows;
     - `could_flip`: number of rows that meet the conditions and are near a boundary (`is_near_boundary`), and their
-      share of the rows that are near or candidates, over the splits with an error bar; null if no split has one;
+      share of the rows that are near a boundary or candidates, over the splits with an error bar; null if no split
+      has an error bar;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.splits()}
