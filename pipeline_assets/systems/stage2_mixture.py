@@ -29,11 +29,11 @@ from pipeline_assets.corpus.shards.recipe import (
     INVENTORY_STAGE,
     SEGMENTS_STAGE,
     SHARDS_STAGE,
+    AnySource,
     ExternalTokenizer,
     SegmentsRecipe,
     ShardsRecipe,
     ShardsSection,
-    Source,
     TrainedTokenizer,
     check_licences,
 )
@@ -65,7 +65,7 @@ class Stage2Recipe(Recipe):
 
     system: Literal["stage2"]
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
-    sources: Annotated[tuple[Source, ...], pydantic.Field(strict=False)] = ()
+    sources: Annotated[tuple[AnySource, ...], pydantic.Field(strict=False)] = ()
     tokenizer: Annotated[TrainedTokenizer | ExternalTokenizer, pydantic.Field(discriminator="kind")] | None = None
     dedup: DedupRecipe | None = None
     shards: ShardsSection | None = None
@@ -118,13 +118,13 @@ class Stage2Recipe(Recipe):
             targets.append(SEGMENTS.target(self.name, self.segments.content(), upstream))
         return targets
 
-    def _raw_corpus_target(self, source: Source) -> Target:
+    def _raw_corpus_target(self, source: AnySource) -> Target:
         pinned, folder = source_pin.pinned_content(source, self.shard_text_bytes)
         raw = RAW.target(self.name, pinned, partition=source.source, external_inputs=folder)
         content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
-    def _filtered_target(self, source: Source) -> Target:
+    def _filtered_target(self, source: AnySource) -> Target:
         raw_corpus = self._raw_corpus_target(source)
         if source.filters == FilterRecipe():
             return raw_corpus

@@ -100,7 +100,7 @@ def _encode_sample(
     arrays: dict[str, NDArray[Any]] = {"splits": splits, "uids": np.array([pair.uid for pair in sample.pairs], "S")}
     sides = []
     for name, run, counts in zip(("src", "tgt"), runs, kept, strict=True):
-        sides.append([np.append(ids[: n - 1], eos).astype(dtype) for ids, n in zip(run.each(), counts, strict=True)])
+        sides.append([np.append(ids[: n - 1], eos).astype(dtype) for ids, n in zip(run.split(), counts, strict=True)])
         arrays[f"{name}.ids"] = np.concatenate(sides[-1])
         arrays[f"{name}.offsets"] = np.append(0, np.cumsum(counts, dtype="<i8"))
     for split in SPLITS if recipe.seq_len is not None else ():

@@ -132,7 +132,7 @@ class MixtureReader:
     def batches(
         self, batch: int, rank: int = 0, ranks: int = 1, step: int = 0, drop_last: bool = False, padding: bool = False
     ) -> Iterator[NDArray[Any]]:
-        """Yield the batches of one rank from a step on, (batch, seq_len) of `dtype`.
+        """Yield the batches of one rank from a step on, arrays of shape (batch, seq_len).
 
         The last batch may have fewer rows. See `rank_positions` for arguments and errors. Rank 0 logs how many
         rows are not read or are repeated. Rows are read in groups of about 4 MiB, and within a group in file order; a
@@ -149,18 +149,18 @@ class MixtureReader:
             [tokens] = self.read(np.array(positions[start : start + group]) % len(self))
             yield from (tokens[first : first + batch] for first in range(0, len(tokens), batch))
 
-    def read(self, places: NDArray[np.int64]) -> tuple[NDArray[Any]]:
-        """Return the rows at `places` in `order`, (places, seq_len), as a 1-tuple.
+    def read(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any]]:
+        """Return the rows at `positions`, shape (positions, seq_len), as a 1-tuple.
 
         Readers of rows with several arrays return a tuple of arrays; this reader has one.
         """
         # Copy in file order: sort by key (the corpus above the row), then copy the rows of one file at a time.
-        keys = (self.order.corpora[places].astype(np.int64) << _ROW_BITS) + self.order.rows[places]
+        keys = (self.order.corpora[positions].astype(np.int64) << _ROW_BITS) + self.order.rows[positions]
         destinations = np.argsort(keys)
         keys = keys[destinations]
         files = np.searchsorted(self._first_keys, keys, "right") - 1  # the last file that begins at or before the key
         bounds = [*np.flatnonzero(np.diff(files, prepend=-1)).tolist(), len(keys)]  # where the file changes
-        tokens = np.empty((len(places), self.seq_len), self.dtype)
+        tokens = np.empty((len(positions), self.seq_len), self.dtype)
         for start, stop in itertools.pairwise(bounds):
             shards, number = self._files[files[start]]
             rows_in_file = keys[start:stop] - self._first_keys[files[start]]

@@ -23,7 +23,7 @@ INVENTORY_STAGE = StageVersion("token_inventory", 2)
 SEGMENTS_STAGE = StageVersion("token_segments", 1)
 Dtype = Literal["uint16", "int32"]
 _UINT16_IDS = 1 << 16
-Source = Annotated[HubSource | FileSource, pydantic.Field(discriminator="kind")]
+AnySource = Annotated[HubSource | FileSource, pydantic.Field(discriminator="kind")]
 
 
 class ShardsRecipe(RecipeSection):

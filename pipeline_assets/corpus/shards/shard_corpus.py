@@ -111,7 +111,7 @@ def _shard(
             "tokens": rows * recipe.seq_len,
             "sequences": rows,
             "shards": len(written),
-            "cut_documents": documents.cut,
+            "cut_documents": documents.cut_documents,
             "remainder_tokens": remainder,
             "text_bytes": read["bytes"],
             "license_tokens": dict(documents.license_tokens),
@@ -197,14 +197,14 @@ class ShardedDocuments:
     Attributes:
         tokens: Number of tokens in all rows.
         documents: Number of documents with tokens in the rows.
-        cut: Number of documents with only a part of their tokens in the rows.
+        cut_documents: Number of documents with only a part of their tokens in the rows.
         license_tokens: Number of tokens in the rows, by licence.
     """
 
     encoded: Sequence[EncodedShard]
     tokens: int
     documents: int = 0
-    cut: int = 0
+    cut_documents: int = 0
     license_tokens: Counter[str] = field(default_factory=Counter)
 
     def tables(self) -> Iterator[pa.Table]:
@@ -218,7 +218,7 @@ class ShardedDocuments:
             starts, tokens, tags = starts[:kept], table.tokens[:kept], table.license_tags[:kept]
             in_rows = np.minimum(starts + tokens, self.tokens) - starts  # the last document may cross this end
             self.documents += kept
-            self.cut += int((in_rows < tokens).sum())
+            self.cut_documents += int((in_rows < tokens).sum())
             if kept:
                 self.license_tokens.update(count_license_tokens(tags, in_rows.astype(np.int32)))
             columns = [

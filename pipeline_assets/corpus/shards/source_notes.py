@@ -47,16 +47,16 @@ def add_source_notes(
             for document in read_structs(staging.path(file.path), LicensedText):
                 documents[document.license_tag] += 1
                 text_bytes[document.license_tag] += len(document.text.encode())
-    counted = {tag: {"documents": documents[tag], "text_bytes": text_bytes[tag]} for tag in sorted(documents)}
-    files = [staging.write(LICENSES, _licence_page(source.source, counted, licences).encode())]
+    license_counts = {tag: {"documents": documents[tag], "text_bytes": text_bytes[tag]} for tag in sorted(documents)}
+    files = [staging.write(LICENSES, _licence_page(source.source, license_counts, licences).encode())]
     if isinstance(source, HubSource) and hub is not None:
         card = read_card(hub, source.dataset, source.revision) or _NO_CARD
         files.append(staging.write(CARD_COPY, card.encode()))
-    readme = staging.write(README, _readme(source, raw, content, counted, licences).encode())
+    readme = staging.write(README, _readme(source, raw, content, license_counts, licences).encode())
     return replace(
         content,
         files=[*content.files, *files],
-        counts={**content.counts, "licences": counted},
+        counts={**content.counts, "licences": license_counts},
         labels=[*content.labels, readme],
     )
 
@@ -65,7 +65,7 @@ def _readme(
     source: HubSource | FileSource,
     raw: Manifest,
     content: BuildResult,
-    counted: Mapping[str, Mapping[str, int]],
+    license_counts: Mapping[str, Mapping[str, int]],
     licences: LicenceTable,
 ) -> str:
     ledger, facts = content.counts["ledger"], [("retrieved", str(raw.provenance["started_at_utc"])[:10])]
@@ -78,7 +78,7 @@ def _readme(
         "",
         f"Rows of {files:,} file{'s' * (files != 1)} as Documents, a line each, in `shards/`: "
         f"{content.counts['documents']:,} of {ledger['in']:,} rows, {content.counts['text_bytes']:,} bytes of text. "
-        f"{describe_redistribution(counted, licences)}",
+        f"{describe_redistribution(license_counts, licences)}",
         "",
         *markdown_table(["", ""], [(name, code(value)) for name, value in facts]),
         "",
@@ -105,10 +105,10 @@ def _hub_url(source: HubSource) -> str:
     return f"{constants.ENDPOINT}/datasets/{source.dataset}/tree/{source.revision}"
 
 
-def _licence_page(source: str, counted: Mapping[str, Mapping[str, int]], licences: LicenceTable) -> str:
+def _licence_page(source: str, license_counts: Mapping[str, Mapping[str, int]], licences: LicenceTable) -> str:
     head = ["licence", "name", "documents", "bytes of text", "may be passed on", "asks for names", "share alike"]
     rows = list[list[str | int]]()
-    for tag, counts in counted.items():
+    for tag, counts in license_counts.items():
         licence = licences[tag] if tag in licences else licences["unknown"]
         name = escape(licence.name) if licence.url is None else f"[{escape(licence.name)}]({licence.url})"
         answers = [YES_NO[answer] for answer in (licence.redistributable, licence.attribution, licence.share_alike)]
@@ -123,9 +123,9 @@ def _licence_page(source: str, counted: Mapping[str, Mapping[str, int]], licence
     return "\n".join(lines) + "\n"
 
 
-def describe_redistribution(counted: Mapping[str, object], licences: LicenceTable) -> str:
-    """Return a sentence on whether text under all `counted` tags may be redistributed."""
-    answers = {licences[tag].redistributable if tag in licences else None for tag in counted}
+def describe_redistribution(license_counts: Mapping[str, object], licences: LicenceTable) -> str:
+    """State whether text under all counted licences may be redistributed."""
+    answers = {licences[tag].redistributable if tag in licences else None for tag in license_counts}
     if answers == {True}:
         return "All of it may be passed on."
     return "Some of it may not be passed on." if False in answers else "Of some it is not known if it may be passed on."

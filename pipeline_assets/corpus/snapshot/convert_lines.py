@@ -20,7 +20,10 @@ from pipeline_assets.spine.stage import KILLED_WORKER, Window
 def convert_lines(
     fetched: FetchedPiece, window: Window, first_row: int, recipe: SnapshotRecipe, row_map: RowMap, writer: ShardWriter
 ) -> Iterator[DocumentOrReject]:
-    """Yield the Documents and rejects of a piece of JSON lines; count dropped rows."""
+    """Yield the Documents and rejects of a piece of JSON lines; count dropped rows.
+
+    `first_row` is the number of the piece's first row in the shard.
+    """
     path, rules, with_language = fetched.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(fetched.spans)) as source:
         lines = enumerate(itertools.islice(row_lines(source, recipe.input_name(path)), fetched.piece.rows))

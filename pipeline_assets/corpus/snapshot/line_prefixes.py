@@ -206,7 +206,7 @@ def read_prefixes(
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
     """Return the prefix that a manifest's entry pins.
 
-    Up to 100 rows are read to find its columns and compression.
+    Up to 100 rows are read to find the columns and compression of the file.
     """
     [group] = entry["row_groups"]
     rows, stop = group["rows"], group["stop"]

@@ -70,7 +70,7 @@ class ObjectStore:
     """Objects below the prefix of a URL; keys are relative paths.
 
     The file system of a `folder` (`file://`) has no conditional put, so a lock and a rename replace it. Methods raise
-    DeniedError if permission is missing, UsageError if the bucket is, and TransientError if a request fails.
+    DeniedError without permission, UsageError if the bucket is missing, and TransientError if a request fails.
     """
 
     url: str
@@ -154,7 +154,7 @@ class ObjectStore:
         return b""
 
     def put(self, files: Sequence[UploadFile]) -> int:
-        """Store files that the store lacks; return the bytes sent.
+        """Store files that the store lacks; return the number of bytes sent.
 
         The keys name the content, so a stored file of equal size is kept.
         """
@@ -224,7 +224,7 @@ class ObjectStore:
         raise TransientError(what, f"{self.url}/{key}", "run the same command again")
 
     def _put_if(self, key: str, data: bytes, before: Pointer | None) -> bool:
-        """Put an object if its pointer still equals `before`, otherwise return False."""
+        """Try once to write a pointer; return False if it no longer equals `before`."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 

@@ -51,7 +51,7 @@ def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, A
     }
 
 
-_PROBE = [
+_PROBE_TEXTS = [
     "Every token traces to a row at a hub commit.",
     "naïve café 日本語 العربية 🙂 \U00011dd2't",
     "<|start|>plain text, not control tokens<|end|>",
@@ -68,8 +68,8 @@ def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
     if ranks != o200k_vocabulary.NUM_RANKS:
         what = f"the file has {ranks:,} ranks, expected {o200k_vocabulary.NUM_RANKS:,} of {o200k_vocabulary.FAMILY}"
         raise InputError(what, path, "use o200k_base.tiktoken")
-    runs = encoder.encode(_PROBE)
-    slow = [token for text in _PROBE for token in encoder.oracle.encode_ordinary(text)]
+    runs = encoder.encode(_PROBE_TEXTS)
+    slow = [token for text in _PROBE_TEXTS for token in encoder.oracle.encode_ordinary(text)]
     if runs.ids.tolist() != slow:
         raise InputError(f"{encoder.driver} and tiktoken encode a probe differently", path, "reinstall gigatoken")
     return {

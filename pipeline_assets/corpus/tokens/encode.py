@@ -105,7 +105,7 @@ def encode_shard(
             license_tags += [document.license_tag for _, document in documents]
             rows += [row for row, _ in documents]
             lengths.append(runs.lengths)
-            checksums += [zlib.crc32(ids.data) for ids in runs.each()]
+            checksums += [zlib.crc32(ids.data) for ids in runs.split()]
     tokens = np.concatenate(lengths)
     starts = np.cumsum(tokens, dtype=np.int64) - tokens
     texts = [string_column(doc_ids), string_column(license_tags)]
@@ -157,7 +157,7 @@ class _ShardEncoder:
         if not self._tokenizer.contains_special(runs.ids):
             return documents, runs
         kept: Rows = []
-        for (row, document), ids in zip(documents, runs.each(), strict=True):
+        for (row, document), ids in zip(documents, runs.split(), strict=True):
             if not self._tokenizer.contains_special(ids):
                 kept.append((row, document))
                 continue
@@ -169,7 +169,7 @@ class _ShardEncoder:
     def _spot_check(self, documents: Rows, runs: TokenRuns) -> int:
         """Compare 0.1 % of documents with the oracle; return how many were compared."""
         chosen = [number for number, (_, document) in enumerate(documents) if is_spot_checked(document.doc_id)]
-        ids = [*runs.each()] if chosen else []
+        ids = [*runs.split()] if chosen else []
         return sum(self._compare_with_oracle(documents[at][1].text, ids[at], documents[at][0]) for at in chosen)
 
     def _compare_with_oracle(self, text: str, ids: NDArray[np.int32], row: int) -> bool:

@@ -19,9 +19,11 @@ AnyTokenizerRecipe = Annotated[HarmonyRecipe | FileTokenizerRecipe, pydantic.Dis
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """Tokenizer recipe with its file; None is the o200k file that the program ships.
+    """Tokenizer recipe with its file.
 
     Attributes:
+        file: Path of the tokenizer file; None for the o200k file that the program ships.
+        driver: Library that encodes with the o200k file.
         section: Recipe section of the tokenizer, which errors name.
     """
 

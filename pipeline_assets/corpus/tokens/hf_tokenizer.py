@@ -1,8 +1,8 @@
 """Tokenizers from a `tokenizer.json`.
 
 The file's template, truncation and padding are not applied, and the text of a special token is encoded like other text,
-except by `encode_with_offsets`. `contains_special` detects special ids that the
-tokenizer makes from plain text nevertheless.
+except by `encode_with_offsets`. `contains_special` detects special ids that the tokenizer makes from plain text
+nevertheless.
 """
 
 import functools
@@ -49,19 +49,19 @@ class HfTokenizer(Tokenizer):
         padding: int,
         special: set[int],
         special_ids: Mapping[str, int],
-        losses: LossCounter | None,
+        loss_counter: LossCounter | None,
         recipe: FileTokenizerRecipe,
     ) -> None:
         """Wrap a loaded tokenizer; switch off truncation, padding and special tokens.
 
-        `special` has all ids that text must not encode to; `losses` is None if the tokenizer cannot lose text.
+        `special` has all ids that text must not encode to; `loss_counter` is None if the tokenizer cannot lose text.
         """
         self.recipe, self.sha256, self.path = recipe, recipe.sha256, path
         self.added = [token.content for token in library.get_added_tokens_decoder().values()]
         self.special_ids = special_ids
         self.end_of_document = end_of_document
         self.padding = padding
-        self._losses = losses
+        self._counter = loss_counter
         library.no_truncation()
         library.no_padding()
         library.encode_special_tokens = True
@@ -82,7 +82,7 @@ class HfTokenizer(Tokenizer):
         except Exception as error:  # the library raises no narrower one
             fix = "use a tokenizer.json that has an id for every text"
             raise InputError(f"the tokenizer cannot encode a text ({error})", self.path, fix) from None
-        return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).with_losses(self._losses, texts)
+        return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).with_losses(self._counter, texts)
 
     def encode_with_offsets(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Encode a text and the special tokens in it; return ids and offsets.
@@ -135,7 +135,7 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path, section: str = "p
     model = content["model"]
     unknown = model.get("unk_id")  # id of text that the vocabulary lacks; -1 if missing
     unknown = vocabulary.get(model.get("unk_token") or "", -1) if unknown is None else int(unknown)
-    never_text, losses = set(special.values()) - {unknown}, _hf_losses(content, library, vocabulary, unknown)
+    never_text, losses = set(special.values()) - {unknown}, _make_loss_counter(content, library, vocabulary, unknown)
     padding = _padding_id(library, vocabulary, path)
     padding = padding if padding in never_text else end
     return HfTokenizer(library, path, end, padding, never_text | {end}, special, losses, recipe)
@@ -195,7 +195,7 @@ def _check_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path
         raise InputError(what, path, f"use a tokenizer with ids below {_MAX_IDS:,}, because tokens are int32")
 
 
-def _hf_losses(
+def _make_loss_counter(
     content: dict[str, Any], library: "tokenizers.Tokenizer", vocabulary: dict[str, int], unknown: int
 ) -> LossCounter | None:
     """Return a counter of lost text; None if the tokenizer cannot lose text."""

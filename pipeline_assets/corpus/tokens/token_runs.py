@@ -34,7 +34,7 @@ class TokenRuns:
         ids = np.concatenate(arrays) if arrays else np.empty(0, np.int32)
         return cls(ids, np.fromiter(map(len, arrays), np.int32, len(arrays)), text_bytes)
 
-    def each(self) -> Iterator[NDArray[np.int32]]:
+    def split(self) -> Iterator[NDArray[np.int32]]:
         """Yield the ids of each text."""
         ends = np.cumsum(self.lengths, dtype=np.int64)
         for start, end in zip((ends - self.lengths).tolist(), ends.tolist(), strict=True):
@@ -43,14 +43,14 @@ class TokenRuns:
     def with_ends(self, end: int) -> "TokenRuns":
         """Return a copy with the id `end` after each text; lengths include it."""
         closed = [np.array([end], np.int32)] * (2 * len(self.lengths))
-        closed[::2] = self.each()  # joining slices takes half as long as `np.insert`
+        closed[::2] = self.split()  # joining slices takes half as long as `np.insert`
         return TokenRuns(
             np.concatenate([self.ids[:0], *closed]), self.lengths + np.int32(1), self.text_bytes, self.losses
         )
 
     def with_losses(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
         """Return a copy with the losses of `texts`; without `counter`, return this object."""
-        return self if counter is None else replace(self, losses=counter.count(texts, self.each()))
+        return self if counter is None else replace(self, losses=counter.count(texts, self.split()))
 
 
 class ControlledIds(NamedTuple):

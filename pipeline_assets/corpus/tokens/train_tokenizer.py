@@ -34,7 +34,7 @@ from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
-_UNKNOWN = 0  # the trainer's id for text without a piece
+_UNKNOWN_ID = 0  # the trainer's id for text without a piece
 _MEASURED_BYTES = 2_000_000  # per corpus
 _decoder = msgspec.json.Decoder(DocumentText)
 _encoder = msgspec.json.Encoder()
@@ -74,8 +74,8 @@ def draw_shard(
 ) -> Receipt:
     """Write the texts of a shard's sampled and held-out documents as JSON strings.
 
-    The receipt has a file of sampled texts and a file of held-out texts. `limits` are by source, the
-    first part of the shard's path.
+    The receipt has a file of sampled texts and a file of held-out texts. `limits` are by source, the first
+    part of the shard's path.
     """
     limit, rejects = limits[shard.path.partition("/")[0]], list[Reject]()
     names = [f"{WORK}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
@@ -137,7 +137,7 @@ def train_tokenizer(
         "vocab_size": recipe.vocab_size,
         "end_of_document": trained_tokenizer.END_OF_DOCUMENT,
         "sample": {"documents": counts["documents"], "bytes": trained.text_bytes, "lines": trained.lines}
-        | {"lines_cut": trained.cut, "lines_dropped": 0},
+        | {"lines_cut": trained.added_lines, "lines_dropped": 0},
         "corpora": by_corpus,
     }
     checksum = {"file": name, "sha256": sha256, "bytes": len(trained.model)}
@@ -184,8 +184,8 @@ def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Pa
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)
-    unknown = int((own.ids == _UNKNOWN).sum())
-    same = sum(tokenizer.decode(ids) == text for ids, text in zip(own.each(), texts, strict=True))
+    unknown = int((own.ids == _UNKNOWN_ID).sum())
+    same = sum(tokenizer.decode(ids) == text for ids, text in zip(own.split(), texts, strict=True))
     other = load_encoder(VOCABULARY_SHA256, vocabulary).encode(texts)
     return {
         "measured_bytes": size,

@@ -60,13 +60,13 @@ class TrainedModel:
     Attributes:
         model: Content of the model file.
         lines: Number of lines that the trainer read.
-        cut: Number of lines that were added by cutting longer lines.
+        added_lines: Number of lines that were added by cutting longer lines.
         text_bytes: Number of UTF-8 bytes that the trainer read.
     """
 
     model: bytes
     lines: int
-    cut: int
+    added_lines: int
     text_bytes: int
 
 

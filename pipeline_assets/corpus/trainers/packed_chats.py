@@ -36,8 +36,8 @@ def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padd
     """Pack a subset into a file with rows of `seq_len` tokens.
 
     Longer conversations are left out; if none fits, no file is written. `tokens` is the subset's folder of token files
-    (`subset_tokens`), `path` the new file's path in `folder`, `padding` an id. Counts: `rows` (all), `documents` and
-    `tokens` (packed), `TOO_LONG`.
+    (`subset_tokens`), `path` the new file's path in `folder`, `padding` the id that fills rows. Counts: `rows` (all),
+    `documents` and `tokens` (packed), `TOO_LONG`.
     """
     rows = read_columns(tokens / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len

@@ -24,7 +24,7 @@ Content = dict[str, Any]
 
 def ids_of(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
     runs = tokenizer.encode(texts)
-    return [run.tolist() for run in runs.each()]
+    return [run.tolist() for run in runs.split()]
 
 
 def added(number: int, content: str, special: bool = True) -> Content:
