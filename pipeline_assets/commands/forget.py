@@ -63,17 +63,19 @@ def forget(
         if not apply:
             counted = terminal.pluralize(len(values), "value")
             advice = f"; to put {counted} on the list, add --reason and --apply" if values else ""
-            terminal.print_answer(as_json, content, [*lines, f"nothing was changed{advice}"])
+            content["unsearchable"], more = _list_unsearchable(stores, ())
+            terminal.print_answer(as_json, content, [*lines, *more, f"nothing was changed{advice}"])
             return
         content["added"] = add_entries(root, values, str(reason), f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
         lines.append(f"entries added to the removal list: {content['added']:,}")
     affected = forgetting.compare_with_removal_list(stores)
+    unsearchable, more = _list_unsearchable(stores, affected)
     if clean:
         content, lines = _clean(stores, affected, apply, keep_history)
     else:
         commands, next_lines = _list_affected(affected, data)
         content, lines = content | {"artifacts": [*affected], "commands": commands}, lines + next_lines
-    terminal.print_answer(as_json, content, lines)
+    terminal.print_answer(as_json, content | {"unsearchable": unsearchable}, lines + more)
 
 
 def _check_options(
@@ -142,6 +144,16 @@ def _list_affected(affected: Mapping[Path, RemovalComparison], data: Path) -> tu
     commands = [terminal.as_command("run", name, "--replace", "--data", data) for name in names]
     commands += [terminal.as_command("forget", "--clean", "--data", data)] if affected else []
     return commands, [*lines, *(f"next: {command}" for command in commands)]
+
+
+def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str], list[str]]:
+    """Return the missing input of each artifact that cannot be searched, and lines."""
+    from pipeline_assets.build.forgetting import find_unsearchable
+
+    found = {str(folder): missing for folder, missing in find_unsearchable(stores, affected).items()}
+    names = [f"{folder}  {missing}, from which it was built, is missing" for folder, missing in found.items()]
+    advice = "they may contain forgotten rows: run their recipes with --replace, or remove them"
+    return found, [*_list_names(names, "unsearchable artifact"), advice] if names else []
 
 
 def _clean(

@@ -1,9 +1,11 @@
 """Values that `forget` finds in no row, which may be misspelt."""
 
+import shutil
 from pathlib import Path
 
 import pytest
-from marked_rows import build, built_sources, forget_ids, run_in, sources, typed
+from marked_rows import build, built_sources, forget_ids, rows, run_in, sources, typed
+from stage_a_build import local_source, recipe_of
 
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.spine.errors import InputError
@@ -77,3 +79,31 @@ def test_artifacts_of_recipes_elsewhere_are_named_before_the_command_that_remove
         "with --replace",
         f"next: corpusmill forget --clean --data {root}",
     ]
+
+
+def test_artifacts_without_one_of_their_inputs_are_named_as_unsearchable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, source = tmp_path / "data", local_source(tmp_path, "notes", rows(9))
+    changes = {"dedup": {}, "decontamination": None, "pack": {"seq_len": 32}}
+    build(recipe_of(source, **changes), run_in(root))
+    below = root / "stage_a/mixed"
+    (tmp_path / "ids.txt").write_text("note_7\n")
+    shutil.rmtree(below / "filtered/notes")
+    folders = [f"{below}/{name}/mixed" for name in ("deduplicated", "packed", "report")]
+    lines = [
+        "3 unsearchable artifacts",
+        *(f"  {folder}  stage_a/filtered/notes, from which it was built, is missing" for folder in folders),
+        "they may contain forgotten rows: run their recipes with --replace, or remove them",
+    ]
+
+    forget(ids=tmp_path / "ids.txt", data=root)
+    assert capsys.readouterr().out.splitlines()[-6:-1] == lines
+    added = forget_ids(root, ["note_7"])
+    forget(clean=True, apply=True, data=root)
+
+    assert added["artifacts"] == [f"{below}/normalized/notes"]
+    assert added["unsearchable"] == dict.fromkeys(folders, "stage_a/filtered/notes")
+    assert capsys.readouterr().out.splitlines()[-5:] == lines
+    shutil.rmtree(below)
+    assert typed(root)["unsearchable"] == {}
