@@ -403,11 +403,17 @@ def test_a_file_in_place_of_the_folder_is_named_by_its_plain_path(
     to: str, corpus: Path, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     (tmp_path / "ex").write_text("mine")
+    (tmp_path / "broken").symlink_to("nowhere")
+    fix = "expected a folder, got a file; choose another folder, or move the file away"
 
-    result = corpusmill("export", corpus, "--to", to, "--out", tmp_path / "clone" / ".." / "ex")
+    results = [
+        corpusmill("export", corpus, "--to", to, "--out", tmp_path / "clone" / ".." / name)
+        for name in ("ex", "broken", "ex/inside")
+    ]
 
-    line = f"{tmp_path / 'ex'}: expected a folder, got a file; choose another folder, or move the file away"
-    assert refused(result) == line
+    assert [*map(refused, results)] == [f"{tmp_path / name}: {fix}" for name in ("ex", "broken", "ex")]
+    assert {path.name for path in tmp_path.iterdir()} >= {"ex", "broken"}
+    assert [path.name for path in tmp_path.iterdir() if ".building." in path.name or ".tmp" in path.name] == []
 
 
 def test_another_folder_is_never_replaced(corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path) -> None:

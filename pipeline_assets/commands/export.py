@@ -54,6 +54,7 @@ def export(
     Example: corpusmill export data/stage_a/notes/deduplicated/notes --to megatron --out exported/notes
     """
     from pipeline_assets.build.rows.export import export as export_rows
+    from pipeline_assets.build.rows.export import raise_if_exists
     from pipeline_assets.build.rows.row_stores import open_rows
 
     values = {"tokenizer": tokenizer, "end_of_document": end_of_document, "seq_len": seq_len}
@@ -74,8 +75,8 @@ def export(
         echo(f"{out}: {sizes}, and README.md")
         return
     target = _export_target(store, to, out, options)
-    if out.exists() and not target.matches_recipe(root):
-        raise UsageError("folder already exists", out, "choose another folder, or remove this one")
+    if not target.matches_recipe(root):
+        raise_if_exists(out)
     try:
         build_targets([target], run, lines=_export_lines)
     finally:  # leave no check record and no lock next to the folder

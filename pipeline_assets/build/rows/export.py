@@ -8,7 +8,7 @@ Equal rows result in equal bytes. The folder gets its name when it is complete.
 """
 
 import contextlib
-import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -44,8 +44,7 @@ def export(store: RowStore, layout: ExportFormat, out: Path, zstd_level: int) ->
         UsageError: `out` exists, or the rows are not text.
         InputError: A file of the artifact does not have its sealed hash.
     """
-    if out.exists():
-        raise _exists_error(out)
+    raise_if_exists(out)
     if out.parent.is_dir():
         durable.remove_abandoned(out.parent)
     staging = temporary_path(out)
@@ -57,16 +56,18 @@ def export(store: RowStore, layout: ExportFormat, out: Path, zstd_level: int) ->
     except BaseException as error:
         with contextlib.suppress(OSError):  # the first error is the one to report
             durable.remove(staging)
-        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise _exists_error(out) from None
+        if isinstance(error, OSError):
+            raise_if_exists(out)
         raise
     return written
 
 
-def _exists_error(out: Path) -> UsageError:
-    if out.is_file():
-        return UsageError("expected a folder, got a file", out, "choose another folder, or move the file away")
-    return UsageError("folder already exists", out, "choose another folder, or remove this one")
+def raise_if_exists(out: Path) -> None:
+    """Raise UsageError if a path exists, also as a broken link."""
+    if out.is_dir():
+        raise UsageError("folder already exists", out, "choose another folder, or remove this one")
+    if os.path.lexists(out):
+        raise UsageError("expected a folder, got a file", out, "choose another folder, or move the file away")
 
 
 def _write_copy(store: RowStore, layout: ExportFormat, staging: Path, zstd_level: int) -> CardSplit:
