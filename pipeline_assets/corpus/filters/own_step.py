@@ -100,9 +100,10 @@ def step_files(recipe: object) -> Iterator[str]:
 def _parse(code: str, file: str) -> ast.Module:
     try:
         return ast.parse(code.removeprefix("\ufeff"), file)
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two if nested too deeply
         location = f"{file}:{getattr(error, 'lineno', None) or 1}"
-        raise UsageError(f"not valid Python ({getattr(error, 'msg', error)})", location, "correct that line") from None
+        what = f"not valid Python ({getattr(error, 'msg', str(error) or 'nested too deeply')})"
+        raise UsageError(what, location, "correct that line") from None
 
 
 def _find_pins(code: str, file: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ An audit hook refuses sockets, subprocesses, writes, and files outside the folde
 namespace of its own if the kernel allows that. Both guard against accidents; they are not a sandbox.
 """
 
+import _posixsubprocess
 import contextlib
 import ctypes
 import os
@@ -150,6 +151,7 @@ def _isolate(parent: int, memory_mib: int) -> None:
     sys.path[:] = [folder for folder in sys.path if folder.startswith(python) or "-packages" in folder]
     readable = (*_SYSTEM_FOLDERS, *python, *sys.path)
     sys.dont_write_bytecode = True
+    os.chdir("/")  # or messages with absolute paths would depend on the folder of the command
 
     def guard(event: str, arguments: tuple[Any, ...]) -> None:
         if _REFUSED_EVENTS.match(event):
@@ -159,7 +161,11 @@ def _isolate(parent: int, memory_mib: int) -> None:
             if path != os.devnull and (flags & _WRITE_FLAGS or not path.startswith(readable)):
                 raise PermissionError(f"a step must not open files outside the folders of Python, got {path}")
 
+    def refuse_process(*_: object) -> None:
+        raise PermissionError("a step must not use the network, processes or files, got fork_exec")
+
     sys.addaudithook(guard)
+    vars(_posixsubprocess)["fork_exec"] = refuse_process  # which raises no event when `multiprocessing` calls it
 
 
 def _raise_too_slow(number: int, frame: object) -> None:

@@ -111,6 +111,10 @@ def test_workers_do_not_change_the_bytes_of_a_step(engine: RunSettings, tmp_path
         ("import socket\ndef keep(d):\n    socket.socket()\n", "got socket.__new__"),
         ("import subprocess\ndef keep(d):\n    subprocess.run(['ls'])\n", "got subprocess.Popen"),
         ("import os\ndef keep(d):\n    os.system('ls')\n", "got os.system"),
+        (
+            "import multiprocessing as m\ndef keep(d):\n    m.get_context('spawn').Process(target=print).start()\n",
+            "got fork_exec",
+        ),
         ("import os\ndef keep(d):\n    os.remove('a')\n", "got os.remove"),
         ("def keep(d):\n    open('/dev/shm/own-step', 'w')\n", "got /dev/shm/own-step"),
         (
@@ -118,6 +122,7 @@ def test_workers_do_not_change_the_bytes_of_a_step(engine: RunSettings, tmp_path
             "got /dev/shm/own-step",
         ),
         ("def keep(d):\n    open('/home/words.txt')\n", "got /home/words.txt"),
+        ("def keep(d):\n    open('words.txt')\n", "got /words.txt"),
     ],
 )
 def test_a_step_that_leaves_its_process_is_rejected_with_the_line(code: str, detail: str, stepped: Stepped) -> None:

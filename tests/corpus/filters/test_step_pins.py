@@ -41,6 +41,7 @@ from pipeline_assets.systems.stage_a import StageARecipe
             "my_filter.py:2: a relative import is not an installed package;",
         ),
         ("def keep(document)\n    pass\n", {}, "my_filter.py:1: not valid Python (expected ':'); correct that line"),
+        (f"x = {'-' * 30_000}1\n", {}, "my_filter.py:1: not valid Python (nested too deeply); correct that line"),
         ("def other(document): ...\n", {}, "function keep not found; the functions are other; correct `function`"),
         (KEEP, {"file": "other.py"}, "other.py: file not found; write it there, or correct `file`"),
         (KEEP, {"file": "../my_filter.py"}, "must be the name of a file in the recipe's folder, such as my_filter.py"),
