@@ -25,8 +25,8 @@ from pipeline_assets.corpus.tokens.o200k_vocabulary import SPECIAL_TOKENS
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
 _PARSED_COLUMNS = ("text", "template", "loss_rule", "quality_valid_harmony")
-_IS_ASSISTANT = re.compile(r"assistant(?=[ :<]|\Z)")
-_ENDS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
+_ASSISTANT_HEADER = re.compile(r"assistant(?=[ :<]|\Z)")
+_END_TOKENS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
 
 
 def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
@@ -79,7 +79,7 @@ def span_faults(
     """Yield a line for each mismatch of the messages in the loss with their tokens."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
     opened = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[MESSAGE]).tolist()
-    closed = np.flatnonzero(np.isin(encoded.ids, _ENDS)).tolist()
+    closed = np.flatnonzero(np.isin(encoded.ids, _END_TOKENS)).tolist()
     if not len(starts) == len(opened) == len(closed) == len(parsed.messages):
         yield f"{len(parsed.messages)} messages have {len(starts)} starts, {len(opened)} bodies, {len(closed)} ends"
         return
@@ -97,7 +97,7 @@ def span_faults(
 
 
 def _loss_messages_by_header(headers: Sequence[str], loss_mode: encode.LossMode) -> list[int]:
-    assistant = [number for number, header in enumerate(headers) if _IS_ASSISTANT.match(header)]
+    assistant = [number for number, header in enumerate(headers) if _ASSISTANT_HEADER.match(header)]
     if isinstance(loss_mode, encode.AssistantTurns):
         return [number for number in assistant if number in loss_mode.messages]
     if isinstance(loss_mode, encode.AssistantLast):

@@ -32,28 +32,28 @@ from pipeline_assets.corpus.nemotron.text_flags import count_control_characters,
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools, has_tools
 
 # Evaluations, licences and links are excluded: a later revision that changes only them has the same rows.
-_IDENTITY = ("problem", "expected_answer", "formal_statement", "lean_header", "messages", "text")
-_IS_NUMBERED = re.compile(r".*#\d+", re.DOTALL)
+_IDENTITY_COLUMNS = ("problem", "expected_answer", "formal_statement", "lean_header", "messages", "text")
+_NUMBERED_ID = re.compile(r".*#\d+", re.DOTALL)
 
 
 def row_id(row: Row, dataset: str, split: str) -> str:
     """Return the uuid of a row, or else the hex sha256 of its content.
 
-    The hash covers dataset, split, uuid and the source columns in `_IDENTITY`, as canonical JSON. A uuid that ends in
-    `#` and digits could equal a numbered repeat, so such a row gets a hash too. Missing values (`has_value`) do not
-    change the hash, so JSON lines and Parquet give the same id.
+    The hash covers dataset, split, uuid and the source columns in `_IDENTITY_COLUMNS`, as canonical JSON. A uuid that
+    ends in `#` and digits could equal a numbered repeat, so such a row gets a hash too. Missing values (`has_value`) do
+    not change the hash, so JSON lines and Parquet give the same id.
     """
     uuid = to_text(row.get("uuid"))
     if uuid is not None and is_row_id(uuid):
         return uuid
-    columns = _normalise_identity({column: row.get(column) for column in _IDENTITY})
+    columns = _normalise_identity({column: row.get(column) for column in _IDENTITY_COLUMNS})
     identity = {"dataset": dataset, "split": split, "uuid": uuid, "columns": columns}
     return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
 
 
 def is_row_id(uuid: str) -> bool:
     """Check whether a uuid can be a row's id: it must not end in `#` and digits."""
-    return _IS_NUMBERED.fullmatch(uuid) is None
+    return _NUMBERED_ID.fullmatch(uuid) is None
 
 
 def _normalise_identity(value: JsonValue) -> JsonValue:

@@ -19,7 +19,7 @@ Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 LanguageCode = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 _UID_DIGITS = 32
-_LETTER = re.compile(r"[^\W_]")
+_ALNUM = re.compile(r"[^\W_]")
 
 
 class Languages(RecipeSection):
@@ -57,7 +57,7 @@ class PairFilters(RecipeSection):
             return "too_short"
         if longer > self.max_chars:
             return "too_long"
-        return None if not self.letters or (_LETTER.search(src) and _LETTER.search(tgt)) else "only_punctuation"
+        return None if not self.letters or (_ALNUM.search(src) and _ALNUM.search(tgt)) else "only_punctuation"
 
 
 class Pair(msgspec.Struct, frozen=True):

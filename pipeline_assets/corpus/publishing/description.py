@@ -16,7 +16,8 @@ from pipeline_assets.spine.recipe_yaml import section_at
 
 NOT_ANSWERED = "not answered"
 DATASETS_URL = "https://huggingface.co/datasets"
-_SOURCES, _NO_TEXT = {"raw", "fineweb_edu_snapshot"}, {"tokenizer", "evaluation", "model"}  # second words of kinds
+# Second words of kinds.
+_SOURCE_KINDS, _TEXTLESS_KINDS = {"raw", "fineweb_edu_snapshot"}, {"tokenizer", "evaluation", "model"}
 _SIZES = ("documents", "pairs", "rows", "tokens", "text_bytes")
 _TOKEN_RANGES = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
 _SELECTION = ("config", "split", "files", "rules", "language", "amount", "seed")
@@ -95,7 +96,7 @@ def text_steps(chain: Chain) -> Iterator[Artifact]:
         if artifact is not None:
             yield artifact
             upstream = artifact.manifest.identity.upstream
-            waiting += [entry["digest"] for entry in upstream if entry["name"].split("/")[1] not in _NO_TEXT]
+            waiting += [entry["digest"] for entry in upstream if entry["name"].split("/")[1] not in _TEXTLESS_KINDS]
 
 
 def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
@@ -103,7 +104,7 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
     steps = [artifact.manifest for artifact in text_steps(chain)]
     manifest, counts = steps[0], steps[0].identity.counts
     only = manifest.identity.recipe.get("source")  # of an artifact with the rows of one source
-    sources = [step for step in steps if step.kind.rpartition("/")[2] in _SOURCES]
+    sources = [step for step in steps if step.kind.rpartition("/")[2] in _SOURCE_KINDS]
     others = {step.identity.recipe.get("source") for step in sources} - {only} if only else set()
     steps, sources = (
         [step for step in part if step.name.rpartition("/")[2] not in others] for part in (steps, sources)

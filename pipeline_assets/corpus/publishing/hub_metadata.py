@@ -13,7 +13,7 @@ _INVALID = re.compile(r"\W+")
 _ALL = "all"  # In any letter case: builder.py of `datasets` rejects a dataset with a split of this name.
 DEFAULT = "default"  # The config of a dataset with a single config.
 # `datasets`, size_categories.json: above 1,000, each category is ten times the previous one.
-_SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]
+_SIZE_CATEGORIES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]
 
 
 def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
@@ -85,7 +85,7 @@ def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list
 def size_category(rows: int) -> str:
     """Return the hub's size category for a number of rows, such as `1K<n<10K`."""
     # Up to three digits are the first category; each further digit is the next one.
-    return _SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]
+    return _SIZE_CATEGORIES[min(max(len(str(rows)) - 3, 0), len(_SIZE_CATEGORIES) - 1)]
 
 
 def type_name(data_type: pa.DataType) -> str:

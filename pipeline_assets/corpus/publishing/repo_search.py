@@ -69,7 +69,7 @@ class RepoSearch:
         """Search all files of the commits of each ref; skip files deleted from storage."""
         fresh = replace(repo, hub=replace(repo.hub, cache=self.cache))
         durable.remove(self.cache)
-        content = RepoSearchResult(commits, list_lfs_hashes(fresh, commits))
+        result = RepoSearchResult(commits, list_lfs_hashes(fresh, commits))
         stored = repo.call_library(
             lambda api: {None, *(file.file_oid for file in api.list_lfs_files(repo.name, repo_type="dataset"))}
         )
@@ -84,11 +84,11 @@ class RepoSearch:
                     known[key] = () if is_deleted else self._search_file(fresh, commit, file, rows)
                 place = f"{ref}@{commit}:{path}"
                 if (entries := known[key]) is None:
-                    content.unread.append(place)
+                    result.unread.append(place)
                 for entry in entries or ():
-                    content.found.setdefault(entry, []).append(place)
+                    result.found.setdefault(entry, []).append(place)
         durable.remove(self.cache)
-        return content
+        return result
 
     def _search_file(self, repo: HubRepo, commit: str, file: HubFile, rows: HubFile | None) -> Collection[str] | None:
         """Return the entries that a file contains; None if it is unreadable.

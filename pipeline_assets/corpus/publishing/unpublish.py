@@ -82,23 +82,23 @@ def unpublish(
     which each entry was added to the list, by hash. The certificate is stored next to `record`, the path of the record.
     Raise RetryableError if another process changes the repo.
     """
-    started, content = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
+    started, result = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
     removal = _RECORD.read(record) if record.exists() else Removal(repo.url, started)
-    own = any(place.startswith(_OWN_REFS) for places in content.found.values() for place in places)
-    _merge(removal, content)
+    own = any(place.startswith(_OWN_REFS) for places in result.found.values() for place in places)
+    _merge(removal, result)
     is_changed = applies and not keeps_history and (own or record.exists()) and not removal.has_forgotten_head
     if is_changed:
         durable.write_durably(record, msgspec.json.encode(removal))
-        _squash_branches(repo, content)
+        _squash_branches(repo, result)
         _move_tags(repo, [ref.removeprefix(_OWN_REFS[1]) for ref in removal.commits if ref.startswith(_OWN_REFS[1])])
         _delete_objects(repo, removal)
         commits = reachable_commits(repo)
-        content = search.search(repo, commits | _surviving_commits(repo, removal, commits))
+        result = search.search(repo, commits | _surviving_commits(repo, removal, commits))
     removal.requested = min((dates[entry] for entry in removal.removed), default="")
-    removal.removed = {entry: places for entry, places in removal.removed.items() if entry not in content.found}
+    removal.removed = {entry: places for entry, places in removal.removed.items() if entry not in result.found}
     removal.objects = removal.objects if is_changed else []
-    removal.remaining, removal.unread, removal.keeps_history = content.found, content.unread, keeps_history
-    removal.unreachable = [*_UNREACHABLE, *(ref for ref in content.commits if not ref.startswith(_OWN_REFS))]
+    removal.remaining, removal.unread, removal.keeps_history = result.found, result.unread, keeps_history
+    removal.unreachable = [*_UNREACHABLE, *(ref for ref in result.commits if not ref.startswith(_OWN_REFS))]
     removal.proved = now().isoformat(timespec="seconds")
     if is_changed or (applies and keeps_history):
         removal.certificate = f"{record.stem}.{removal.proved.replace(':', '')}.json"
@@ -108,18 +108,18 @@ def unpublish(
     return removal
 
 
-def _merge(removal: Removal, content: RepoSearchResult) -> None:
+def _merge(removal: Removal, result: RepoSearchResult) -> None:
     """Add the results of a search to the record of earlier runs.
 
     Objects of refs that belong to others are left out; `remaining` and `unread` are replaced.
     """
-    for ref, reached in content.commits.items():
+    for ref, reached in result.commits.items():
         removal.commits[ref] = list(dict.fromkeys([*reached, *removal.commits.get(ref, ())]))
-    for entry, places in content.found.items():
+    for entry, places in result.found.items():
         removal.removed[entry] = list(dict.fromkeys([*removal.removed.get(entry, ()), *places]))
-    own = (objects for ref, objects in content.lfs_hashes.items() if ref.startswith(_OWN_REFS))
+    own = (objects for ref, objects in result.lfs_hashes.items() if ref.startswith(_OWN_REFS))
     removal.objects = sorted({*removal.objects}.union(*own))
-    removal.remaining, removal.unread = content.found, content.unread
+    removal.remaining, removal.unread = result.found, result.unread
 
 
 def reachable_commits(repo: HubRepo) -> dict[str, list[str]]:
@@ -137,8 +137,8 @@ def _history(api: "HfApi", repo: HubRepo, commit: str) -> list[str]:
     return [entry.commit_id for entry in api.list_repo_commits(repo.name, repo_type="dataset", revision=commit)]
 
 
-def _squash_branches(repo: HubRepo, content: RepoSearchResult) -> None:
-    for ref, reached in content.commits.items():
+def _squash_branches(repo: HubRepo, result: RepoSearchResult) -> None:
+    for ref, reached in result.commits.items():
         branch = ref.removeprefix(_OWN_REFS[0])
 
         def squash(api: "HfApi", branch: str = branch, head: str = reached[0]) -> None:
