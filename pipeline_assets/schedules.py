@@ -35,7 +35,7 @@ from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.trust.result import Sample
 from resources.webhook import WEBHOOK, webhook_address
 
-FILE = "schedules.yaml"
+_SCHEDULES_FILE = "schedules.yaml"
 _TIMEOUT_S = 10.0
 _MAX_CRON_LENGTH = 200
 _AUTOMATION = "default_automation_condition_sensor"  # Dagster's own
@@ -95,7 +95,7 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
     """
     sections: dict[str, ScheduleSection] = {}
     errors: list[InputError] = []
-    for path in (root / FILE, PROJECT_RECIPES.parent / FILE):
+    for path in (root / _SCHEDULES_FILE, PROJECT_RECIPES.parent / _SCHEDULES_FILE):
         if not path.exists():
             continue
         try:
@@ -119,7 +119,7 @@ def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[l
     for section in sections:
         if section.recipe not in jobs:
             what = f"schedule {section.name}: recipe {section.recipe} not found"
-            errors.append(UsageError(what, root / FILE, f"name one of {', '.join(sorted(jobs))}"))
+            errors.append(UsageError(what, root / _SCHEDULES_FILE, f"name one of {', '.join(sorted(jobs))}"))
             # A daemon with earlier definitions runs this job under the same name.
             all_jobs.setdefault(section.recipe, invalid_recipe_job(section.recipe, errors[-1], root))
     for section in sections:
@@ -129,7 +129,7 @@ def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[l
             errors.append(error)
         except dg.DagsterInvalidDefinitionError as error:
             fix = "write five fields, such as '0 6 * * 1', and a timezone such as Europe/Berlin"
-            errors.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / FILE, fix))
+            errors.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / _SCHEDULES_FILE, fix))
     for problem in errors:
         logging.getLogger("corpusmill").warning("invalid schedule: %s", problem)
     return schedules, errors
@@ -139,7 +139,7 @@ def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.
     recipe = section.recipe
     if dagster_name(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
         what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
-        raise UsageError(what, root / FILE, "rename the schedule")
+        raise UsageError(what, root / _SCHEDULES_FILE, "rename the schedule")
     match section.action:
         case "run":
             job = jobs[recipe]

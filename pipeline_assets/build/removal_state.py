@@ -36,7 +36,7 @@ class RemovalComparison(msgspec.Struct, frozen=True):
         return bool(self.rows) or self.is_downstream
 
 
-_FILE = MetadataFile(
+_COMPARISONS_FILE = MetadataFile(
     "record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", dict[str, RemovalComparison]
 )
 
@@ -44,7 +44,7 @@ _FILE = MetadataFile(
 def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
     """Read the comparisons by artifact digest; empty before the first `forget`."""
     try:
-        return _FILE.read(list_path(root).with_name("compared.json"))
+        return _COMPARISONS_FILE.read(list_path(root).with_name("compared.json"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
 

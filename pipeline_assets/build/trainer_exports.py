@@ -37,7 +37,7 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 
 _CATALOGUE = "__tools_catalog.json"
-_ALL_TOKENS, _OLMO_TOKENS = (1 << 62) - 1, "tokens.npy"
+_MAX_TOKENS, _OLMO_FILE = (1 << 62) - 1, "tokens.npy"
 
 
 class TrainerFormat(NamedTuple):
@@ -65,7 +65,7 @@ def _write_tokens(job: Job) -> BuildResult:
     [source], external = job.upstream, job.target.external_inputs
     file = external.path if isinstance(external, TokenizerPath) else job.run.settings.vocabulary
     tokenizer = TokenizerFile(PackRecipe.from_content({"tokenizer": job.target.tokenizer}).tokenizer, file)
-    recipe = megatron_split.MegatronRecipe(token_budget=_ALL_TOKENS, valid_fraction="0")
+    recipe = megatron_split.MegatronRecipe(token_budget=_MAX_TOKENS, valid_fraction="0")
     shards = [shard.sealed.content for shard in document_shards(source) if shard.sealed is not None]
     result = megatron_split.build_split(
         job.staging, source, shards, recipe, "train", job.run.settings, tokenizer=tokenizer
@@ -76,8 +76,8 @@ def _write_tokens(job: Job) -> BuildResult:
     files = {file.path: file for file in result.files}
     if job.recipe["to"] == "olmo":  # the same bytes: ids are below 2**31, so int32 equals uint32
         del files[megatron_split.INDEX]
-        durable.rename(job.staging.path(megatron_split.TOKENS), job.staging.path(_OLMO_TOKENS))
-        files[_OLMO_TOKENS] = replace(files.pop(megatron_split.TOKENS), path=_OLMO_TOKENS)
+        durable.rename(job.staging.path(megatron_split.TOKENS), job.staging.path(_OLMO_FILE))
+        files[_OLMO_FILE] = replace(files.pop(megatron_split.TOKENS), path=_OLMO_FILE)
     used = {TOKENIZER_FILE: str(file)} if isinstance(external, TokenizerPath) else {}
     return replace(
         result, files=[*files.values()], counts=counts, decisions=decisions, provenance={**result.provenance, **used}
@@ -127,15 +127,19 @@ def _combine_receipts(receipts: Sequence[Receipt], decisions: Mapping[str, int])
 
 
 _DOCUMENTS = "documents (normalized, filtered, deduplicated, …)"
-_TOKENIZER = frozenset({"tokenizer", "end_of_document"})
-_OLMO = """\
+_TOKENIZER_OPTIONS = frozenset({"tokenizer", "end_of_document"})
+_OLMO_USAGE = """\
 ids = TokenizerConfig(vocab_size={vocabulary_size}, eos_token_id={end_of_document}, pad_token_id={end_of_document})
 data = NumpyFSLDatasetConfig(paths=["this/folder/tokens.npy"], dtype="uint32", sequence_length=2048, tokenizer=ids)"""
 FORMATS: Final = {
     "megatron": TrainerFormat(
-        _write_tokens, DocumentRows, _DOCUMENTS, _TOKENIZER, 'IndexedDataset("this/folder/tokens")  # or --data-path'
+        _write_tokens,
+        DocumentRows,
+        _DOCUMENTS,
+        _TOKENIZER_OPTIONS,
+        'IndexedDataset("this/folder/tokens")  # or --data-path',
     ),
-    "olmo": TrainerFormat(_write_tokens, DocumentRows, _DOCUMENTS, _TOKENIZER, _OLMO),
+    "olmo": TrainerFormat(_write_tokens, DocumentRows, _DOCUMENTS, _TOKENIZER_OPTIONS, _OLMO_USAGE),
     "nanochat": TrainerFormat(
         lambda job: nanochat.write_nanochat(job.staging, document_shards(job.upstream[0])),
         DocumentRows,

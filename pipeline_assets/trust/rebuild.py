@@ -148,7 +148,7 @@ def _describe_input(entry: Mapping[str, Any]) -> str:
     return f"{entry['name']} {entry['digest']}"
 
 
-FOLDER = "rebuilds"
+_REBUILDS = "rebuilds"
 _TICKET = "rebuild.json"
 _UNFINISHED = ".unfinished"
 _TICKET_FILE: MetadataFile[Any] = MetadataFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
@@ -184,7 +184,7 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
     `ticket` has the digest of the artifact, the options, and the versions of the program and libraries. The scratch
     folder of an interrupted rebuild is emptied if its ticket differs, because its shards may differ.
     """
-    kept = root / FOLDER / name
+    kept = root / _REBUILDS / name
     folder = kept.with_name(name + _UNFINISHED)
     data = json.dumps(ticket, sort_keys=True).encode()
     with locked(kept) as lock:

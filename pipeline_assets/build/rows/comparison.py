@@ -178,14 +178,16 @@ def document_changes(
     Nothing is yielded for artifacts that have no rows, or whose rows have several documents each.
     """
     shared = member_digests(a.manifest).keys() & member_digests(b.manifest).keys()
-    pairs = [(name, _member(a, name), _member(b, name)) for name in member_digests(a.manifest) if name in shared]
+    pairs = [
+        (name, _open_member(a, name), _open_member(b, name)) for name in member_digests(a.manifest) if name in shared
+    ]
     for name, member_a, member_b in [(None, a, b), *pairs]:
         store_a, store_b = row_store_for(member_a, kinds), row_store_for(member_b, kinds)
         if store_a is not None and store_b is not None and not store_a.mixes_documents:
             yield _compare_rows(store_a, store_b, name, part_documents)
 
 
-def _member(dataset: Artifact, name: str) -> Artifact:
+def _open_member(dataset: Artifact, name: str) -> Artifact:
     """Open an artifact inside a dataset by the digest in the dataset's manifest."""
     return open_artifact(dataset.folder / name, member_digests(dataset.manifest)[name])
 

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect_format
 from pipeline_assets.spine.artifact import Artifact
 
-_THREADS = "stackexchange"
+_THREADS_KIND = "stackexchange"
 OTHER_PROPERTIES = "another source, domain, licence or date"
 
 
@@ -83,7 +83,7 @@ class SnapshotRows(SourceRows):
 
 
 def _has_answers(corpus: Artifact) -> bool:
-    return corpus.manifest.identity.recipe.get("kind") == _THREADS
+    return corpus.manifest.identity.recipe.get("kind") == _THREADS_KIND
 
 
 def _source_rows(meta: Meta, has_answers: bool) -> list[int]:

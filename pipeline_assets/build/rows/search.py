@@ -17,7 +17,13 @@ _EXCERPT_CHARACTERS = 100
 
 
 class FoundRow(NamedTuple):
-    """Row of a source file; if unused, `doc_id` is empty and `excerpt` is the reason."""
+    """Row of a source file, or a file that the corpus in `folder` did not read.
+
+    Attributes:
+        doc_id: Id of the document that contains the row; empty if none does.
+        place: File, and the position of the row in it.
+        excerpt: Beginning of the document's text; without a document, the reason.
+    """
 
     doc_id: str
     folder: Path

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect
 from pipeline_assets.spine.errors import InputError, UsageError
 
 _BLOCK_BYTES = 1 << 22  # bytes per request to a hub for a file of lines
-_PLAIN = frozenset({".jsonl", ".ndjson", ".json"})
+_PLAIN_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json"})
 
 
 def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
@@ -42,7 +42,7 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
         raise InputError("file not found in the commit", row, "check the address")
     if row.is_numbered and detect_format(name) == "lines":
         return _numbered_line(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
-    if PurePosixPath(name).suffix in _PLAIN:
+    if PurePosixPath(name).suffix in _PLAIN_SUFFIXES:
         return _line_on_hub(row.dataset, row.commit, file, row.row, hub)
     return _record_in(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from pipeline_assets.corpus.readers.row_positions import format_row, locate_line, source_file_at
 from pipeline_assets.spine.errors import UsageError
 
-_SOURCE = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]{1,18})")
+_HUB_ROW = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]{1,18})")
 _HUB_FILE_START = re.compile(r"[\w-][\w.-]*/[\w.-]+@[^/:]*:")
-_LINE = re.compile(r"(?P<path>.+):(?P<line>[1-9][0-9]{0,17})", re.DOTALL)
-_FILE = re.compile(r"(?P<path>.+)#(?P<row>[0-9]{1,18})", re.DOTALL)
+_LOCAL_LINE = re.compile(r"(?P<path>.+):(?P<line>[1-9][0-9]{0,17})", re.DOTALL)
+_LOCAL_ROW = re.compile(r"(?P<path>.+)#(?P<row>[0-9]{1,18})", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class HubRow:
     @classmethod
     def parse(cls, text: str) -> "HubRow":
         """Parse owner/name@commit:path#row, or raise UsageError."""
-        match = _SOURCE.fullmatch(text)
+        match = _HUB_ROW.fullmatch(text)
         if match is None:
             fix = "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0"
             raise UsageError("not a row of a hub file", text, fix)
@@ -97,12 +97,12 @@ def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     """
     if _HUB_FILE_START.match(text):
         return HubRow.parse(text)
-    by_line = _LINE.fullmatch(text)
+    by_line = _LOCAL_LINE.fullmatch(text)
     file = None if by_line is None else source_file_at(_find_file(by_line["path"], files))
     if by_line is not None and file is not None:
         line = int(by_line["line"])
         return LocalRow(file.path, locate_line(file, line), line=line)
-    match = _FILE.fullmatch(text)
+    match = _LOCAL_ROW.fullmatch(text)
     if match is None and by_line is not None:
         raise UsageError("file not found", by_line["path"], "correct the path")
     if match is None:
