@@ -247,7 +247,9 @@ def test_locks_that_end_at_one_machine_are_a_fault(tmp_path: Path, monkeypatch: 
     device, mounts = os.stat(tmp_path).st_dev, tmp_path / "mountinfo"
     disk = f"{os.major(device)}:{os.minor(device)}"
     mounts.write_text(f"62 28 {disk} / {tmp_path} rw shared:33 - nfs filer:/export rw,nolock,local_lock=all\n")
-    monkeypatch.setattr(doctor, "raise_if_locks_are_local", functools.partial(raise_if_locks_are_local, mounts=mounts))
+    monkeypatch.setattr(
+        doctor, "raise_if_locks_are_local", functools.partial(raise_if_locks_are_local, mountinfo=mounts)
+    )
 
     state, message = found("locks", tmp_path)
 

@@ -20,7 +20,7 @@ def drop_invalid_receipts(folder: Path) -> set[str]:
     """Remove invalid receipts; return the relative paths that valid receipts name.
 
     A receipt is invalid if it is damaged, or if a file that it names is missing or changed. Its shard then runs again.
-    After a change of a work file, the receipts of all other stages are removed, too: their shards may have read it.
+    If the changed file is in `.work`, the receipts of all other stages are removed, too: their shards may have read it.
     """
     paths = [*(folder / RECEIPTS).rglob("*.json")]
     with ThreadPoolExecutor(_THREADS) as pool:

@@ -19,7 +19,7 @@ MANIFEST_COPIES = "manifests"
 
 
 def read_sealed_manifest(path: Path | str) -> Manifest:
-    """Read a manifest file; an intact seal replaces the check of its digest."""
+    """Read a manifest file; check its digest only if its seal is not intact."""
     data = MANIFEST_FILE.read_raw(path)
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 

@@ -1,4 +1,4 @@
-"""Types of arguments of the Python API, which no type checker reads in a notebook."""
+"""Run-time check of the argument types of functions of the Python API."""
 
 import functools
 import inspect
@@ -20,7 +20,7 @@ R = TypeVar("R")
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, so that it raises UsageError for an argument of a wrong type.
 
-    The signature gives each parameter a class or a union of classes. A bool is not accepted as an `int`.
+    Each annotated parameter must have a class or a union of classes. A bool is not accepted as an `int`.
     """
     signature = inspect.signature(function)
 

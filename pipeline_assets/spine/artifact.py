@@ -22,7 +22,7 @@ from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
 _BROKEN_SEAL = "bytes differ from the sealed ones, though the identity is equal"
-_STREAMED = ".zst"  # compressed streams are read from the beginning, by readers that hash them
+_STREAMED_SUFFIX = ".zst"  # compressed streams are read from the beginning, by readers that hash them
 # A run reads the manifests of its few artifacts ten times each; the parsed value depends on the bytes alone. It takes
 # five times their memory, so of larger ones, such as those of 50,000 source files, only the last is kept.
 _SMALL_BYTES, _LARGE_BYTES = 1 << 16, 1 << 24
@@ -47,7 +47,7 @@ class Artifact:
             known = ", ".join(file.path for file in self.manifest.storage[:5]) or "no files"
             raise InputError(f"no file {name!r} in the manifest", self.folder, f"its files are {known}")
         expected = ExpectedHash(stored.sha256, "sealed with", repair_hint(self.folder))
-        expect_hash(self.folder / name, expected, is_streamed=name.endswith(_STREAMED))
+        expect_hash(self.folder / name, expected, is_streamed=name.endswith(_STREAMED_SUFFIX))
         return self.folder / name
 
     def members(self) -> list[Manifest]:
@@ -127,7 +127,7 @@ class Damage:
 
 
 def require_manifest(folder: Path) -> Manifest:
-    """Read a manifest.
+    """Read the manifest of a folder that must contain a sealed artifact.
 
     Raise UsageError if nothing is sealed, or the folder is an exported copy; InputError if the manifest is damaged.
     """
@@ -264,7 +264,7 @@ class Verdict:
     is_final: bool = True
 
 
-SCHEMA = "corpusmill/checks/1"
+CHECKS_SCHEMA = "corpusmill/checks/1"
 
 
 class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -295,25 +295,25 @@ class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
         return "passed" if self.passed else "FAILED" if self.blocking else "WARNING"
 
 
-class _Record(msgspec.Struct, frozen=True):
+class _CheckRecord(msgspec.Struct, frozen=True):
     schema: str
     digest: str
     results: tuple[CheckResult, ...]
 
 
-_FILE = MetadataFile("record of checks", 1 << 20, "delete it; the checks run again", _Record)
+_CHECK_RECORD_FILE = MetadataFile("record of checks", 1 << 20, "delete it; the checks run again", _CheckRecord)
 
 
 def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:
     """Record the results of all checks of an artifact, in place of earlier results."""
-    record = msgspec.json.encode(_Record(SCHEMA, digest, tuple(results)))
+    record = msgspec.json.encode(_CheckRecord(CHECKS_SCHEMA, digest, tuple(results)))
     durable.write_durably(check_record_path(folder), msgspec.json.format(record, indent=1) + b"\n")
 
 
 def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
     """Read an artifact's check results; None if unreadable or not for `digest`."""
-    record = _FILE.read_valid(check_record_path(folder))
-    return record.results if record is not None and (record.schema, record.digest) == (SCHEMA, digest) else None
+    record = _CHECK_RECORD_FILE.read_valid(check_record_path(folder))
+    return record.results if record is not None and (record.schema, record.digest) == (CHECKS_SCHEMA, digest) else None
 
 
 def check_record_path(folder: Path) -> Path:

@@ -9,8 +9,8 @@ def find_data_root(folder: Path) -> Path | None:
     """Return the data root that contains an artifact's folder; None if not in a root.
 
     The root is the parent of the nearest folder with a name from `AREAS`, on the path as typed, else with symlinks
-    resolved. If that parent also has such a name, the nearest folder may belong to a recipe. Then the grandparent is
-    the root, if it has recipes and the parent has not.
+    resolved. But if that parent has such a name, too, the nearest folder may be named after a recipe: then the
+    grandparent is the root, if it has recipes or copies of manifests, and the parent has neither.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     root = next((parent.parent for parent in parents if parent.name in AREAS), None)

@@ -28,15 +28,15 @@ Operation = Literal[
 failpoint: Callable[[Operation, Path], None] | None = None
 
 
-def call_failpoint(kind: Operation, path: Path) -> None:
+def call_failpoint(operation: Operation, path: Path) -> None:
     """Call the test hook `failpoint`, if set, before an operation on `path`."""
     if failpoint is not None:
-        failpoint(kind, path)
+        failpoint(operation, path)
 
 
 @contextlib.contextmanager
 def name_file_in_errors(path: object) -> Iterator[None]:
-    """Add `path` to an OSError of the block that names no file, such as a write error."""
+    """Set `path` as the file of the block's OSError, unless the error names a file."""
     try:
         yield
     except OSError as error:

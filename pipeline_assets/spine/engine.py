@@ -28,7 +28,7 @@ COMPRESSION_RATIO = 4  # bytes of text per byte of a compressed shard, roughly
 PROCESS_BYTES = 200 << 20  # memory of a process without data: libraries, compiled code, tables
 _LARGE_SHARD = 16  # multiple of `inline_bytes`
 Engine: TypeAlias = Literal["local", "ray"]
-_SHOWN = ("documents", "tokens", "bytes")  # counts shown in progress lines
+_SHOWN_COUNTS = ("documents", "tokens", "bytes")  # counts shown in progress lines
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RunSettings:
         worker_bytes: Memory of one worker: deduplication spills what exceeds it to disk, and Ray reserves it.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
-        kept_work: Kept work of the artifact's earlier version, extended for the next version; None keeps nothing.
+        kept_work: Tasks reused from the artifact's earlier version and kept for its next one; None keeps nothing.
     """
 
     workers: int = 0
@@ -166,7 +166,7 @@ def adopt_finished_shards(
             receipt = finished.get(shard.name) or next(fresh)
             check_hashes(receipt.reads)
             add = progress.add_earlier if shard.name in finished else progress.add
-            add(1, {name: receipt.counts[name] for name in _SHOWN if name in receipt.counts})
+            add(1, {name: receipt.counts[name] for name in _SHOWN_COUNTS if name in receipt.counts})
             if kept is not None and shard.name in digests:
                 kept.add(stage, shard.name, digests[shard.name], receipt)
             yield receipt

@@ -1,4 +1,4 @@
-"""Durable files of which each worker writes its own byte range."""
+"""Durable files in which each worker writes its own byte range."""
 
 import os
 from pathlib import Path

@@ -28,14 +28,14 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.stage import WarmUp, Work
 from pipeline_assets.spine.usage import add_forked_usage, reset_forked_cpu
 
-NAME = "corpusmill-fork-server"
+SERVER_NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
 _STOP_TIMEOUT_S = 5.0
 _ALLOCATOR = "jemalloc_bg_thd\n"
 
 
 @dataclass(frozen=True)
-class _Load:
+class _LoadRequest:
     """Request to load the data of a stage; later requests name the stage by `number`."""
 
     number: int
@@ -48,11 +48,11 @@ class _Server:
     """Handle of the fork server in its parent process."""
 
     def __init__(self) -> None:
-        self.surroundings = _inherited_state()
+        self.inherited_state = _inherited_state()
         self.loaded: set[int] = set()  # numbers of stages
-        self._started = worker.start_process("fork" if _can_fork_safely() else "spawn", _serve, name=NAME)
+        self._started = worker.start_process("fork" if _can_fork_safely() else "spawn", _serve, name=SERVER_NAME)
 
-    def load(self, stage: _Load) -> None:
+    def load(self, stage: _LoadRequest) -> None:
         """Load the data of a stage in the server; raise any error of its warm-up.
 
         Raises:
@@ -114,7 +114,7 @@ class _Server:
 
 
 _server: _Server | None = None
-_numbers = itertools.count()
+_stage_numbers = itertools.count()
 
 
 def _forget_in_child() -> None:
@@ -132,10 +132,10 @@ def forking_starter(work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> work
     A server that died is restarted once. If it dies again, the function raises RetryableError. It also raises any error
     of the warm-up.
     """
-    return functools.partial(_start_forked, _Load(next(_numbers), work, warm_up, growth_bytes))
+    return functools.partial(_start_forked, _LoadRequest(next(_stage_numbers), work, warm_up, growth_bytes))
 
 
-def _start_forked(stage: _Load) -> worker.StartedProcess:
+def _start_forked(stage: _LoadRequest) -> worker.StartedProcess:
     with contextlib.suppress(EOFError, ConnectionError):
         return _fork_worker(stage)
     _stop_server()
@@ -147,9 +147,9 @@ def _start_forked(stage: _Load) -> worker.StartedProcess:
         raise RetryableError(what, f"process {os.getpid()}", fix) from None
 
 
-def _fork_worker(stage: _Load) -> worker.StartedProcess:
+def _fork_worker(stage: _LoadRequest) -> worker.StartedProcess:
     global _server
-    if _server is not None and _server.surroundings != _inherited_state():
+    if _server is not None and _server.inherited_state != _inherited_state():
         _stop_server()
     if _server is None:
         _server = _Server()
@@ -169,7 +169,7 @@ def _stop_server() -> str:
 
 
 def _inherited_state() -> tuple[object, ...]:
-    """Return the inherited state: environment, working directory and module path."""
+    """Return what a fork inherits: environment, working directory and module path."""
     return dict(os.environ), os.getcwd(), tuple(sys.path)
 
 
@@ -225,13 +225,13 @@ def _serve(control: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     sentinels = [parent.sentinel] if parent is not None else []
-    stages: dict[int, _Load] = {}
+    stages: dict[int, _LoadRequest] = {}
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
         while control in wait([control, *sentinels]):
             control.send(_answer(control, stages))
 
 
-def _answer(control: Connection, stages: dict[int, _Load]) -> object:
+def _answer(control: Connection, stages: dict[int, _LoadRequest]) -> object:
     """Process the next request of the parent, and return the answer.
 
     Raises:
@@ -244,7 +244,7 @@ def _answer(control: Connection, stages: dict[int, _Load]) -> object:
     except Exception as error:  # raised by importing modules of the stage
         return worker.Failure.from_exception(error)
     match request:
-        case _Load():
+        case _LoadRequest():
             stages[request.number] = request
             return _load(request)
         case "fork", number:  # the worker's end of a pipe comes next
@@ -254,7 +254,7 @@ def _answer(control: Connection, stages: dict[int, _Load]) -> object:
     raise AssertionError(request)
 
 
-def _load(stage: _Load) -> worker.Failure | None:
+def _load(stage: _LoadRequest) -> worker.Failure | None:
     try:
         stage.warm_up()
     except Exception as error:
@@ -264,7 +264,7 @@ def _load(stage: _Load) -> worker.Failure | None:
     return None
 
 
-def _fork(control: Connection, stage: _Load) -> int:
+def _fork(control: Connection, stage: _LoadRequest) -> int:
     handle = reduction.recv_handle(control)
     pid = os.fork()
     if pid:

@@ -9,17 +9,17 @@ from typing import ClassVar
 
 from pipeline_assets.spine.errors import UsageError
 
-LOG = "CORPUSMILL_LOG"
+LOG_VARIABLE = "CORPUSMILL_LOG"
 
 
 def check_log_format(variables: Mapping[str, str]) -> None:
     """Raise UsageError if CORPUSMILL_LOG has an unknown value."""
-    if (form := variables.get(LOG) or "text") not in ("text", "json"):
-        raise UsageError(f"must be text or json, got {form!r}", LOG, "correct it")
+    if (form := variables.get(LOG_VARIABLE) or "text") not in ("text", "json"):
+        raise UsageError(f"must be text or json, got {form!r}", LOG_VARIABLE, "correct it")
 
 
 def is_json_log() -> bool:
-    return os.environ.get(LOG) == "json"
+    return os.environ.get(LOG_VARIABLE) == "json"
 
 
 class JsonFormatter(logging.Formatter):

@@ -13,7 +13,7 @@ from pipeline_assets.spine.errors import InputError
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _DROPPED, _REJECTED = "dropped/", "rejected/"
-_SHOWN, _SHORT_DETAIL = 5, 20  # rejects, and characters of details that are repeated
+_MAX_EXAMPLES, _MAX_REPEATED_CHARACTERS = 5, 20  # rejects in a message; a detail that may be repeated
 MAX_FLOOR_SHARE = Fraction(1, 3)  # largest share of a source's rows that the `floor` of `check_rejects` allows
 
 
@@ -160,8 +160,8 @@ def summarize_reasons(rejects: Iterable[Reject], format_reject: RejectFormatter 
     shown, details = list[str](), set[str]()
     for reject in rejects:
         reasons[reject.reason] += 1
-        if len(shown) < _SHOWN:
-            is_repeated = reject.detail in details and len(reject.detail) > _SHORT_DETAIL
+        if len(shown) < _MAX_EXAMPLES:
+            is_repeated = reject.detail in details and len(reject.detail) > _MAX_REPEATED_CHARACTERS
             shown.append(format_reject(replace(reject, detail="") if is_repeated else reject))
             details.add(reject.detail)
     return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common()), "; ".join(shown)

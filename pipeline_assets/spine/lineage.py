@@ -59,7 +59,7 @@ class Lineage:
         return digest in self._folders_by_digest
 
     def folder_for(self, digest: str, name: str | None = None) -> Path | None:
-        """Return a folder with this digest, of artifact `name` if possible, or None."""
+        """Return an artifact's folder by digest, preferably named `name`; None if missing."""
         folders = self._folders_by_digest.get(digest)
         return None if folders is None else Path(next((entry for entry in folders if entry[1] == name), folders[0])[0])
 

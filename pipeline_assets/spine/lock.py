@@ -35,11 +35,11 @@ from pipeline_assets.spine.temporary_names import is_dead_process
 _DYING_CHILD_S, _UNNAMED_OWNER_S = 2.0, 0.3  # how long `_open_locked` waits
 _POLL_S = 0.01
 LOCK_FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"
-_LOCK_AGAIN = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+_LOCK_PROGRAM = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)"
 _probed_disks: set[int] = set()
 # Follow no link, and wait for no FIFO.
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
+_NOT_A_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
@@ -103,8 +103,8 @@ os.register_at_fork(after_in_child=_drop_in_child)
 def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
     """Lock the artifact in `target`, which need not exist, with a new fencing number.
 
-    The new number exceeds the number in the lock file. It also exceeds `fence_above`, the highest number found
-    elsewhere, since the lock file may have been deleted.
+    The new number exceeds the number in the lock file. It also exceeds `fence_above`, the highest number in other
+    files, since the lock file may have been deleted.
 
     Raises:
         BuilderBusy: Another builder has the lock; the message has its process, host and age.
@@ -137,7 +137,7 @@ def lock_owner(target: Path) -> Builder | None:
     except PermissionError:
         return Builder()
     except OSError as error:
-        if error.errno not in (errno.ENOENT, *_NO_FILE):
+        if error.errno not in (errno.ENOENT, *_NOT_A_FILE):
             raise
         return None
     try:
@@ -202,7 +202,7 @@ def _open_lock_file(path: Path) -> int:
         fix = "build as that user; a group shares a data root after chmod -R g+ws"
         raise RetryableError("the lock file belongs to another user", path, fix) from None
     except OSError as error:
-        if error.errno not in _NO_FILE:
+        if error.errno not in _NOT_A_FILE:
             raise
         raise _lock_file_error(path) from None
     try:
@@ -227,7 +227,7 @@ def _raise_if_not_exclusive(descriptor: int, path: Path) -> None:
     disk = os.fstat(descriptor).st_dev
     if disk in _probed_disks:
         return
-    child = subprocess.run([sys.executable, "-I", "-S", "-c", _LOCK_AGAIN, path], stderr=subprocess.DEVNULL)
+    child = subprocess.run([sys.executable, "-I", "-S", "-c", _LOCK_PROGRAM, path], stderr=subprocess.DEVNULL)
     if child.returncode == 0:
         raise RetryableError("locks have no effect on this file system: two processes got the same one", path, LOCK_FIX)
     _probed_disks.add(disk)

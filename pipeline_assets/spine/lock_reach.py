@@ -6,29 +6,29 @@ from pathlib import Path
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.usage import nearest_existing
 
-_MOUNTS = Path("/proc/self/mountinfo")
+_MOUNTINFO = Path("/proc/self/mountinfo")
 _LOCAL_OPTIONS = ("nolock", "local_lock=flock", "local_lock=all", "localflock")
 
 
-def mounts_for(root: Path, mounts: Path = _MOUNTS) -> list[tuple[str, list[str]]]:
-    """Return (type, options) of each mount of a path's disk; empty without /proc.
+def mounts_for(root: Path, mountinfo: Path = _MOUNTINFO) -> list[tuple[str, list[str]]]:
+    """Return (file system type, options) for each mount of a path's disk.
 
-    The path need not exist.
+    The path need not exist. Without /proc, the list is empty.
     """
     disk = nearest_existing(root).stat().st_dev
     number = f"{os.major(disk)}:{os.minor(disk)}"
-    lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines() if mounts.exists() else []
+    lines = mountinfo.read_text(encoding="utf-8", errors="replace").splitlines() if mountinfo.exists() else []
     # id, parent, major:minor, root, mount point, …, type, device, options
     return [(fields[-3], fields[-1].split(",")) for fields in map(str.split, lines) if fields[2] == number]
 
 
-def raise_if_locks_are_local(root: Path, mounts: Path = _MOUNTS) -> None:
+def raise_if_locks_are_local(root: Path, mountinfo: Path = _MOUNTINFO) -> None:
     """Raise RetryableError if a mount option keeps the locks of `root` local.
 
     Without /proc, nothing is checked. File systems other than NFS and Lustre may keep locks local, too, which a
     client cannot detect.
     """
-    for _, options in mounts_for(root, mounts):
+    for _, options in mounts_for(root, mountinfo):
         local = next((option for option in _LOCAL_OPTIONS if option in options), None)
         if local is not None:
             what = f"locks exclude only processes of this machine, because of the mount option {local}"

@@ -207,7 +207,7 @@ class Manifest:
     @classmethod
     def from_bytes(cls, data: bytes, where: Path | str) -> "Manifest":
         """Parse a manifest; InputError for a wrong digest or a path outside the folder."""
-        written, manifest = _read(data, where)
+        written, manifest = _parse(data, where)
         try:
             actual, recipe_sha256 = manifest.digest, canonical_sha256(manifest.identity.recipe)
         except (ValueError, TypeError) as error:
@@ -226,7 +226,7 @@ class Manifest:
 
         Raise InputError if the manifest is invalid.
         """
-        written, manifest = _read(data, where)
+        written, manifest = _parse(data, where)
         vars(manifest.identity)["digest"] = written.digest
         return manifest
 
@@ -303,7 +303,7 @@ class _StoredManifest(msgspec.Struct):
 MANIFEST_FILE = MetadataFile("manifest", 256 << 20, "rebuild the artifact", _StoredManifest)
 
 
-def _read(data: bytes, where: Path | str) -> tuple[_StoredManifest, Manifest]:
+def _parse(data: bytes, where: Path | str) -> tuple[_StoredManifest, Manifest]:
     written = MANIFEST_FILE.parse(data, where)
     if written.schema != SCHEMA:
         what = f"the schema is {written.schema!r}, but this program reads {SCHEMA!r}"

@@ -21,7 +21,7 @@ _PROJECT = Path(__file__).parents[2]
 
 
 class ProvenanceRecorder:
-    """Recorder of a build: its start, the command, and at its end the provenance.
+    """Recorder that notes the start of a build and returns its provenance at the end.
 
     Attributes:
         command: Command as typed, with an id that all builds of this process share; None in a process of the UI.

@@ -113,7 +113,7 @@ def program_digest() -> str:
 
 
 def parse_address(address: str) -> tuple[str, int] | None:
-    """Return host and port of a cluster's address; None if Ray finds the cluster.
+    """Return host and port of a cluster's address; None if empty, `auto` or `local`.
 
     Raises:
         UsageError: The address has a different form, such as `ray://HOST:PORT`.
@@ -152,7 +152,7 @@ def _connection_error(address: str, error: Exception) -> RetryableError:
 
 @contextlib.contextmanager
 def _discard_stderr() -> Iterator[None]:
-    """Discard stderr during the block: Ray's core logs each try to connect there."""
+    """Discard stderr in the block, since Ray's core logs connection attempts to it."""
     stderr, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     try:
@@ -176,8 +176,8 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
 def connect(workers: int, memory: int) -> Any:
     """Connect to RAY_ADDRESS, or start Ray here; return the module `ray`.
 
-    `memory` is the bytes of one worker. Raise RetryableError if the connection fails, or if this machine, where Ray was
-    started, has less memory.
+    `memory` is the bytes of one worker. Raise RetryableError if the connection fails, or if Ray is started on this
+    machine and the machine has less memory.
     """
     global _has_connected
     address = os.environ.get("RAY_ADDRESS") or "local"

@@ -129,7 +129,7 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
 
 
 def _mapping_example(problem: ErrorDetails, recipe: type[pydantic.BaseModel]) -> str:
-    """Return a fix with an example mapping; if several keys are required, list all."""
+    """Return a fix: an example mapping, or all keys unless exactly one is required."""
     value, known = problem["input"], ["NAME"]
     if problem["type"] == "model_type":
         [section, *_], _ = _possible_sections(recipe, problem["loc"])
@@ -174,7 +174,10 @@ def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, .
 def _possible_sections(
     recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """Return the section types allowed at a location, and its parts except union tags."""
+    """Return the section types allowed at a location, and the location's keys.
+
+    The tags of unions are not keys.
+    """
     sections, keys = [recipe], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]

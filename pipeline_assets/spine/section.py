@@ -108,7 +108,7 @@ def validate_section(
 
 
 def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: bool) -> Iterator[RecipeError]:
-    """Yield errors; unless types are valid, end when a check fails on a wrong type."""
+    """Yield errors; end early if a check breaks on a value of an invalid type."""
     try:
         yield from cross_checks
     except (TypeError, AttributeError, LookupError):

@@ -51,7 +51,7 @@ def cpu_seconds() -> float:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return the nearest existing path, from `path` up; it is on the same disk."""
+    """Return the path, or its nearest existing parent, which is on the same disk."""
     return next(place for place in (path, *path.absolute().parents) if place.exists())
 
 

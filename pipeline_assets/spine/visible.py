@@ -24,7 +24,7 @@ def in_one_line(text: str) -> str:
 
 
 def _show_controls(record: logging.LogRecord) -> bool:
-    """Replace control characters in a log message, whichever handlers write it."""
+    """Replace control characters in a log record, as a filter that keeps every record."""
     record.msg, record.args = in_one_line(record.getMessage()), None
     return True
 

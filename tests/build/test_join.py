@@ -271,7 +271,7 @@ def test_locks_that_end_at_one_machine_are_refused_before_anything_is_built(
     disk, mounts, parts = tmp_path.stat().st_dev, tmp_path / "mountinfo", Parts(tmp_path)
     mounts.write_text(f"62 28 {os.major(disk)}:{os.minor(disk)} / / rw shared:33 - nfs filer:/export rw,nolock\n")
     monkeypatch.setattr(
-        join, "raise_if_locks_are_local", functools.partial(join.raise_if_locks_are_local, mounts=mounts)
+        join, "raise_if_locks_are_local", functools.partial(join.raise_if_locks_are_local, mountinfo=mounts)
     )
 
     with pytest.raises(RetryableError, match="because of the mount option nolock"):

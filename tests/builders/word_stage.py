@@ -7,7 +7,7 @@ import pytest
 from word_artifact import ENGLISH, Words
 
 from pipeline_assets.spine.engine import RunSettings, run_stage
-from pipeline_assets.spine.fork_server import NAME
+from pipeline_assets.spine.fork_server import SERVER_NAME
 from pipeline_assets.spine.stage import Work
 from pipeline_assets.spine.staging import Receipt, StagingDir
 
@@ -36,7 +36,7 @@ def children() -> list[int]:
     """Workers that are there: of this process, and of the server that it keeps."""
     found: list[int] = []
     for child in multiprocessing.active_children():
-        if child.name == NAME:
+        if child.name == SERVER_NAME:
             found += map(int, Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split())
         else:
             found.append(child.pid or 0)
