@@ -48,7 +48,7 @@ def test_a_probe_that_hangs_crashes_or_has_a_bug_is_a_fault(tmp_path: Path, monk
     assert examine(crash, tmp_path)[1].startswith("no answer within 60 s; look for a disk, server or library that")
     assert examine(fail, tmp_path) == ("fault", "KeyError: 'a bug'; install the program again")
 
-    monkeypatch.setattr(doctor, "_LIMIT_S", 0.3)
+    monkeypatch.setattr(doctor, "_PROBE_TIMEOUT_S", 0.3)
     assert examine(hang, tmp_path)[0] == "fault"
 
 
@@ -222,7 +222,7 @@ def test_a_database_a_cluster_and_a_token_that_are_not_there(tmp_path: Path, mon
     )
     assert found("modal", tmp_path)[1].startswith("CORPUSMILL_LAUNCHER: no token of Modal is stored; run `modal token")
     with socket.create_server(("127.0.0.1", port)):  # accepts connections, but is not Ray
-        monkeypatch.setattr(doctor, "_LIMIT_S", 3.0)
+        monkeypatch.setattr(doctor, "_PROBE_TIMEOUT_S", 3.0)
         assert found("ray", tmp_path)[0] == "fault"
     monkeypatch.setenv("RAY_ADDRESS", "local")
     assert found("ray", tmp_path)[1].endswith("; a build starts it on this machine")

@@ -64,7 +64,7 @@ def test_a_log_line_goes_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_has_its_columns_one_below_the_other_and_numbers_to_the_right() -> None:
     rows = [("current", "stage_a/notes", "1,200"), ("stale", "a", "7")]
 
-    assert align(rows, numbers={2}) == ["current  stage_a/notes  1,200", "stale    a                  7"]
+    assert align(rows, number_columns={2}) == ["current  stage_a/notes  1,200", "stale    a                  7"]
 
 
 def test_one_byte_is_singular() -> None:

@@ -257,12 +257,12 @@ def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:
 
 
 def _source_name(text: str) -> str:
-    """Return a text as a name that recipes accept; empty if no letter remains."""
+    """Return a text as a name that recipes accept; empty without letters and digits."""
     return slugify(text).lstrip("_.-")
 
 
 def _data_root_exclusion(folder: Path, data: Path) -> tuple[str, ...]:
-    """Return a pattern that excludes the data root, if it is below the folder."""
+    """Return a pattern for the data root, to exclude it; empty if outside the folder."""
     root, top = data.resolve(), folder.resolve()
     return (glob.escape(str(root.relative_to(top))),) if top in root.parents else ()
 

@@ -40,7 +40,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if there are
 _DEFAULT_SETTINGS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "CORPUSMILL_LOG_EVERY": "300"}
 _MAX_NAMED_FILES = 20
 _GROUPS_BY_SYSTEM = {"stage_a": "stage-a", "parallel_text": "parallel"}  # groups of commands
-Lines = Callable[[Artifact], Iterable[str]]
+FormatLines = Callable[[Artifact], Iterable[str]]
 R = TypeVar("R", bound=Recipe)
 
 
@@ -77,21 +77,23 @@ class BuildOptions(BuildFlags):
     def run(self) -> Run:
         return self.run_settings(self.out_dir)
 
-    def write_recipe(self, kind: type[R], content: Mapping[str, Any]) -> tuple[R, Path]:
+    def write_recipe(self, recipe_class: type[R], content: Mapping[str, Any]) -> tuple[R, Path]:
         """Write a recipe to the data root; print its path, and return recipe and path."""
         group = _GROUPS_BY_SYSTEM.get(content["system"], content["system"])
-        recipe, path = write_new_recipe(kind, content, self.out_dir, group, self.replace)
+        recipe, path = write_new_recipe(recipe_class, content, self.out_dir, group, self.replace)
         terminal.print_lines([f"recipe {path}"], err=True)
         return recipe, path
 
-    def build_recipe(self, kind: type[Recipe], content: Mapping[str, Any], lines: Lines | None = None) -> None:
+    def build_recipe(
+        self, recipe_class: type[Recipe], content: Mapping[str, Any], format_lines: FormatLines | None = None
+    ) -> None:
         """Write a recipe with this content to the data root, and build its artifacts."""
-        recipe, path = self.write_recipe(kind, content)
-        build_recipe(recipe, path, self.run, strict=self.strict, lines=lines)
+        recipe, path = self.write_recipe(recipe_class, content)
+        build_recipe(recipe, path, self.run, strict=self.strict, format_lines=format_lines)
 
-    def build_targets(self, targets: Iterable[Target], lines: Lines = lambda _: ()) -> Artifact:
-        """Build targets after their inputs, print `lines` of each, and return the last."""
-        return build_targets(upstream_first(targets), self.run, self.strict, lines)
+    def build_targets(self, targets: Iterable[Target], format_lines: FormatLines = lambda _: ()) -> Artifact:
+        """Build targets after their inputs, print lines on each, and return the last."""
+        return build_targets(upstream_first(targets), self.run, self.strict, format_lines)
 
 
 def resolve_output_folder(out_dir: Path) -> Path:
@@ -136,18 +138,18 @@ def build_recipe(
     kinds: Collection[str] | None = None,
     strict: bool = False,
     as_json: bool = False,
-    lines: Lines | None = None,
+    format_lines: FormatLines | None = None,
     join: bool = False,
 ) -> None:
-    """Build the artifacts of a recipe, and print a line or `lines` for each artifact.
+    """Build the artifacts of a recipe, and print one or more lines on each.
 
     `path` is the recipe's file. `partition` selects the artifacts that have this partition or no partition; `kinds`
     selects artifacts by the names of their kinds.
 
-    Without `lines`, one line per artifact is printed at the end. With `lines`, the lines of an artifact are printed as
-    soon as it is up to date, and errors name options instead of keys in the recipe file. If `strict`, warnings end the
-    command with status 1. If `join`, other processes may build some artifacts, see `join_targets`. Raise UsageError if
-    no artifact has the partition.
+    Without `format_lines`, one line per artifact is printed at the end. With it, the lines that it returns are printed
+    as soon as an artifact is up to date, and errors name options instead of keys in the recipe file. If `strict`,
+    warnings end the command with status 1. If `join`, other processes may build some artifacts, see `join_targets`.
+    Raise UsageError if no artifact has the partition.
     """
     terminal.print_lines([*misspelled_settings(os.environ), *recipe.warnings()], err=True)
     targets, data = recipe.targets(), settings.root
@@ -160,8 +162,8 @@ def build_recipe(
         if (partition is None or target.partition in (None, partition)) and (kinds is None or target.kind.name in kinds)
     ]
     with print_warnings_last(requested, data, strict):
-        if lines is not None:
-            _build(recipe, requested, path, settings, lines)
+        if format_lines is not None:
+            _build(recipe, requested, path, settings, format_lines)
             return
         with terminal.name_recipe_keys(path):
             earlier = {target.role: digest for target in requested if (digest := target.up_to_date_digest(data))}
@@ -187,7 +189,7 @@ def _build(
     requested: Sequence[Target],
     path: Path,
     settings: Run,
-    lines: Lines | None = None,
+    format_lines: FormatLines | None = None,
     join: bool = False,
 ) -> set[str]:
     """Build artifacts, print failures, and return the roles of the built artifacts."""
@@ -199,15 +201,15 @@ def _build(
     for outcome in outcomes:
         target = outcome.target
         if outcome.failure is not None:
-            if lines is None:
+            if format_lines is None:
                 outcome.failure.name_keys(path)
             failures[target.role] = outcome.failure
             terminal.print_lines([f"FAILED {target.role}: {outcome.failure}"], err=True)
         elif not outcome.was_current:
             built.add(target.role)
-        if lines is not None and outcome.manifest is not None:
-            terminal.print_lines(lines(open_artifact(settings.root / target.folder)))
-        checks = [check for check in outcome.checks if not check.passed or os.environ.get(terminal.VERBOSE)]
+        if format_lines is not None and outcome.manifest is not None:
+            terminal.print_lines(format_lines(open_artifact(settings.root / target.folder)))
+        checks = [check for check in outcome.checks if not check.passed or os.environ.get(terminal.VERBOSE_VARIABLE)]
         terminal.print_lines((_check_line(target, check) for check in checks), err=True)
     if failures:
         what = f"{len(failures)} of {len(requested)} artifacts failed: {', '.join(failures)}"
@@ -247,7 +249,7 @@ def _format_row(row: Mapping[str, Any]) -> str:
     published = f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
     counts = "; ".join(filter(None, (counts, lost_rows, published)))
     state = "built" if row["was_built"] else "others" if row["was_built_by_others"] else row["state"]
-    digest = f"  {row['digest'] or 'not built'}" if os.environ.get(terminal.VERBOSE) else ""
+    digest = f"  {row['digest'] or 'not built'}" if os.environ.get(terminal.VERBOSE_VARIABLE) else ""
     return f"{state:8} {row['folder']}{digest}  {counts}".rstrip()
 
 
@@ -260,15 +262,17 @@ def _format_count(count: object) -> str:
     return str(count)
 
 
-def build_targets(targets: Sequence[Target], run: Run, strict: bool = False, lines: Lines = lambda _: ()) -> Artifact:
-    """Build targets in order, print `lines` of each, and return the last artifact.
+def build_targets(
+    targets: Sequence[Target], run: Run, strict: bool = False, format_lines: FormatLines = lambda _: ()
+) -> Artifact:
+    """Build targets in order, print lines on each artifact, and return the last one.
 
     Warnings of checks are printed at the end; if `strict`, they end the command with status 1.
     """
     with print_warnings_last(targets, run.root, strict):
         for outcome in run_targets(targets, run):
             built = open_artifact(run.root / outcome.target.folder)
-            terminal.print_lines(lines(built))
+            terminal.print_lines(format_lines(built))
     return built
 
 
@@ -280,7 +284,8 @@ def _check_line(target: Target, result: CheckResult) -> str:
 def print_warnings_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterator[None]:
     """Print warnings about artifacts after the block, even if it raises InputError.
 
-    They are about checks, unread files and repeated ids. If `strict`, they end the command with status 1.
+    The warnings are about checks, unread files and repeated ids. If `strict`, any of them ends the command with
+    status 1.
     """
     try:
         yield
@@ -319,7 +324,7 @@ def _repeated_ids(target: Target, manifest: Manifest) -> Iterator[str]:
 
 
 def _unread_files(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
-    """Yield a line for each file of a local source that was rejected as a whole."""
+    """Yield a line for each local file that was rejected as a whole, up to a maximum."""
     recipe = manifest.identity.recipe
     if recipe.get("kind") != "local" or not manifest.identity.counts.get("ledger", {}).get("rejected"):
         return

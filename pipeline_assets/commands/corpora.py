@@ -15,7 +15,7 @@ import typer
 from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.target import Kind, Target
-from pipeline_assets.commands.build import BuildFlags, Lines, build_targets, resolve_output_folder
+from pipeline_assets.commands.build import BuildFlags, FormatLines, build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import (
     SealedInputs,
     find_data_root_above,
@@ -48,7 +48,7 @@ Proposer = Annotated[
     typer.Option(help="Proposer of pairs: MinHash bands or faiss sketches."),
     SetsKeys("dedup.near.faiss"),
 ]
-Manifest = Annotated[str, typer.Option(help="Recipe, or a YAML file with only this section.")]
+RecipeOrSection = Annotated[str, typer.Option(help="Recipe, or a YAML file with only this section.")]
 _CURVE_KEYS = (
     "near.threshold",
     "near.minhash.permutations",
@@ -56,7 +56,7 @@ _CURVE_KEYS = (
     "near.faiss.bits",
     "near.faiss.max_distance",
 )
-_SOURCES, _JOINT_CORPORA = (stage_a.NORMALIZED, filtered.FILTERED), (stage_a.DEDUPLICATED, stage_a.DECONTAMINATED)
+_SOURCE_KINDS, _JOINT_KINDS = (stage_a.NORMALIZED, filtered.FILTERED), (stage_a.DEDUPLICATED, stage_a.DECONTAMINATED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +80,11 @@ class FolderOptions(BuildFlags):
         """Path of the artifact's folder relative to the data root."""
         return self.folder.relative_to(self.root)
 
-    def build(self, target: Target, lines: Lines = artifact_lines) -> None:
-        """Build a target in the folder, after its inputs; print `lines` of each artifact.
+    def build(self, target: Target, format_lines: FormatLines = artifact_lines) -> None:
+        """Build a target in the folder after its inputs, and print lines on each artifact.
 
-        Warn of inputs outside of the data root, because lineage ends there; and of a folder in the data root of its
-        inputs where no command looks for artifacts.
+        Warn of inputs outside of the data root, because lineage ends there. Warn, too, if the folder is in the data
+        root of the inputs, but in none of the subfolders in which commands look for artifacts.
         """
         fix = "set --out-dir to a folder below stage_a/ of its data root"
         for upstream in target.upstream:
@@ -96,7 +96,7 @@ class FolderOptions(BuildFlags):
             what = f"warning: {self.out_dir} is in none of the folders of {root} with artifacts"
             echo(f"{what}: status, gc, forget and trace will not find the new artifact; {fix}", err=True)
         target = replace(target, folder=self.relative_folder, export_as=None)
-        build_targets(upstream_first([target]), self.run_settings(self.root), self.strict, lines)
+        build_targets(upstream_first([target]), self.run_settings(self.root), self.strict, format_lines)
 
 
 def dedup(
@@ -185,7 +185,7 @@ def explain(
     print_answer(as_json, {"threshold": threshold, "recommended": vars(best), "ways": ways}, lines)
 
 
-def decontaminate(input: SealedInputs, manifest: Manifest, build: FolderOptions) -> None:
+def decontaminate(input: SealedInputs, manifest: RecipeOrSection, build: FolderOptions) -> None:
     """Drop or cut documents that contain items of evaluation sets.
 
     Example: corpusmill stage-a decontaminate --manifest quiz.yaml --input 'out/stage_a/filtered/*'
@@ -198,7 +198,7 @@ def decontaminate(input: SealedInputs, manifest: Manifest, build: FolderOptions)
 
 
 def pack(
-    manifest: Manifest,
+    manifest: RecipeOrSection,
     pack_keys: Annotated[Content, Section(PackSection)],
     build: FolderOptions,
     input: Annotated[
@@ -215,8 +215,10 @@ def pack(
     with name_recipe_keys(file, option_finder(typed, {"name": "--out-dir"})):
         content = read_yaml(file, "manifest")
         keys = _read_section(content, file, "pack") | pack_keys
-        corpora: Sequence[Target] = input_corpora(input, *_JOINT_CORPORA) if input else ()
-        section = PackSection.from_mapping(add_missing_weight(keys, ("weights",), _sources(content, corpora)), file)
+        corpora: Sequence[Target] = input_corpora(input, *_JOINT_KINDS) if input else ()
+        section = PackSection.from_mapping(
+            add_missing_weight(keys, ("weights",), _source_names(content, corpora)), file
+        )
         corpora = corpora or _recipe_corpora(content, file, section, build.root)
         build.build(stage_a.packed_target(section, build.folder.name, build.relative_folder, corpora), _packed_lines)
 
@@ -234,8 +236,8 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
     return section
 
 
-def _sources(content: Content, corpora: Sequence[Target]) -> list[str]:
-    """Return the sources with documents in `corpora`, or else a recipe's sources."""
+def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
+    """Return the sources with documents in `corpora`; if empty, the recipe's sources."""
     if not corpora:
         return [str(section.get("source")) for _, section in sections_at(content, "sources")]
     sealed = {corpus.partition or corpus.name: open_artifact(corpus.folder) for corpus in corpora}
@@ -243,7 +245,7 @@ def _sources(content: Content, corpora: Sequence[Target]) -> list[str]:
 
 
 def _recipe_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the corpora that a recipe packs: the last joint one, or each source's."""
+    """Return the corpora that a recipe packs: its last joint one, or one per source."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
@@ -273,7 +275,7 @@ def report(
         if link.exists() and not link.is_symlink():
             raise UsageError("the file exists", link, "choose another name, or move it away")
         build = replace(build, out_dir=link.with_suffix(""))
-    corpora = input_corpora(input, *_JOINT_CORPORA, stage_a.PACKED)
+    corpora = input_corpora(input, *_JOINT_KINDS, stage_a.PACKED)
     if corpora[0].partition is None:  # the report covers its sources and the corpora between, too
         corpora = (*sorted(_input_targets(corpora[0]), key=lambda corpus: corpus.partition is None), *corpora)
     tokenizer = HarmonyRecipe().content() if tokens else None
@@ -285,7 +287,7 @@ def report(
 
 def _input_targets(corpus: Target) -> Iterator[Target]:
     """Yield the corpora, joint or of one source, from which a corpus derives."""
-    for upstream in upstream_targets(open_artifact(corpus.folder), *_SOURCES, *_JOINT_CORPORA):
+    for upstream in upstream_targets(open_artifact(corpus.folder), *_SOURCE_KINDS, *_JOINT_KINDS):
         if upstream.partition is None:
             yield from _input_targets(upstream)
         yield upstream
@@ -309,7 +311,7 @@ def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ..
     A joint corpus has several sources and is of one of `joint_kinds`. Raise UsageError if two sources have one name, an
     input derives from another, or a joint corpus is not alone.
     """
-    corpora = tuple(sealed_target(folder, *_SOURCES, *joint_kinds) for folder in sealed_folders(inputs))
+    corpora = tuple(sealed_target(folder, *_SOURCE_KINDS, *joint_kinds) for folder in sealed_folders(inputs))
     folders = {corpus.folder for corpus in corpora}
     _check_unique_names(corpora)
     for corpus in corpora:

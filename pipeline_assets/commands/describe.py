@@ -11,14 +11,14 @@ from pipeline_assets.spine.lineage import collect_chain
 from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.systems.registry import SYSTEMS
 
-As = Literal["croissant", "spdx", "in-toto", "eu-summary", "ab2013", "answers"]
+Form = Literal["croissant", "spdx", "in-toto", "eu-summary", "ab2013", "answers"]
 # Share of the domains to list, by the answer to `small_provider`, in the template of the European Commission.
 _DOMAIN_SHARES = {"yes": 0.05, "no": 0.1}
 
 
 def describe(
     folder: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
-    form: Annotated[As, typer.Option("--as", help="Form; `answers` lists questions to the publisher.")],
+    form: Annotated[Form, typer.Option("--as", help="Form; `answers` lists questions to the publisher.")],
     answers: Annotated[Path | None, typer.Option(help="YAML file with answers to the questions.")] = None,
     data: OptionalRoot = None,
 ) -> None:

@@ -33,12 +33,12 @@ from pipeline_assets.spine.ray_engine import connect, describe_nodes, disconnect
 from pipeline_assets.spine.usage import nearest_existing
 from resources.launchers import remote_launcher_factory
 
-_LIMIT_S, _CONNECT_S = 60.0, 5
-_CONTAINER_LIMIT, _NVIDIA = Path("/sys/fs/cgroup/memory.max"), Path("/dev/nvidiactl")
+_PROBE_TIMEOUT_S, _CONNECT_TIMEOUT_S = 60.0, 5
+_CONTAINER_LIMIT, _NVIDIA_DEVICE = Path("/sys/fs/cgroup/memory.max"), Path("/dev/nvidiactl")
 _LOW_DISK_BYTES = 10 << 30
 _PROCESS_BYTES = 450 << 20  # with libraries, kernels and tokenizer tables, measured in the demo
-_FEW_FILES, _MANY_FILES = 64, 1024  # a small stage A fails at 32
-_ORDER = [0, 3, 4, 1, 2]  # of five numbers with the seed 0
+_MIN_FILES, _RECOMMENDED_FILES = 64, 1024  # a small stage A fails at 32
+_EXPECTED_ORDER = [0, 3, 4, 1, 2]  # of five numbers with the seed 0
 _PG_OPTIONS = {"HOST": "host", "PORT": "port", "DB": "dbname", "USER": "user", "PASSWORD": "password"}
 
 
@@ -70,7 +70,7 @@ def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
     process.start()
     sender.close()  # the child has the last sender, so its death ends the wait
     try:
-        if receiver.poll(_LIMIT_S):
+        if receiver.poll(_PROBE_TIMEOUT_S):
             finding: tuple[str, str] = receiver.recv()
             return finding
     except EOFError:
@@ -80,7 +80,7 @@ def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
         process.join()
         receiver.close()
     fix = "look for a disk, server or library that hangs or crashes"
-    return "fault", f"no answer within {_LIMIT_S:.0f} s; {fix}"
+    return "fault", f"no answer within {_PROBE_TIMEOUT_S:.0f} s; {fix}"
 
 
 def _send_finding(sender: Connection, probe: Callable[[Path], str], root: Path) -> None:
@@ -142,9 +142,11 @@ def _locks(root: Path) -> str:
 
 def _files(root: Path) -> str:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit < _MANY_FILES:
-        error = RetryableError if limit < _FEW_FILES else ProbeWarning
-        raise error(f"must be at least {_MANY_FILES:,} for large builds, got {limit}", "ulimit -n", "raise the limit")
+    if limit < _RECOMMENDED_FILES:
+        error = RetryableError if limit < _MIN_FILES else ProbeWarning
+        raise error(
+            f"must be at least {_RECOMMENDED_FILES:,} for large builds, got {limit}", "ulimit -n", "raise the limit"
+        )
     return f"a process may open {limit:,} files"
 
 
@@ -168,8 +170,8 @@ def _kernels(root: Path) -> str:
         order = hashed_order(5, 0).tolist()
     except Exception as error:
         order = one_line(error)
-    if order != _ORDER:
-        what = f"a compiled kernel gave {order!r}, expected {_ORDER}"
+    if order != _EXPECTED_ORDER:
+        what = f"a compiled kernel gave {order!r}, expected {_EXPECTED_ORDER}"
         raise RetryableError(what, cache_folder(), "delete the folder, then kernels are compiled again")
     if not is_writable(cache_folder()):
         what = "compiled kernels cannot be stored, so that each process compiles them again"
@@ -181,7 +183,7 @@ def _hub(root: Path) -> str:
     from huggingface_hub import get_token
     from huggingface_hub.errors import HfHubHTTPError
 
-    hub = replace(open_hub(root, os.environ), tries=1, progress_s=_CONNECT_S)
+    hub = replace(open_hub(root, os.environ), tries=1, progress_s=_CONNECT_TIMEOUT_S)
     client = hub.client()
 
     def identify() -> str:
@@ -204,7 +206,7 @@ def _postgres(root: Path) -> str:
     try:
         import psycopg2
 
-        psycopg2.connect(**options, connect_timeout=_CONNECT_S).close()
+        psycopg2.connect(**options, connect_timeout=_CONNECT_TIMEOUT_S).close()
     except ImportError as error:
         raise not_installed_error(error, "postgres") from None
     except psycopg2.Error as error:
@@ -244,11 +246,11 @@ def _gpu(root: Path) -> str:
         return "not used: torch is not installed"
     if can_start_cuda():
         return "models score on a GPU"
-    if _NVIDIA.exists():
+    if _NVIDIA_DEVICE.exists():
         what = "torch finds no GPU, although this machine has a driver"
-        raise ProbeWarning(what, _NVIDIA, "install a torch for this driver, or correct CUDA_VISIBLE_DEVICES")
+        raise ProbeWarning(what, _NVIDIA_DEVICE, "install a torch for this driver, or correct CUDA_VISIBLE_DEVICES")
     return "no GPU: models score on the CPU"
 
 
-_ALL = (_settings, _python, _disk, _locks, _files, _memory, _kernels, _hub, _postgres, _ray, _modal, _gpu)
-PROBES: Mapping[str, Callable[[Path], str]] = {probe.__name__.removeprefix("_"): probe for probe in _ALL}
+_PROBES = (_settings, _python, _disk, _locks, _files, _memory, _kernels, _hub, _postgres, _ray, _modal, _gpu)
+PROBES: Mapping[str, Callable[[Path], str]] = {probe.__name__.removeprefix("_"): probe for probe in _PROBES}

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from pipeline_assets.build.rows.store import RowStore
     from pipeline_assets.build.target import Target
 
-To = Literal["parquet", "jsonl", "hf", "megatron", "olmo", "nanochat", "messages", "sft"]
+ExportFormat = Literal["parquet", "jsonl", "hf", "megatron", "olmo", "nanochat", "messages", "sft"]
 
-_PLAIN = ("parquet", "jsonl", "hf")
+_PLAIN_FORMATS = ("parquet", "jsonl", "hf")
 
 
 def export(
     folder: Annotated[Path, typer.Argument(help="Folder of documents or of nemotron's rows.")],
     out: Annotated[Path, typer.Option(help="Output folder.")],
-    to: Annotated[To, typer.Option(help="Format, or the trainer that reads it.")] = "parquet",
+    to: Annotated[ExportFormat, typer.Option(help="Format, or the trainer that reads it.")] = "parquet",
     tokenizer: Annotated[
         Path | None, typer.Option(help="tokenizer.json or SentencePiece model. Default: o200k Harmony.")
     ] = None,
@@ -78,7 +78,7 @@ def export(
     if not target.matches_recipe(root):
         raise_if_exists(out)
     try:
-        build_targets([target], run, lines=_export_lines)
+        build_targets([target], run, format_lines=_export_lines)
     finally:  # leave no check record and no lock next to the folder
         with contextlib.suppress(InputError, OSError), locked(out.absolute()) as lock:
             durable.remove(check_record_path(out))
@@ -86,7 +86,7 @@ def export(
 
 
 def _raise_if_among_artifacts(out: Path, root: Path) -> None:
-    """Raise UsageError for a folder in which a copy would count as the artifact."""
+    """Raise UsageError if commands would take a copy in this folder for the artifact."""
     if any(out.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
         fix = f"choose a folder outside of {', '.join(AREAS)} of the data root"
         raise UsageError("a copy in this folder would be taken for its artifact", out, fix)
@@ -106,7 +106,7 @@ def _export_target(store: "RowStore", to: str, out: Path, options: dict[str, Any
     form, kind, source = FORMATS[to], store.artifact.manifest.kind, store.artifact.folder
     if not isinstance(store, form.rows):
         formats = [name for name, other in FORMATS.items() if isinstance(store, other.rows)]
-        fitting = " or ".join(f"--to {name}" for name in (*_PLAIN, *formats) if isinstance(store, FileRows))
+        fitting = " or ".join(f"--to {name}" for name in (*_PLAIN_FORMATS, *formats) if isinstance(store, FileRows))
         fix = "choose such a folder" + (f", or for this one {fitting}" if fitting else "")
         raise UsageError(f"--to {to} takes {form.contents}, got {kind}", source, fix)
     _raise_if_unused(to, options, form.options)

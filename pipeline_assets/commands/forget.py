@@ -100,7 +100,7 @@ def _check_options(
 def _read_values(
     ids: Path | None, sources: Iterable[str], urls: Iterable[str], texts: Iterable[Path], stores: "RowStores"
 ) -> "Iterator[SelectorValue]":
-    """Yield the values to remove that the options name, except patterns of URLs."""
+    """Yield (selector, value) for ids, texts, URLs and source rows; skip URL patterns."""
     if ids is not None:
         yield from (("id", line.strip()) for line in _read_text(ids).splitlines() if line.strip())
     yield from (("text", _read_text(path)) for path in texts)
@@ -114,7 +114,7 @@ def _find_values(
 ) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
     """Find the rows that match values or patterns.
 
-    Return the given values with the values of these rows, and the output of the command: as JSON, and as lines.
+    Return `values` with the values of these rows, then the output of the command as JSON, then as lines.
     """
     from pipeline_assets.build import forgetting
 

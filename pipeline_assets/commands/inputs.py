@@ -27,7 +27,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
-_MAGIC = frozenset("*?[")
+_WILDCARDS = frozenset("*?[")
 _USUAL_COLUMNS = {"id": "id", "created_at": "date", "license": "license"}
 _READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
 
@@ -256,5 +256,5 @@ def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, li
 
 def _folder_before_wildcard(pattern: str) -> str:
     parts = PurePosixPath(pattern).parts[:-1]
-    fixed = next((number for number, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
+    fixed = next((number for number, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts))
     return str(PurePosixPath(*parts[:fixed]))

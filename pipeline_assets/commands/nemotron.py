@@ -27,7 +27,7 @@ from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems import nemotron
 
-_ALL = "nemotron_all"  # the recipe that run-all writes
+_ALL_RECIPE = "nemotron_all"  # the recipe that run-all writes
 Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder with the same layout.")]
 
 
@@ -105,7 +105,7 @@ def run_all(
     """
     build = build.with_absolute_root()
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
-    recipe_file = build.out_dir / "recipes" / f"{_ALL}.yaml"
+    recipe_file = build.out_dir / "recipes" / f"{_ALL_RECIPE}.yaml"
     known = nemotron.NemotronRecipe.read(recipe_file).datasets if recipe_file.exists() and not build.replace else ()
     pinned = {section.dataset: section for section in known if section.revision != UNPINNED}
     for section in content["datasets"]:
@@ -121,7 +121,7 @@ def run_all(
         echo(f"{section['dataset']} at {section['revision']}", err=True)
     content["scan"] |= {"max_rows": max_records}
     content["rows"] |= {"max_rows": max_records}
-    recipe, path = build.write_recipe(nemotron.NemotronRecipe, content | {"name": _ALL})
+    recipe, path = build.write_recipe(nemotron.NemotronRecipe, content | {"name": _ALL_RECIPE})
     try:
         build_recipe(recipe, path, build.run, strict=build.strict)
     except InputError as error:

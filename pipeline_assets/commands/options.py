@@ -120,16 +120,17 @@ def _options_by_key(parameter: inspect.Parameter) -> dict[str, str]:
     return dict.fromkeys(keys, _option(parameter.name))
 
 
-def option_finder(options: Mapping[str, str], names: Mapping[str, str]) -> OptionFinder:
+def option_finder(by_section_key: Mapping[str, str], by_full_key: Mapping[str, str]) -> OptionFinder:
     """Return a function that finds the option of a recipe key.
 
-    `names` maps full keys to options. `options` maps keys within a section, wherever the section is in the recipe.
+    `by_full_key` maps full keys to options. `by_section_key` maps keys within a section, wherever the section is in the
+    recipe.
     """
 
     def option_name(key: str) -> str | None:
         parts = [part for part in key.split(".") if not part.isdecimal()]
         tails = (".".join(parts[start:]) for start in range(len(parts)))
-        return names.get(key) or next((options[tail] for tail in tails if tail in options), None)
+        return by_full_key.get(key) or next((by_section_key[tail] for tail in tails if tail in by_section_key), None)
 
     return option_name
 
@@ -168,7 +169,7 @@ def _keys(marked: Section) -> Iterator[_Key]:
 def _default(field: FieldInfo, option: Option) -> object:
     """Return an option's default: `Parameter.empty` if the recipe key is required.
 
-    None means that the recipe section itself applies a default, which is not a bool, int or str.
+    None if the default is not a bool, int or str: then the recipe section applies it.
     """
     if option.default is not ...:
         return option.default

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.stores.download import Store
 
 _MAX_LISTED = 8
-_FORMS = "s3://BUCKET/PREFIX, gs://…, az://CONTAINER/PREFIX, file:///FOLDER or hf://datasets/OWNER/NAME"
+_URL_FORMS = "s3://BUCKET/PREFIX, gs://…, az://CONTAINER/PREFIX, file:///FOLDER or hf://datasets/OWNER/NAME"
 _HUB_URL = re.compile(r"hf://(?P<kind>datasets|buckets)/(?P<name>[^/]+/[^/]+)/?(?P<prefix>.*)")
 StoreUrl = Annotated[str, typer.Argument(help="s3://, gs://, az://, file:// or hf://datasets URL.", metavar="STORE")]
 
@@ -188,4 +188,4 @@ def _open_store(url: str, root: Path) -> Iterator["Store"]:
     elif url.startswith(("s3://", "gs://", "az://", "file:///")):
         yield ObjectStore.open(url)
     else:
-        raise UsageError("not the URL of a store", typed, f"write {_FORMS}")
+        raise UsageError("not the URL of a store", typed, f"write {_URL_FORMS}")

@@ -201,7 +201,7 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
         )
         for count in comparison.counts
     ]
-    yield from _section("counts", terminal.align([("", "A", "B", "change"), *counts], numbers=(1, 2, 3)))
+    yield from _section("counts", terminal.align([("", "A", "B", "change"), *counts], number_columns=(1, 2, 3)))
     for changes in comparison.documents:
         title = "documents" if changes.part is None else f"documents of {changes.part}"
         yield from _section(title, _document_lines(changes))

@@ -42,12 +42,12 @@ from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe
 
 Dataset = Annotated[str, typer.Option(help="owner/name on the hub.")]
-_KEYS = ("config", "revision", "split", "amount.documents", "columns.text", "license_tag")
-HubRows = Annotated[Content, Section(HubSource, _KEYS)]
+_HUB_KEYS = ("config", "revision", "split", "amount.documents", "columns.text", "license_tag")
+HubRows = Annotated[Content, Section(HubSource, _HUB_KEYS)]
 LogFile = Annotated[Path | None, typer.Option(help="Log file; .json receives statistics instead.")]
 MixtureName = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
-_PAGE = Path("docs/stage2_mixture.md")
-_STATISTICS = ".json"
+_DOCS_PAGE = Path("docs/stage2_mixture.md")
+_STATISTICS_SUFFIX = ".json"
 
 
 def _hub_section(dataset: str, keys: Content, run: Run, output: Path | None) -> Content:
@@ -269,14 +269,14 @@ def _log_to(file: Path | None) -> None:
         return
     raise_if_folder(file)
     make_folder(file.absolute().parent)
-    if file.suffix != _STATISTICS:
+    if file.suffix != _STATISTICS_SUFFIX:
         handler = logging.FileHandler(file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         logging.getLogger("corpusmill").addHandler(handler)
 
 
 def _write_statistics(file: Path | None, statistics: Content) -> None:
-    if file is not None and file.suffix == _STATISTICS:
+    if file is not None and file.suffix == _STATISTICS_SUFFIX:
         write_durably(file, json.dumps(statistics, indent=1, ensure_ascii=False).encode() + b"\n")
         print_lines([f"statistics {file}"], err=True)
 
@@ -319,7 +319,7 @@ def _no_shards_error(path: Path) -> UsageError:
     return UsageError("the recipe has no token shards", path, "use a recipe with `shards`")
 
 
-def docs(output: Annotated[Path, typer.Option(help="Output file (Markdown).")] = _PAGE) -> None:
+def docs(output: Annotated[Path, typer.Option(help="Output file (Markdown).")] = _DOCS_PAGE) -> None:
     """Write the docs page on the shipped mixtures.
 
     Example: corpusmill stage2 docs

@@ -30,7 +30,7 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe, manifest_copy_path
 
 NORMALIZED_DIR = "stage_a/normalized"
-_LIMIT = "max_reject_fraction"
+_REJECT_LIMIT = "max_reject_fraction"
 # Datasets with a short name, each with its default config.
 _SHORT_NAMES = {
     "fineweb-edu": ("HuggingFaceFW/fineweb-edu", "default"),
@@ -78,7 +78,9 @@ def hf_stream(
     source: Annotated[
         list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."), SetsKeys("sources.0.source")
     ],
-    keys: Annotated[Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _LIMIT))],
+    keys: Annotated[
+        Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _REJECT_LIMIT))
+    ],
     build: BuildOptions,
 ) -> None:
     """Read a sample of hub datasets at a commit.
@@ -91,7 +93,7 @@ def hf_stream(
         repo, default = _resolve_name(name, "--source")
         commit = resolve_commit(hub, repo, keys["revision"])
         section = hub_source(hub, repo, config or default, commit, keys["amount"], keys["rules"], keys["seed"])
-        sections.append(section | {key: keys[key] for key in keys if key == _LIMIT})
+        sections.append(section | {key: keys[key] for key in keys if key == _REJECT_LIMIT})
     name = "-".join([*(repo.rpartition("/")[2] for repo in source), *([config] if config else [])])
     _build_sources(build, name, sections)
 
@@ -115,7 +117,9 @@ def ingest_manifest(
     recipe.check_local_files(build.out_dir)
     path = copy_recipe(path, recipe.name, build.out_dir, build.replace)
     print_lines([f"recipe {path}"], err=True)
-    build_recipe(recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, lines=_source_lines)
+    build_recipe(
+        recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, format_lines=_source_lines
+    )
 
 
 def ingest_wikipedia(input: Inputs, keys: Annotated[Content, Section(WikipediaSource)], build: BuildOptions) -> None:

@@ -48,7 +48,7 @@ class KnownRecipe:
 
     @property
     def is_listed(self) -> bool:
-        """False only for a readable project recipe without artifacts in the data root."""
+        """False only for a readable shipped recipe without artifacts in the data root."""
         if self.path.parent == self.root / "recipes" or self.error is not None:
             return True
         return any(entry.sealed != "missing" or entry.unfinished for entry in self.artifacts)
@@ -111,7 +111,7 @@ def _status_lines(recipes: Sequence[KnownRecipe], orphans: Sequence[inventory.Or
     cells += [
         _cells("damaged" if orphan.damage else "sealed", orphan.folder.relative_to(root), orphan) for orphan in orphans
     ]
-    rows = iter(terminal.align(cells, numbers=(2, 3, 4)))
+    rows = iter(terminal.align(cells, number_columns=(2, 3, 4)))
     for known in recipes:
         yield f"{known.name}  {known.path}"
         if known.error:

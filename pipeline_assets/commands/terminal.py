@@ -44,9 +44,9 @@ Workers = Annotated[
         "--workers", "--cpu-threads", min=0, envvar="CORPUSMILL_WORKERS", help="Worker processes; 0 uses none."
     ),
 ]
-VERBOSE = "CORPUSMILL_VERBOSE"
+VERBOSE_VARIABLE = "CORPUSMILL_VERBOSE"
 # Signals that stop a command, with their default actions.
-_STOPS: dict[signal.Signals, Callable[[int, FrameType | None], object] | signal.Handlers] = {
+_STOP_SIGNALS: dict[signal.Signals, Callable[[int, FrameType | None], object] | signal.Handlers] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
@@ -150,12 +150,12 @@ def join_first(names: Sequence[str], limit: int) -> str:
     return ", ".join(names[:limit]) + ", …" * (len(names) > limit)
 
 
-def align(rows: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
-    """Format rows as aligned columns; columns in `numbers` (from 0) align right."""
+def align(rows: Sequence[tuple[str, ...]], number_columns: Collection[int] = ()) -> list[str]:
+    """Format rows as aligned columns; `number_columns` (from 0) align right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            cell.rjust(width) if column in numbers else cell.ljust(width)
+            cell.rjust(width) if column in number_columns else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
@@ -208,12 +208,12 @@ def _repeat_ignored_stops() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stops_as_ctrl_c() -> Iterator[None]:
-    """Raise KeyboardInterrupt on each signal in `_STOPS` that has its default action.
+    """Raise KeyboardInterrupt on each of `_STOP_SIGNALS` that has its default action.
 
     In a `__set_name__`, whose errors Python 3.11 replaces with RuntimeErrors, the signal is sent again after a moment.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = [number for number, action in _STOPS.items() if is_main and signal.getsignal(number) is action]
+    numbers = [number for number, action in _STOP_SIGNALS.items() if is_main and signal.getsignal(number) is action]
     process = os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -233,12 +233,12 @@ def _stops_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         for number in numbers:
-            signal.signal(number, _STOPS[number])
+            signal.signal(number, _STOP_SIGNALS[number])
 
 
 @contextlib.contextmanager
 def name_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
-    """In InputErrors of the `with` block, show options in place of recipe keys.
+    """Show options in place of recipe keys in InputErrors of the block.
 
     If `file` is set, it is put before each key that has no option.
     """
@@ -265,5 +265,5 @@ def log_to_stderr() -> None:
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the log of corpusmill has each try
     logger = logging.getLogger("corpusmill")
     logger.handlers = [handler, *(other for other in logger.handlers if isinstance(other, logging.FileHandler))]
-    logger.setLevel(logging.DEBUG if os.environ.get(VERBOSE) or is_json_log() else logging.INFO)
+    logger.setLevel(logging.DEBUG if os.environ.get(VERBOSE_VARIABLE) or is_json_log() else logging.INFO)
     logger.propagate = False

@@ -70,7 +70,7 @@ def _verification_lines(result: "Verification") -> Iterator[str]:
         yield f"… and {len(result.findings) - _SHOWN_FINDINGS:,} more; --json lists them"
     if result.scope.root is not None:
         cells = [_artifact_cells(artifact, result) for artifact in result.chain.artifacts]
-        yield from terminal.align(cells, numbers=(3, 4))
+        yield from terminal.align(cells, number_columns=(3, 4))
     if result.hub is not None and result.hub.listed:
         hub = result.hub
         total = terminal.pluralize(len(hub.whole) + len(hub.in_part) + len(hub.unavailable), "input file")

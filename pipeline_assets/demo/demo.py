@@ -12,7 +12,7 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands.terminal import (
-    VERBOSE,
+    VERBOSE_VARIABLE,
     Root,
     Workers,
     as_command,
@@ -44,7 +44,7 @@ def demo(
     """
     Run.from_settings(data, os.environ)  # rejects invalid settings
     log_to_stderr()
-    if not os.environ.get(VERBOSE):
+    if not os.environ.get(VERBOSE_VARIABLE):
         logging.getLogger("corpusmill").setLevel(logging.WARNING)
     durable.make_folder(data)  # fails early if the folder is not writable
     systems: Sequence[System] = get_args(System)

@@ -55,5 +55,5 @@ def mixture_lines(recipe: Stage2Recipe, root: Path) -> Iterator[str]:
         numbers = (raw.ledger.rows_in, raw.ledger.out, filtered.ledger.out, *sizes)
         table.append((name, *(f"{number:,}" for number in numbers)))
     trained = open_artifact(root / recipe.target("stage2/tokenizer").folder).manifest.identity.decisions
-    yield from align(table, numbers={1, 2, 3, 4, 5})
+    yield from align(table, number_columns={1, 2, 3, 4, 5})
     yield f"tokenizer {trained['model']}, sha256 {trained['sha256'][:16]}"

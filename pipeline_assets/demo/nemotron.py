@@ -50,7 +50,7 @@ def smoke(
         recipe = write_nemotron_recipe(out_dir, hub.commits())
         built = sum(not outcome.was_current for outcome in run_targets(recipe.targets(), run))
         if score:
-            scored = scored_recipe(out_dir, recipe, run)
+            scored = write_scored_recipe(out_dir, recipe, run)
             built += sum(not outcome.was_current for outcome in run_targets(scored.targets(), run))
     pools = out_dir / recipe.target("nemotron/candidate_pools", "nemotron-math-v2").folder
     build_result = f"{pluralize(built, 'artifact')} built" if built else "all artifacts are up to date"
@@ -67,14 +67,14 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:
     for section in recipe.datasets:
         name = dataset_key(section.dataset)
         targets = [target for target in recipe.targets() if dataset_of_partition(str(target.partition)) == name]
-        rows, kept = (_ledgers(root, targets, f"nemotron/{kind}") for kind in ("normalized_shards", "deduplicated"))
+        rows, kept = (_sum_ledgers(root, targets, f"nemotron/{kind}") for kind in ("normalized_shards", "deduplicated"))
         pools = open_artifact(root / recipe.target("nemotron/candidate_pools", name).folder).manifest.identity.counts
         sizes = ", ".join(f"{pool} {count:,}" for pool, count in pools["pools"].items())
         table.append((name, f"{rows['in']:,}", f"{kept['out']:,}", f"{pools['documents']:,}", sizes))
-    yield from align(table, numbers={1, 2, 3})
+    yield from align(table, number_columns={1, 2, 3})
 
 
-def scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRecipe:
+def write_scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRecipe:
     """Write a recipe that scores published pools with a toy model and selects subsets."""
     write_toy_model(root / "models" / "made")
     write_toy_model(root / "models" / "other", seed=1)  # for comparison
@@ -97,7 +97,7 @@ def _subset_line(recipe: NemotronRecipe, root: Path) -> str:
     return f"scored by a generated model; training subsets: {sizes}; {subsets.folder}"
 
 
-def _ledgers(root: Path, targets: Sequence[Target], kind: str) -> dict[str, int]:
+def _sum_ledgers(root: Path, targets: Sequence[Target], kind: str) -> dict[str, int]:
     selected = [target for target in targets if target.kind.name == kind]
     ledgers = [open_artifact(root / target.folder).manifest.identity.ledger for target in selected]
     return {"in": sum(ledger.rows_in for ledger in ledgers), "out": sum(ledger.out for ledger in ledgers)}

@@ -28,8 +28,8 @@ from pipeline_assets.systems.stage_a import StageARecipe
 
 NORMALIZED, PACKED, REPORT = "normalized", "packed", "report.json"
 DEDUPED, DECISIONS = "dedup/deduped.jsonl.zst", "dedup/decisions.jsonl.zst"
-_CARD, _TITLE = "README.md", "# A smoke run of corpusmill's stage A\n"
-_CARD_TEXT = f"""{_TITLE}
+_CARD_FILE, _CARD_TITLE = "README.md", "# A smoke run of corpusmill's stage A\n"
+_CARD_TEXT = f"""{_CARD_TITLE}
 `corpusmill smoke` created this folder; another run continues in it. Nothing was downloaded: all text is
 generated, and the same on every machine.
 
@@ -69,7 +69,9 @@ def smoke(
                 checks += len(outcome.checks)
     _link_results(out_dir, recipe)
     names = (NORMALIZED, DEDUPED, DECISIONS, f"{PACKED}/{INPUT_IDS}", f"{PACKED}/{META}", REPORT)
-    where = align([(str(out_dir / name), format_bytes(_total_bytes(out_dir / name))) for name in names], numbers={1})
+    where = align(
+        [(str(out_dir / name), format_bytes(_total_bytes(out_dir / name))) for name in names], number_columns={1}
+    )
     build_result = f"{built} artifacts built, {checks} checks passed" if built else "all artifacts are up to date"
     packed = out_dir / recipe.target("stage_a/packed").folder
     first = open_packed(packed).segments(0)[0].doc_id
@@ -99,8 +101,8 @@ def _claim_folder(root: Path) -> None:
     parent = nearest_existing(root)
     if parent.is_dir() and not os.access(parent, os.W_OK):
         raise RetryableError("writing is not allowed", parent, "grant write permission, or choose another folder")
-    card = root / _CARD
-    if card.is_file() and card.read_bytes().startswith(_TITLE.encode()):
+    card = root / _CARD_FILE
+    if card.is_file() and card.read_bytes().startswith(_CARD_TITLE.encode()):
         return
     names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
     foreign = [name for name in names if not is_temporary(name)]
@@ -168,4 +170,4 @@ def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
     for source, counts in packed["by_source"].items():
         shares = (f"{float(counts[share]):.1%}" for share in ("asked_share", "share"))
         table.append((source, *shares, f"{counts['packed_tokens']:,}", f"{float(counts['epochs']):.2f}"))
-    yield from (f"  {line}" for line in align(table, numbers={1, 2, 3, 4}))
+    yield from (f"  {line}" for line in align(table, number_columns={1, 2, 3, 4}))

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.demo.demo import HUB_TOKEN
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.demo.nemotron import SCORED_NAME, scored_recipe
+from pipeline_assets.demo.nemotron import SCORED_NAME, write_scored_recipe
 from pipeline_assets.demo.recipes import write_nemotron_recipe
 from pipeline_assets.spine.recipe_yaml import read_yaml
 
@@ -60,7 +60,7 @@ def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(
     path = tmp_path / "recipes" / f"{SCORED_NAME}.yaml"
     with LoopbackHub(tmp_path / "hub") as hub:
         made = write_nemotron_recipe(tmp_path, hub.commits())
-        scored_recipe(
+        write_scored_recipe(
             tmp_path, made, Run.from_settings(tmp_path, {}, hub=HubFiles(tmp_path / "cache", endpoint=hub.endpoint))
         )
         content = read_yaml(path)
