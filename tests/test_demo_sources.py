@@ -19,7 +19,7 @@ import yaml
 import zstandard
 
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.demo.corpora import EDU_DATASET, FILES, write_inputs
+from pipeline_assets.demo.corpora import EDU_DATASET, FILE_GENERATORS, write_inputs
 from pipeline_assets.demo.texts import module, pages, place_name, translate, unwanted_pages
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -44,7 +44,7 @@ READERS: dict[str, Callable[[bytes], list[dict[str, Any]]]] = {
 def rows_of(system: str) -> Rows:
     """Rows by dataset."""
     rows: Rows = {}
-    for path, data in sorted(FILES[system]()):
+    for path, data in sorted(FILE_GENERATORS[system]()):
         if path.startswith("hub/datasets/") and Path(path).suffix in READERS:
             rows.setdefault("/".join(path.split("/")[2:4]), []).extend(READERS[Path(path).suffix](data))
     return rows
@@ -81,7 +81,7 @@ def test_texts_are_the_same_on_every_machine_and_python() -> None:
 )
 def test_files_are_the_same_where_libraries_have_the_pinned_versions(system: str, sha256: str) -> None:
     content = hashlib.sha256()
-    for path, data in FILES[system]():
+    for path, data in FILE_GENERATORS[system]():
         content.update(path.encode() + b"\0" + data)
 
     assert content.hexdigest() == sha256
@@ -100,9 +100,9 @@ def test_files_that_are_there_keep_their_times_and_others_are_written_again(tmp_
     assert card.read_text() == text
 
 
-@pytest.mark.parametrize("system", FILES)
+@pytest.mark.parametrize("system", FILE_GENERATORS)
 def test_cards_say_that_they_are_stand_ins_and_where_the_files_are(system: str) -> None:
-    files = dict(FILES[system]())
+    files = dict(FILE_GENERATORS[system]())
     cards = {path: data.decode() for path, data in files.items() if path.endswith("README.md")}
 
     assert cards

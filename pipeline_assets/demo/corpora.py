@@ -50,13 +50,13 @@ crawled, no repository read.
 
 def write_inputs(root: Path, system: str) -> None:
     """Write a system's generated files below a data root; keep unchanged files."""
-    for path, data in FILES[system]():
+    for path, data in FILE_GENERATORS[system]():
         if not (root / path).is_file() or (root / path).read_bytes() != data:
             durable.make_folder((root / path).parent)
             durable.write_durably(root / path, data)
 
 
-def _dataset(name: str, licence: str | list[str], config: str, **splits: Mapping[str, Rows]) -> Files:
+def _dataset_files(name: str, licence: str | list[str], config: str, **splits: Mapping[str, Rows]) -> Files:
     """Yield a hub dataset's files: rows by split and path, then the card."""
     folder = f"{HUB_FOLDER}/datasets/{name}"
     for files in splits.values():
@@ -168,7 +168,7 @@ def _healing_files() -> Files:
     for place, file in enumerate(files):
         dump = DUMPS[place // 2]
         rows |= page_rows(file, f"data/{dump}/train-{place % 2:05d}-of-00002.parquet", EDU_COLUMNS, dump)
-    return _dataset(EDU_DATASET, "cc0-1.0", "default", train=rows)
+    return _dataset_files(EDU_DATASET, "cc0-1.0", "default", train=rows)
 
 
 def _parallel_text_files() -> Files:
@@ -177,12 +177,12 @@ def _parallel_text_files() -> Files:
     for split, count in {"train": 2000, "validation": 200}.items():
         pages = [Page("", texts.sentence(rng)) for _ in range(count)]
         splits[split] = page_rows(pages, f"fr-en/{split}-00000-of-00001.parquet", "translation=pair")
-    yield from _dataset(PAIRS_DATASET, "cc0-1.0", "fr-en", **splits)
+    yield from _dataset_files(PAIRS_DATASET, "cc0-1.0", "fr-en", **splits)
 
 
 def _nemotron_files() -> Files:
     for name, splits in conversations().items():
-        yield from _dataset(name, "other", "default", **splits)
+        yield from _dataset_files(name, "other", "default", **splits)
 
 
 def _stage2_files() -> Files:
@@ -203,20 +203,20 @@ def _stage2_files() -> Files:
     code = [Page(f"{number}.py", texts.module(number), licence=tag) for number, tag in enumerate(tags)]
 
     rows = page_rows(web, "sample/10BT/000_00000.parquet", _WEB_COLUMNS)
-    yield from _dataset("HuggingFaceFW/fineweb", "odc-by", "sample-10BT", train=rows)
+    yield from _dataset_files("HuggingFaceFW/fineweb", "odc-by", "sample-10BT", train=rows)
     rows = page_rows(articles, "20231101.en/train-{half:05d}-of-00002.parquet", "id=number url title text")
-    yield from _dataset("wikimedia/wikipedia", ["cc-by-sa-3.0", "gfdl"], "20231101.en", train=rows)
+    yield from _dataset_files("wikimedia/wikipedia", ["cc-by-sa-3.0", "gfdl"], "20231101.en", train=rows)
     rows = page_rows(crawl, "en/c4-train.{half:05d}-of-01024.json.gz", "text timestamp=date url")
-    yield from _dataset("allenai/c4", "odc-by", "en", train=rows)
+    yield from _dataset_files("allenai/c4", "odc-by", "en", train=rows)
     rows = page_rows(sample, "{sample}_sample.jsonl", "text meta")
-    yield from _dataset("togethercomputer/RedPajama-Data-1T-Sample", "other", "default", train=rows)
+    yield from _dataset_files("togethercomputer/RedPajama-Data-1T-Sample", "other", "default", train=rows)
     rows = page_rows(mixed, "train/chunk1/example_train_{half}.jsonl.zst", "text meta=set")
-    yield from _dataset("cerebras/SlimPajama-627B", "other", "default", train=rows)
+    yield from _dataset_files("cerebras/SlimPajama-627B", "other", "default", train=rows)
     rows = page_rows([*code[:77], code[76]], "file-{part:012d}.json.gz", "path=url content=text license")
-    yield from _dataset("codeparrot/codeparrot-clean", "other", "default", train=rows)
+    yield from _dataset_files("codeparrot/codeparrot-clean", "other", "default", train=rows)
     columns = "max_stars_repo_path=url id=number content=text"
     rows = page_rows(code[76:], "python/train-00000-of-00059.parquet", columns)
-    yield from _dataset("bigcode/starcoderdata", "other", "default", train=rows)
+    yield from _dataset_files("bigcode/starcoderdata", "other", "default", train=rows)
 
 
 def _stage_a_files() -> Files:
@@ -229,7 +229,7 @@ def _stage_a_files() -> Files:
     handbook = texts.pages("handbook", 120)
     handbook[::30] = [replace(page, text=page.text.partition("\n")[0]) for page in handbook[::30]]
     rows = page_rows([*handbook, handbook[1]], "data/train-{half:05d}-of-00002.parquet", EDU_COLUMNS)
-    yield from _dataset(HANDBOOK_DATASET, "cc0-1.0", "default", train=rows)
+    yield from _dataset_files(HANDBOOK_DATASET, "cc0-1.0", "default", train=rows)
 
     articles = texts.pages("wiki", 48)
     articles[7::12] = [replace(page, text="") for page in articles[7::12]]
@@ -284,7 +284,7 @@ def _posts() -> Iterator[Json]:
             yield post | {"CreationDate": date}
 
 
-FILES: Mapping[str, Callable[[], Files]] = {
+FILE_GENERATORS: Mapping[str, Callable[[], Files]] = {
     "healing": _healing_files,
     "stage_a": _stage_a_files,
     "nemotron": _nemotron_files,

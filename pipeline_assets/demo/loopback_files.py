@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import BinaryIO
 
 CHUNK_BYTES = 1 << 20
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block the server
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block the server
 
 
 @contextmanager
 def open_folder(root: Path, *names: str, create: bool = False) -> Iterator[int]:
     """Yield a descriptor of a folder below `root`; only `root` itself may be a link."""
-    descriptor = os.open(root, _FOLDER)
+    descriptor = os.open(root, _FOLDER_FLAGS)
     try:
         for name in names:
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=descriptor)
-            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            inner = os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
         yield descriptor
@@ -41,7 +41,9 @@ def is_folder(root: Path, *names: str) -> bool:
 
 def open_file(name: str, folder_fd: int, flags: int = os.O_RDONLY) -> BinaryIO:
     """Open a regular file in a descriptor's folder; FileNotFoundError if not regular."""
-    file = os.fdopen(os.open(name, flags | _FILE, 0o666, dir_fd=folder_fd), "rb" if flags == os.O_RDONLY else "wb")
+    file = os.fdopen(
+        os.open(name, flags | _FILE_FLAGS, 0o666, dir_fd=folder_fd), "rb" if flags == os.O_RDONLY else "wb"
+    )
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise FileNotFoundError(f"{name} is not a regular file")

@@ -46,7 +46,7 @@ class HubRequest:
 
 @dataclass(frozen=True)
 class Response:
-    """An HTTP response, whose body is bytes or `length` bytes of a file from `start`."""
+    """An HTTP response; its body is bytes, or `length` bytes of a file from `start`."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class HubError(Exception):
 
 
 def is_loopback_host(headers: Message, port: int) -> bool:
-    """Check that a request names this machine, and not the domain of a web page.
+    """Check whether a Host header names this machine, not the domain of a web page.
 
     The domain of a hostile page may resolve to 127.0.0.1 (DNS rebinding).
     """
@@ -147,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
         request = self._read_head()
         may_write = server.hub.may_write(request)
         is_upload = may_write and self.command == "PUT" and server.origin == "storage"
-        length = self._body_bytes(
+        length = self._body_length(
             UPLOAD_LIMIT_BYTES if is_upload else BODY_LIMIT_BYTES if may_write else READER_BODY_LIMIT_BYTES
         )
         if length is None:
@@ -157,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
         with received_upload(self.rfile, length, server.hub.uploads) as upload:
             self.send(server.hub.answer(server.origin, replace(request, upload=upload)))
 
-    def _body_bytes(self, max_bytes: int) -> int | None:
+    def _body_length(self, max_bytes: int) -> int | None:
         """Return the body's length; if the body is refused, send an error and return None."""
         length = self.headers.get("Content-Length", "0")
         if not re.fullmatch("[0-9]{1,10}", length) or int(length) > max_bytes or "Transfer-Encoding" in self.headers:

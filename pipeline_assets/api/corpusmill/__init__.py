@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenedArtifact", "__version__", "labels", "loader", "open_folder", "run"]
 __version__ = version("corpusmill")
-_turn = threading.RLock()
+_run_lock = threading.RLock()
 
 
 @check_arguments
@@ -68,7 +68,7 @@ def run(
     parsed.check_local_files(root)
     settings = Run.from_settings(root, os.environ, workers=workers, replace=replace)
     artifacts: dict[str, list[OpenedArtifact]] = {}
-    with _turn:  # the recorded command and the fork server belong to the whole process
+    with _run_lock:  # the recorded command and the fork server belong to the whole process
         earlier = ProvenanceRecorder.command
         try:
             # `gc` keeps artifacts of a named file
