@@ -1,6 +1,7 @@
 """Sketches of documents for exact and near deduplication, as sorted runs."""
 
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
 SKETCHES = "sketches"  # name of the stage
 POISON_ROWS, _FIRST = "fatal", "first_number"
+_MAX_FLOAT = sys.float_info.max
 _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
 
@@ -123,7 +125,8 @@ def _qualities(
             what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
             raise InputError(what, shard.file, "choose another `quality_column`")
         if value is not None:
-            qualities[position] = value
+            with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite; float would refuse 10**309
+                qualities[position] = max(-_MAX_FLOAT, min(value, _MAX_FLOAT))
     return qualities
 
 

@@ -291,3 +291,15 @@ def test_a_quality_is_a_number_that_some_document_has(quality: Any, column: str,
 
     with pytest.raises(InputError, match=refused):
         deduplicate(tmp_path, sources, recipe(selection="quality", quality_column=column))
+
+
+def test_qualities_beyond_the_largest_float_are_the_highest_and_the_lowest(tmp_path: Path) -> None:
+    qualities = [-(10**400), 1, 10**400, 1e300]
+    documents = [PlainDocument(f"d{number}", "same text", quality=one) for number, one in enumerate(qualities)]
+    sources = write_corpus(tmp_path / "c", documents, 10)
+
+    deduplicated = deduplicate(tmp_path, sources, recipe(selection="quality", quality_column="score"))
+
+    assert [one.decision for one in decisions_of(deduplicated)] == [
+        "exact_duplicate", "exact_duplicate", "kept", "exact_duplicate",
+    ]  # fmt: skip
