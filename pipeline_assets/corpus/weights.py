@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pydantic
 
-from pipeline_assets.spine.key_types import DecimalText
+from pipeline_assets.spine.key_types import DecimalText, decimal_text
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.section import RecipeError
 
@@ -81,7 +81,10 @@ def _missing_sources(recipe: Any, keys: tuple[str, ...], sources: Collection[str
 
 def _remaining_weight(weights: Mapping[str, Any]) -> str | None:
     """Return 1 minus the sum of weights; None if not above 0, or a weight is invalid."""
-    texts = [*map(str, weights.values())]
+    try:
+        texts = [*map(decimal_text, weights.values())]
+    except ValueError:
+        return None
     total = sum(map(Fraction, texts), Fraction()) if all(map(_is_positive, texts)) else Fraction(1)
     return _to_text(1 - total) if total < 1 else None
 

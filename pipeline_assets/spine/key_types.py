@@ -39,8 +39,11 @@ Name = Annotated[
 _NUMBER_RULE = "must be a decimal number, such as 0.3"
 
 
-def _decimal_text(value: object) -> str:
-    """Return a number as its shortest exact decimal text, and text unchanged."""
+def decimal_text(value: object) -> str:
+    """Return a number as its shortest exact decimal text, and text unchanged.
+
+    Raise ValueError for any other value.
+    """
     if isinstance(value, str):
         return value
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
@@ -49,7 +52,7 @@ def _decimal_text(value: object) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-DecimalText = Annotated[str, pydantic.BeforeValidator(_decimal_text, json_schema_input_type=str | int | float)]
+DecimalText = Annotated[str, pydantic.BeforeValidator(decimal_text, json_schema_input_type=str | int | float)]
 """Text that a recipe may write as a number; quoted text keeps its digits."""
 Decimal = Annotated[DecimalText, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, _NUMBER_RULE)]
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")

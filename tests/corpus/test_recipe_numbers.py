@@ -85,6 +85,7 @@ def packed_weights(tmp_path: Path, weights: str, names: tuple[str, ...] = ("web"
         ("{web: 0.7}", ("web", "wiki"), {"web": "0.7", "wiki": "0.3"}),
         ("{web: 0.1, wiki: 0.2}", ("web", "wiki", "notes"), {"web": "0.1", "wiki": "0.2", "notes": "0.7"}),
         ("{web: 3}", ("web",), {"web": "1"}),
+        ("{web: 0.00001}", ("web", "wiki"), {"web": "0.00001", "wiki": "0.99999"}),
     ],
 )
 def test_weights_are_shares_or_ratios_and_one_missing_share_is_the_rest(
