@@ -198,7 +198,7 @@ def decontaminate_corpus(
     Raises:
         UsageError: A column of an evaluation set is missing, or has values other than text.
         InputError: An evaluation file has changed or cannot be read; a set has no items, or all are too short; every
-            n-gram is in too many items; no document is kept and `may_be_empty` is false; a line is not a Document.
+            n-gram is in too many items; no document is kept, unless `may_be_empty`; a line is not a Document.
     """
     prepared = _prepare_index(staging, evaluation, recipe)
     names, digests = tuple(source.name for source in evaluation), tuple(file.sha256 for file in prepared.files)
@@ -210,7 +210,7 @@ def decontaminate_corpus(
     receipts = list(run_stage(_STAGE, work, [shard.unnumbered for shard in shards], staging, settings, warm_up))
     counts = total_counts(receipts)
     ledger = Ledger.from_counts(counts)
-    if not ledger.out and not may_be_empty:
+    if ledger.rows_in and not ledger.out and not may_be_empty:
         what = f"none of its {ledger.rows_in:,} documents is kept ({ledger.total_dropped:,} are contaminated)"
         raise InputError(what, staging.target, "remove an evaluation set, or raise `min_item_overlap`")
     gathered = [

@@ -110,6 +110,12 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(decontaminated: Decontami
     )
 
 
+def test_a_corpus_without_documents_stays_empty(decontaminated: Decontaminated) -> None:
+    result = decontaminated([], [QUESTION])
+
+    assert result.manifest.identity.counts["ledger"] == {"in": 0, "out": 0, "dropped": {}, "rejected": {}}
+
+
 def many(tmp_path: Path, shard_documents: int) -> Artifact:
     texts = {f"d{number}": f"{OTHER} {number} {QUESTION if number % 7 == 0 else ''} {OTHER}" for number in range(60)}
     return write_corpus(tmp_path / f"by-{shard_documents}", texts, shard_documents)
