@@ -136,7 +136,7 @@ def _mapping_example(problem: ErrorDetails, recipe: type[pydantic.BaseModel]) ->
         known = [key for key, field in section.model_fields.items() if field.is_required()]
         if len(known) != 1:
             return f"write `key: value` lines; known keys: {', '.join(section.model_fields)}"
-    example = (value or ["VALUE"])[0] if isinstance(value, list) else value
+    example = (value or ["VALUE"])[0] if isinstance(value, list) else "VALUE" if value is None else value
     return f"write {{{known[0]}: {_clip(str(example))}}}"
 
 

@@ -647,6 +647,7 @@ def test_what_tells_languages_is_missed_before_anything_is_built_for_who_asks_fo
         ({"max_epochs": 4}, "`max_epochs` must be a mapping, got 4; write {every_source: 4}"),
         ({"weights": [3, 1]}, "`weights` must be a mapping, got [3, 1]; write {NAME: 3}"),
         ({"weights": []}, "`weights` must be a mapping, got []; write {NAME: VALUE}"),
+        ({"max_epochs": None}, "`max_epochs` must be a mapping, got None; write {every_source: VALUE}"),
     ],
 )
 def test_a_value_in_place_of_a_mapping_is_told_the_mapping_to_write(values: dict[str, object], message: str) -> None:
