@@ -68,8 +68,10 @@ def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -
 def _describe_drops(corpus: Artifact, source: str) -> Iterator[str]:
     """Yield a phrase for each reason why `corpus` dropped documents of `source`."""
     counts = corpus.manifest.identity.counts.get("by_source", {}).get(source, {})
+    of_seen = counts.get("of_seen", 0)
     dropped = {
-        _DUPLICATES: counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0),
+        "were duplicates of `seen`": of_seen,
+        _DUPLICATES: counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0) - of_seen,
         "were contaminated": counts.get("dropped", 0),
     }
     for reason, documents in dropped.items():

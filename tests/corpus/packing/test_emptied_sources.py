@@ -35,6 +35,15 @@ def test_it_is_said_where_its_documents_went() -> None:
     assert "or list it before the sources that repeat its texts" in fix
 
 
+def test_duplicates_of_earlier_corpora_are_told_apart_and_another_order_is_not_advised() -> None:
+    repeating = corpus(by_source={"a": {"in": 10, "exact_duplicate": 4, "near_duplicate": 3, "of_seen": 7}})
+
+    with pytest.raises(UsageError, match="7 of 10 documents were duplicates of `seen`, 3 of 3 documents") as refused:
+        raise_if_source_empty({"all": CLEAN}, repeating, ["a"])
+
+    assert "list it before" not in refused.value.fix
+
+
 def test_where_none_was_a_duplicate_no_deduplication_is_advised() -> None:
     with pytest.raises(UsageError, match="no documents of a remain: 3 of 3 documents were contaminated") as refused:
         raise_if_source_empty({"all": CLEAN}, None, ["a"])
