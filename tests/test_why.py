@@ -1,6 +1,7 @@
 """`corpusmill why` by the name of a file and by a piece of text, and `trace --source` by a path in a source."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,23 @@ def test_what_is_nowhere_says_where_it_was_looked_for(corpusmill: Corpusmill, ro
     assert (nowhere.returncode, nowhere.stdout) == (1, "")
     assert nowhere.stderr == f"'no such words' is not an id, a file or a text in the corpora of {root} (2)\n"
     assert empty.stderr == f"'x' is not an id, a file or a text in {tmp_path}, which has no corpus yet\n"
+
+
+def test_artifacts_to_which_a_row_cannot_be_followed_are_named(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    rows = [{"text": f"Letter {number} about the sea.", "key": str(number)} for number in range(3)]
+    changes = {"dedup": {}, "decontamination": None, "pack": {"seq_len": 32}}
+    build(recipe_of(local_source(tmp_path, "letters", rows), **changes), tmp_path)
+    shutil.rmtree(step(tmp_path, "deduplicated", "mixed"))
+    line = (
+        f"warning: rows cannot be followed to {step(tmp_path, 'packed', 'mixed')} and 1 more: stage_a/deduplicated, "
+        "from which it was built, is missing\n"
+    )
+
+    why = corpusmill("why", "1", "--data", tmp_path)
+    place = f"{tmp_path / 'sources/letters/rows.jsonl'}:1"
+    traced = corpusmill("trace", "--source", place, "--data", tmp_path)
+
+    assert (why.returncode, why.stderr) == (traced.returncode, traced.stderr) == (0, line)
 
 
 def test_only_the_first_twenty_are_listed(corpusmill: Corpusmill, tmp_path: Path) -> None:

@@ -125,28 +125,6 @@ def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison
     return {folder: comparison for folder, comparison in found if comparison is not None and comparison.contains_rows}
 
 
-def find_unsearchable(stores: RowStores, affected: Collection[Path]) -> dict[Path, str]:
-    """Return artifacts in which listed rows cannot be found, each with a missing input.
-
-    Listed rows are found in artifacts that were read from source files, and the lineage leads from these to all others,
-    except to those that were built from an artifact which the data root no longer has. Those in `affected` are skipped.
-    """
-    sealed, searched = stores.lineage.sealed, {store.artifact.folder for store in stores.source_row_stores()}
-    waiting = [
-        (folder, manifest, entry["name"])
-        for folder, manifest in sealed.items()
-        for entry in manifest.identity.upstream
-        if folder not in searched and entry["digest"] not in stores.lineage
-    ]
-    unsearchable = dict[Path, str]()
-    while waiting:
-        folder, manifest, missing = waiting.pop()
-        if folder not in affected and folder not in unsearchable:
-            unsearchable[folder] = missing
-            waiting += [(*downstream, missing) for downstream in stores.lineage.downstream(manifest.digest)]
-    return dict(sorted(unsearchable.items()))
-
-
 def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
     """Compare artifacts with new entries, and store and return all results, by digest."""
     lineage, root = stores.lineage, stores.lineage.root

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from pipeline_assets.commands import terminal
+from pipeline_assets.commands.inputs import warn_of_unsearchable
 from pipeline_assets.commands.trace import followed_json, format_licence
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
@@ -46,7 +47,7 @@ def why(
     if not doc_id.strip():
         fix = "pass the id of a document, the name of its file, or a piece of its text"
         raise UsageError("must not be empty", "DOC_ID", fix)
-    stores = RowStores(SYSTEMS.kinds, Lineage(terminal.require_root(data)))
+    warn_of_unsearchable(stores := RowStores(SYSTEMS.kinds, Lineage(terminal.require_root(data))))
     followed = list(follow_document(stores, doc_id))
     found = [] if followed else list(itertools.islice(search_rows(stores, doc_id), _MAX_FOUND + 1))
     ids = {row.doc_id for row in found}

@@ -148,9 +148,7 @@ def _list_affected(affected: Mapping[Path, RemovalComparison], data: Path) -> tu
 
 def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str], list[str]]:
     """Return the missing input of each artifact that cannot be searched, and lines."""
-    from pipeline_assets.build.forgetting import find_unsearchable
-
-    found = {str(folder): missing for folder, missing in find_unsearchable(stores, affected).items()}
+    found = {str(folder): missing for folder, missing in stores.find_unsearchable(affected).items()}
     names = [f"{folder}  {missing}, from which it was built, is missing" for folder, missing in found.items()]
     advice = "they may contain forgotten rows: run their recipes with --replace, or remove them"
     return found, [*_list_names(names, "unsearchable artifact"), advice] if names else []

@@ -2,12 +2,13 @@
 
 import fnmatch
 import glob
+import itertools
 import os
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +25,9 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.systems.registry import SYSTEMS
+
+if TYPE_CHECKING:
+    from pipeline_assets.build.rows.row_stores import RowStores
 
 Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quoted pattern; repeatable.")]
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
@@ -190,6 +194,14 @@ def warn_of_listed_rows(folder: Path, root: Path) -> None:
     if manifest is not None and has_listed_rows(root, manifest):
         command = as_command("forget", "--data", root)
         echo(f"warning: {folder} has rows of the removal list; {command} prints how to rebuild it", err=True)
+
+
+def warn_of_unsearchable(stores: "RowStores") -> None:
+    """Warn of artifacts to which rows cannot be followed, because an input is missing."""
+    for folder, missing in itertools.islice((found := stores.find_unsearchable()).items(), 1):
+        subject = f"{folder} and {len(found) - 1:,} more" if len(found) > 1 else f"{folder}"
+        what = f"{missing}, from which it was built, is missing"
+        echo(f"warning: rows cannot be followed to {subject}: {what}", err=True)
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:

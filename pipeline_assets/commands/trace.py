@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline_assets.commands import terminal
+from pipeline_assets.commands.inputs import warn_of_unsearchable
 from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
@@ -181,7 +182,9 @@ def _trace_source(source: str, data: Path | None, as_json: bool) -> None:
         yield from source_files(Lineage(terminal.data_root(None, data)))
 
     row = parse_row(source, files())
-    followed = follow_source(RowStores(SYSTEMS.kinds, Lineage(terminal.data_root(None, data))), row)
+    stores = RowStores(SYSTEMS.kinds, Lineage(terminal.data_root(None, data)))
+    followed = follow_source(stores, row)
+    warn_of_unsearchable(stores)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
     for entry in followed:
         groups.setdefault(entry.store.display_names.group, []).append(followed_json(entry))

@@ -1,6 +1,6 @@
 """Row stores of sealed artifacts, opened by the kinds that their manifests name."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +30,35 @@ class RowStores:
 
     def source_row_stores(self) -> Iterator[RowStore]:
         """Yield the row stores of the artifacts that were read from source files."""
+        for folder, rows in self._source_row_classes():
+            yield rows(open_artifact(folder), self.lineage)
+
+    def _source_row_classes(self) -> Iterator[tuple[Path, type[RowStore]]]:
         for folder, summary in self.lineage.sealed.items():
             kind = self.kinds.get(summary.kind)
             if kind is not None and kind.rows is not None and kind.rows.reads_sources:
-                yield kind.rows(open_artifact(folder), self.lineage)
+                yield folder, kind.rows
+
+    def find_unsearchable(self, known: Collection[Path] = ()) -> dict[Path, str]:
+        """Return artifacts to which no row of a source can be followed, each with a missing input.
+
+        The lineage leads from the artifacts that were read from source files to all others, except to those that were
+        built from an artifact which the data root no longer has. Folders in `known` are skipped.
+        """
+        searched = {folder for folder, _ in self._source_row_classes()}
+        waiting = [
+            (folder, manifest, entry["name"])
+            for folder, manifest in self.lineage.sealed.items()
+            for entry in manifest.identity.upstream
+            if folder not in searched and entry["digest"] not in self.lineage
+        ]
+        unsearchable = dict[Path, str]()
+        while waiting:
+            folder, manifest, missing = waiting.pop()
+            if folder not in known and folder not in unsearchable:
+                unsearchable[folder] = missing
+                waiting += [(*downstream, missing) for downstream in self.lineage.downstream(manifest.digest)]
+        return dict(sorted(unsearchable.items()))
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
