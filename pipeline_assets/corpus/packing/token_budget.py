@@ -50,7 +50,10 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 
 
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible: int) -> UsageError:
-    """Return an error with the source that has too few tokens, and possible changes."""
+    """Return an error with the source that has too few tokens, and possible changes.
+
+    If all sources have equally few for their weights, none of them is named.
+    """
     source = min(mixture.sources, key=lambda source: source.max_tokens / source.weight)
     needed = math.ceil(source.weight * requested_tokens)
     epochs = _format_decimal(Fraction(needed, source.tokens), 3, rounds_up=True)
@@ -64,6 +67,12 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     if not possible:
         fixes = [f"lower `pack.seq_len`: the available tokens do not fill a row of {recipe.seq_len:,}"]
     available, is_only = sum(source.max_tokens for source in mixture.sources), len(mixture.sources) == 1
+    # Without weights in the recipe, a higher cap of one source would also raise its weight.
+    if not is_only and len({source.max_tokens / source.weight for source in mixture.sources}) == 1:
+        factor = _format_decimal(Fraction(requested_tokens) / available, 3, rounds_up=True)
+        what = f"{rows} {requested_tokens:,} tokens, but the caps of all sources allow {int(available):,}"
+        fix = f"{fixes[0]}, or multiply every cap in `max_epochs` by {factor}"
+        return UsageError(what, RecipeKey("pack.num_seqs"), fix)
     if available >= requested_tokens and not is_only:
         fixes.append(f"lower its weight to at most {_round_down(source.max_tokens / requested_tokens)}")
     elif available >= recipe.seq_len and not is_only and not possible:

@@ -116,6 +116,17 @@ def test_what_an_error_proposes_works_and_one_row_more_does_not(folder: Path, st
         pack_documents(folder / "more", TWO_SOURCES, strategy=strategy, num_seqs=rows + 1)
 
 
+def test_without_weights_all_caps_are_too_low_and_the_proposed_factor_suffices(folder: Path) -> None:
+    documents = [*documents_of("a", [3, 5, 20, 4, 2, 9] * 4), *documents_of("b", [4, 4, 4, 7, 34] * 2)]
+
+    assert refusal(lambda: pack_documents(folder, documents, weights=None, num_seqs=40), UsageError) == (
+        "pack.num_seqs: 40 rows need 320 tokens, but the caps of all sources allow 278; "
+        "request at most 34 rows, or multiply every cap in `max_epochs` by 1.152"
+    )
+    result = pack_documents(folder / "more", documents, weights=None, num_seqs=40, max_epochs="1.152")
+    assert len(open_packed(result.folder)) == 40
+
+
 def test_a_source_without_a_document_is_named(folder: Path) -> None:
     documents = [*documents_of("a", [5] * 9), Made("b", "bad", "<end>")]
 
