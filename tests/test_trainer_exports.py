@@ -396,6 +396,9 @@ def test_wrong_use_is_told_in_one_line(
     assert wrong(subsets.folder, "sft", "--seq-len", 5) == (
         "--seq-len: all conversations have more than 5 tokens; pass a longer row"
     )
+    assert wrong(subsets.folder, "sft", "--seq-len", (1 << 20) + 1) == (
+        "--seq-len: must be at most 1048576, got '1048577'; see corpusmill export --help"
+    )
 
 
 @pytest.mark.parametrize("to", ["hf", "olmo"])

@@ -46,7 +46,9 @@ def export(
         typer.Option(help="Token after each document, for --tokenizer."),
         SetsKeys("pack.tokenizer.end_of_document"),
     ] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Tokens in a row of sft. Default: 4096.", min=2)] = None,
+    seq_len: Annotated[
+        int | None, typer.Option(help="Tokens in a row of sft. Default: 4096.", min=2, max=1 << 20)
+    ] = None,
     data: OptionalRoot = None,
 ) -> None:
     """Write documents or rows for a trainer, or as Parquet.

@@ -56,7 +56,7 @@ def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[
     for segments in best_fit_rows(lengths, seq_len, count, _SEED):
         for begin in range(int(segments.rows[0]), int(segments.rows[-1]) + 1, _BATCH_ROWS):
             numbers = range(begin, min(begin + _BATCH_ROWS, int(segments.rows[-1]) + 1))
-            packed: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+            packed: dict[str, list[Any]] = {name: [] for name in COLUMNS}  # arrays: Python lists need ten times as much
             for number in numbers:
                 draws = segments.ranks[slice(*np.searchsorted(segments.rows, (number, number + 1)))]
                 spans = [slice(firsts[draw], firsts[draw] + lengths[draw]) for draw in draws]
@@ -64,11 +64,17 @@ def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[
                 pad_ids, no_loss = np.full(seq_len - used, padding, np.int32), np.zeros(seq_len - used, bool)
                 ids = np.concatenate([*(tokens[span] for span in spans), pad_ids])
                 in_loss = np.concatenate([*(loss_mask[span] for span in spans), no_loss])
-                packed["input_ids"].append(ids.tolist())
-                packed["labels"].append(np.where(in_loss, ids, _NO_LOSS).tolist())
+                packed["input_ids"].append(ids.astype(np.int32))
+                packed["labels"].append(np.where(in_loss, ids, _NO_LOSS).astype(np.int32))
                 packed["seq_lengths"].append(
                     [*lengths[draws].tolist(), seq_len - used][: None if used < seq_len else -1]
                 )
                 chosen = rows.select(["split", "id"]).take(to_arrow(draws)).to_pylist()
                 packed["ids"].append([f"{row['split']}/{row['id']}" for row in chosen])
-            yield pa.Table.from_arrays([to_column(packed[field.name], field.type) for field in _SCHEMA], schema=_SCHEMA)
+            ends = to_arrow(np.arange(0, (len(numbers) + 1) * seq_len, seq_len, dtype=np.int32))
+            rows_of_ids = [
+                pa.ListArray.from_arrays(ends, to_arrow(np.concatenate(packed[name])))
+                for name in ("input_ids", "labels")
+            ]
+            others = [to_column(packed[name], _SCHEMA.field(name).type) for name in ("seq_lengths", "ids")]
+            yield pa.Table.from_arrays([*rows_of_ids, *others], schema=_SCHEMA)
