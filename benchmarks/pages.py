@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.demo.corpora import EDU_COLUMNS, page_rows
-from pipeline_assets.demo.texts import Page
+from pipeline_assets.demo.texts import DemoPage
 
 _PAGE_CHARACTERS = 2_000
 _PIECE_CHARACTERS = 3_000
@@ -23,7 +23,7 @@ def write_pages(folder: Path) -> int:
 
     Pages differ and have 2,000 characters or more. Return the number of UTF-8 bytes in all texts.
     """
-    pages = {text: Page(f"https://pages.example/{number}", text) for number, text in enumerate(_texts())}
+    pages = {text: DemoPage(f"https://pages.example/{number}", text) for number, text in enumerate(_texts())}
     [rows] = page_rows(pages.values(), "pages.parquet", EDU_COLUMNS).values()
     (folder / "data").mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), folder / "data" / "pages.parquet", row_group_size=50, compression="zstd")

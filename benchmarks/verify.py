@@ -54,10 +54,10 @@ def by_programs(command: list[str], folder: Path) -> None:
 
 def by_verify(folder: Path, threads: int) -> None:
     from pipeline_assets.systems.registry import SYSTEMS
-    from pipeline_assets.trust.result import Scope
+    from pipeline_assets.trust.result import VerificationScope
     from pipeline_assets.trust.verify import read_and_check, scan_chain
 
-    verification = scan_chain(folder, Scope(threads=threads), SYSTEMS.label_names)
+    verification = scan_chain(folder, VerificationScope(threads=threads), SYSTEMS.label_names)
     read_and_check(verification)
     assert verification.verdict == "intact"
     print_hashes([task.expected for task in verification.tasks])  # an intact file has the expected hash

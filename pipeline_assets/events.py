@@ -14,7 +14,7 @@ from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import Artifact, CheckResult
 from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.versions import Version, asset_partition
+from pipeline_assets.versions import DatedVersion, asset_partition
 from resources.artifact_metadata import artifact_metadata
 
 RecipeByFolder = Mapping[str, str]
@@ -69,7 +69,7 @@ class AssetView:
     partition: str | None
     code_version: str
     upstream: Mapping[dg.AssetKey, Sequence[Target]] = field(default_factory=dict)
-    version: Version | None = None
+    version: DatedVersion | None = None
 
 
 def targets_by_kind(recipe: Recipe) -> dict[str, list[Target]]:

@@ -23,7 +23,7 @@ from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, 
 from pipeline_assets.spine.artifact import CheckResult, open_artifact, require_manifest
 from pipeline_assets.spine.errors import InputError, combine_errors
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.trust.result import Sample, Scope
+from pipeline_assets.trust.result import FileSample, VerificationScope
 from pipeline_assets.trust.verify import read_and_check, scan_chain
 from resources.store import Hub, Launcher, Store, Tokenizer
 
@@ -155,14 +155,14 @@ def verify_sample(
     Artifacts that do not match the recipe are not read. If a file differs from its manifest, InputError is raised after
     all checks.
     """
-    share, findings = Sample.parse(sample, scheduled_time(context, timezone).date().isoformat()), []
+    share, findings = FileSample.parse(sample, scheduled_time(context, timezone).date().isoformat()), []
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
     kinds: dict[dg.AssetKey, Kind] = {}
     for target, view in _views(SYSTEMS.read_recipe(recipe_path(recipe, run.root)), run.root):
         if not target.matches_recipe(run.root):
             context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
             continue
-        scope = Scope(None, share, False, run.settings.workers, run.settings.log_every_s)
+        scope = VerificationScope(None, share, False, run.settings.workers, run.settings.log_every_s)
         verification = scan_chain(run.root / target.folder, scope, SYSTEMS.label_names)
         read_and_check(verification)
         new_findings = verification.findings

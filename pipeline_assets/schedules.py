@@ -32,7 +32,7 @@ from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.key_types import Name, reject_duplicates
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import RecipeSection
-from pipeline_assets.trust.result import Sample
+from pipeline_assets.trust.result import FileSample
 from resources.webhook import WEBHOOK, webhook_address
 
 _SCHEDULES_FILE = "schedules.yaml"
@@ -64,7 +64,7 @@ class ScheduleSection(RecipeSection):
     @classmethod
     def _check_sample(cls, sample: str) -> str:
         try:
-            Sample.parse(sample, "0")
+            FileSample.parse(sample, "0")
         except UsageError as error:
             raise ValueError(f"{error.what}: {error.fix}") from None
         return sample

@@ -56,7 +56,7 @@ def _asset(
         return target, replace(run, previous_folder=before, keep_work=run.keep_work is not False)
 
     return build_asset(
-        versions.Version(name, "").key(kind.name),
+        versions.DatedVersion(name, "").key(kind.name),
         f"{name}_versions",
         kind,
         targets,
@@ -78,7 +78,7 @@ def _deps(name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder
     for target in targets:
         for upstream in target.upstream:
             if not upstream.is_external:
-                key = versions.Version(name, "").key(upstream.kind.name)
+                key = versions.DatedVersion(name, "").key(upstream.kind.name)
                 own.setdefault(key, []).append((upstream.partition, target.partition))
             elif (recipe := recipe_by_folder.get(str(upstream.folder))) is not None:
                 key = versions.asset_partition(upstream.kind.name, None, recipe, names).key

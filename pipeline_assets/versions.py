@@ -17,7 +17,7 @@ SOURCE, VERSION = "source", "version"
 _DATE = re.compile("[0-9]{8}")
 
 
-class Version(NamedTuple):
+class DatedVersion(NamedTuple):
     """Version of a recipe; `date` is the first day of its period, YYYYMMDD."""
 
     recipe: str
@@ -38,10 +38,10 @@ class Version(NamedTuple):
             instance.add_dynamic_partitions(_partitions_name(self.recipe), [self.date])
 
 
-def find_version(recipe: str, names: Collection[str]) -> Version | None:
+def find_version(recipe: str, names: Collection[str]) -> DatedVersion | None:
     """Parse a recipe name `NAME_YYYYMMDD`; None unless a recipe `NAME` exists."""
     name, _, date = recipe.rpartition("_")
-    return Version(name, date) if _DATE.fullmatch(date) and name in names else None
+    return DatedVersion(name, date) if _DATE.fullmatch(date) and name in names else None
 
 
 def asset_key(kind: str, recipe: str) -> dg.AssetKey:
@@ -58,7 +58,7 @@ class AssetPartition(NamedTuple):
 
     key: dg.AssetKey
     partition: str | None
-    version: Version | None
+    version: DatedVersion | None
 
 
 def asset_partition(kind: str, partition: str | None, recipe: str, names: Collection[str]) -> AssetPartition:

@@ -30,7 +30,7 @@ logger = logging.getLogger("corpusmill")
 
 
 @dataclass(frozen=True)
-class Version:
+class RecipeVersion:
     """Version of a recipe.
 
     Attributes:
@@ -56,11 +56,11 @@ def period_start(moment: datetime, period: Period) -> str:
 
 def version_for(
     name: str, root: Path, systems: Systems, hub: HubFiles, moment: datetime, period: Period = "day"
-) -> Version:
+) -> RecipeVersion:
     """Return the version of a recipe for the period that contains `moment`.
 
     A missing version is written if the head of a dataset moved and no version has a later date; otherwise
-    `Version.path` is the newest existing recipe file.
+    `RecipeVersion.path` is the newest existing recipe file.
 
     Raises:
         TransientError: The hub did not answer.
@@ -70,11 +70,11 @@ def version_for(
     versions = list_versions(name, root)
     path = root / "recipes" / f"{name}_{period_start(moment, period)}.yaml"
     if path in versions:
-        return Version(path, earlier_version(name, period_start(moment, period), root))
+        return RecipeVersion(path, earlier_version(name, period_start(moment, period), root))
     newest = versions[-1] if versions else base
     if versions and path < newest:  # such as a run of last week that is executed again: heads are those of today
         logger.warning("%s is not written, because %s has a later date", path, newest.name)
-        return Version(newest)
+        return RecipeVersion(newest)
     pinned, heads, head_errors = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
     commits: dict[str, str] = {}  # of the base recipe's datasets, except those that it reads at several commits
     for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):
@@ -89,7 +89,7 @@ def version_for(
         raise head_errors[0]
     moved = [f"{name}: {pinned.get(name)} → {head}" for name, head in heads.items() if pinned.get(name) != head]
     if not moved:
-        return Version(newest, head_errors=head_errors)
+        return RecipeVersion(newest, head_errors=head_errors)
     text = replace_value(RECIPE_FILE.read_raw(base).decode(), "name", path.stem)
     folder = temporary_path(path)
     draft = folder / path.name
@@ -103,7 +103,7 @@ def version_for(
         copy_recipe(draft, path.stem, root, replace=False)
     finally:
         durable.remove(folder)
-    return Version(path, newest, moved, head_errors)
+    return RecipeVersion(path, newest, moved, head_errors)
 
 
 def list_versions(name: str, root: Path) -> list[Path]:

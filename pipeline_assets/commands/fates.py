@@ -19,7 +19,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.follow import FollowedRow
     from pipeline_assets.build.rows.search import FoundRow
-    from pipeline_assets.build.rows.store import Source
+    from pipeline_assets.build.rows.store import TextSource
     from pipeline_assets.corpus.dedup.decision import DocumentGroup, GroupMember
     from pipeline_assets.corpus.document import Document
 
@@ -87,7 +87,7 @@ def _why_lines(followed: "FollowedRow") -> Iterator[str]:
     if part is not None:
         yield f"{folder}/{part.shard} row {part.shard_row}"
         try:
-            source = cast("Source", followed.store.origin(part))
+            source = cast("TextSource", followed.store.origin(part))
             yield f"  from     {source.file} {_format_position(followed, part.source, source.file, source.rows[0].row)}"
             yield f"  licence  {format_licence(source)}"
         except InputError as error:

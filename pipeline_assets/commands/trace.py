@@ -21,7 +21,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.follow import FollowedRow
     from pipeline_assets.build.rows.source_row import AnySourceRow
-    from pipeline_assets.build.rows.store import Fate, Part, Row, Source
+    from pipeline_assets.build.rows.store import Fate, Part, Row, TextSource
     from pipeline_assets.build.rows.trace import TracedRow
 
 
@@ -119,7 +119,7 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
     yield from (line.translate(IN_ONE_LINE) for line in lines)
 
 
-def format_licence(source: "Source") -> str:
+def format_licence(source: "TextSource") -> str:
     """Format the licence tag of a source row with its evidence."""
     return f"{source.license_tag} ({source.license_evidence})"
 

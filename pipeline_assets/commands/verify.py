@@ -42,16 +42,16 @@ def verify(
 
     Example: corpusmill verify data/megatron/healing_text_v1 --upstream
     """
-    from pipeline_assets.trust.result import Sample, Scope
+    from pipeline_assets.trust.result import FileSample, VerificationScope
     from pipeline_assets.trust.result import as_json as build_report
     from pipeline_assets.trust.verify import read_and_check, scan_chain
 
     if sample is None and seed != "0":
         raise UsageError("needs --sample", "--seed", "pass --sample too")
-    drawn = None if sample is None else Sample.parse(sample, seed)
+    drawn = None if sample is None else FileSample.parse(sample, seed)
     root = terminal.data_root(folder, data) if upstream else None
     terminal.log_to_stderr()
-    scope = Scope(root, drawn, content, WORKERS.read(os.environ), LOG_EVERY.read(os.environ))
+    scope = VerificationScope(root, drawn, content, WORKERS.read(os.environ), LOG_EVERY.read(os.environ))
     result = scan_chain(folder, scope, SYSTEMS.label_names)
     read_and_check(result)
     report = None

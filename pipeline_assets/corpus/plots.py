@@ -8,7 +8,7 @@ _CHARACTERS = "▁▂▃▄▅▆▇█"
 _SEPARATE_SHARE = 0.99  # of rows in bars of their own: an outlier would squeeze all others into a few bars
 
 
-class Bar(NamedTuple):
+class HistogramBar(NamedTuple):
     """Bar of a histogram: count, label, and range as text, such as `of 4 to 7 tokens`."""
 
     amount: int
@@ -16,7 +16,7 @@ class Bar(NamedTuple):
     range_text: str
 
 
-def length_bars(lengths: Sequence[int] | Mapping[str, int], unit: str = " tokens") -> list[Bar]:
+def length_bars(lengths: Sequence[int] | Mapping[str, int], unit: str = " tokens") -> list[HistogramBar]:
     """Return a bar for each power of two from the shortest to the longest length.
 
     Bin k counts the lengths from 2**k to 2**(k + 1) - 1. `lengths` lists the counts by k, or maps str(2**k) to them.
@@ -25,7 +25,8 @@ def length_bars(lengths: Sequence[int] | Mapping[str, int], unit: str = " tokens
     counts = {int(power): count for power, count in counted if count}
     powers = [1 << k for k in range(min(counts).bit_length() - 1, max(counts).bit_length())] if counts else []
     return [
-        Bar(counts.get(power, 0), _format_power(power), f"of {power:,} to {2 * power - 1:,}{unit}") for power in powers
+        HistogramBar(counts.get(power, 0), _format_power(power), f"of {power:,} to {2 * power - 1:,}{unit}")
+        for power in powers
     ]
 
 
@@ -36,7 +37,7 @@ def _format_power(number: int) -> str:
     return str(number)
 
 
-def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
+def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[HistogramBar]:
     """Return a bar for each bin, up to the bin that completes 99 % of the rows.
 
     The first bar is the first bin that is not empty; the last bar also counts all higher bins. `bins` counts the rows
@@ -46,10 +47,10 @@ def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[Bar]:
     shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]
     counted = [(bins[number], f"{edges[number]:.1f}") for number in shown[:-1]]
     counted += [(sum(bins[number:]), f"{edges[number]:.1f}+") for number in shown[-1:]]
-    return [Bar(rows, label, f"from {label}") for rows, label in counted]
+    return [HistogramBar(rows, label, f"from {label}") for rows, label in counted]
 
 
-def text_plot(bars: Sequence[Bar]) -> str:
+def text_plot(bars: Sequence[HistogramBar]) -> str:
     """Plot bars on one line, between the first and last label; empty if no bars."""
     return f"{bars[0].label} {text_bars([bar.amount for bar in bars])} {bars[-1].label}" if bars else ""
 

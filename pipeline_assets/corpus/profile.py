@@ -21,7 +21,7 @@ from pipeline_assets.corpus.token_sample import (
     LENGTH_BINS,
     NO_SAMPLE,
     WEIGHT_ONE,
-    Sample,
+    SampleSums,
     Sampling,
     count_tokens,
     scale,
@@ -34,7 +34,7 @@ from pipeline_assets.spine.staging import Receipt, StagingView
 from pipeline_assets.spine.typed_values import convert
 
 _BLOCK_BYTES = 4 << 20
-K = TypeVar("K", "Group", str)
+K = TypeVar("K", "DocumentGroup", str)
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False):
@@ -58,7 +58,7 @@ class ProfileShard(DocumentShard):
 
 
 @dataclass(frozen=True, order=True)
-class Group:
+class DocumentGroup:
     """Documents that share source, domain and licence."""
 
     source: str
@@ -79,7 +79,7 @@ class Counts:
     utf8_bytes: int = 0
     tokens: int | None = 0
     lengths: tuple[int, ...] = (0,) * LENGTH_BINS
-    sample: Sample = NO_SAMPLE
+    sample: SampleSums = NO_SAMPLE
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(
@@ -88,7 +88,7 @@ class Counts:
             self.utf8_bytes + other.utf8_bytes,
             None if self.tokens is None or other.tokens is None else self.tokens + other.tokens,
             tuple(map(add, self.lengths, other.lengths)),
-            Sample(*map(add, self.sample, other.sample)),
+            SampleSums(*map(add, self.sample, other.sample)),
         )
 
     @property
@@ -97,7 +97,7 @@ class Counts:
         return self.sample.weights == WEIGHT_ONE * self.documents
 
 
-Profile = Mapping[Group, Counts]
+Profile = Mapping[DocumentGroup, Counts]
 
 
 def profile_shard(
@@ -120,18 +120,20 @@ def profile_shard(
             groups = defaultdict[tuple[str, str, str], list[_Row]](list)
             for _, document in documents:
                 groups[document.source, document.domain, document.license_tag].append(document)
-            profiles.append({Group(*key): _count(group, shard.sampling, encoder) for key, group in groups.items()})
+            profiles.append(
+                {DocumentGroup(*key): _count(group, shard.sampling, encoder) for key, group in groups.items()}
+            )
             rows += len(documents)
     files = [] if ids is None else [ids.output(name)]
     return Receipt(files, {"rows": rows, "documents": rows}, {"groups": to_json(merge(profiles))})
 
 
-def estimate_tokens(profile: Profile) -> dict[Group, Counts]:
+def estimate_tokens(profile: Profile) -> dict[DocumentGroup, Counts]:
     """Estimate each group's tokens and lengths from sampled documents.
 
     A group without sampled documents is estimated from the sample of its source.
     """
-    sources, estimated = sum_by(profile, "source"), dict[Group, Counts]()
+    sources, estimated = sum_by(profile, "source"), dict[DocumentGroup, Counts]()
     for group, counts in profile.items():
         sampled = counts if counts.sample.weighted_bytes else sources[group.source]
         if sampled.sample.documents:
@@ -144,7 +146,7 @@ def estimate_tokens(profile: Profile) -> dict[Group, Counts]:
     return merge([estimated])
 
 
-def merge(profiles: Iterable[Profile]) -> dict[Group, Counts]:
+def merge(profiles: Iterable[Profile]) -> dict[DocumentGroup, Counts]:
     """Add up profiles; sort groups by tokens and bytes, descending, then by name."""
     return _sum_by_key(item for profile in profiles for item in profile.items())
 
@@ -170,9 +172,9 @@ def to_json(profile: Profile) -> list[dict[str, Any]]:
     return [asdict(group) | asdict(counts) for group, counts in profile.items()]
 
 
-def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[Group, Counts]:
+def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[DocumentGroup, Counts]:
     """Read a profile from the list of `to_json`."""
-    return {convert(entry, Group): convert(entry, Counts) for entry in entries}
+    return {convert(entry, DocumentGroup): convert(entry, Counts) for entry in entries}
 
 
 def _count(documents: Sequence[_Row], sampling: Sampling, encoder: Tokenizer | None) -> Counts:

@@ -45,7 +45,7 @@ class Sampling(NamedTuple):
         return weight if number * weight < self.rate << 64 else 0
 
 
-class Sample(NamedTuple):
+class SampleSums(NamedTuple):
     """Sums over sampled documents.
 
     Adding samples field by field gives the sample of all documents. A document of weight w counts once in `documents`
@@ -72,24 +72,24 @@ class Sample(NamedTuple):
         return _STANDARD_ERRORS * math.sqrt(max(variance, 0)) / max(self.weighted_tokens, 1)
 
 
-NO_SAMPLE = Sample()
+NO_SAMPLE = SampleSums()
 
 
 def count_tokens(
     texts: Sequence[str], weights: Sequence[int], rate: int, encoder: Tokenizer
-) -> tuple[Sample, list[int]]:
+) -> tuple[SampleSums, list[int]]:
     """Count the tokens of sampled texts; unencodable texts count as 0 tokens.
 
     `weights` and `rate` are in units of 1 / WEIGHT_ONE. Return the sample, and the sum of the texts' weights in each
     bin: bin i has texts of 2**i to 2**(i + 1) - 1 tokens, and bin 0 also texts of 0 tokens.
     """
     tokens = encoder.encode([text if encoder.can_encode(text) else "" for text in texts]).lengths.tolist()
-    rows, lengths = list[Sample](), [0] * LENGTH_BINS
+    rows, lengths = list[SampleSums](), [0] * LENGTH_BINS
     for w, b, t in zip(weights, map(utf8_size, texts), tokens, strict=True):
         spread = w * (w - rate)
-        rows.append(Sample(1, b, w, w * b, w * t, spread * b * b, spread * b * t, spread * t * t))
+        rows.append(SampleSums(1, b, w, w * b, w * t, spread * b * b, spread * b * t, spread * t * t))
         lengths[max(t.bit_length() - 1, 0)] += w
-    return Sample(*map(sum, zip(*rows, strict=True))), lengths
+    return SampleSums(*map(sum, zip(*rows, strict=True))), lengths
 
 
 def scale(part: int, whole: int, new_whole: int) -> int:

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.demo import texts
 from pipeline_assets.demo.conversations import conversations
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER
-from pipeline_assets.demo.texts import Chooser, Page
+from pipeline_assets.demo.texts import Chooser, DemoPage
 from pipeline_assets.spine import durable
 
 Json = dict[str, Any]
@@ -67,7 +67,7 @@ def _dataset_files(name: str, licence: str | list[str], config: str, **splits: M
     yield f"{folder}/README.md", _CARD.format(head=yaml.safe_dump(head, sort_keys=False), name=name).encode()
 
 
-def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
+def page_rows(pages: Iterable[DemoPage], path: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
     """Map file paths to rows of pages, in the order of the pages.
 
     `path` is a format string with fields of `_record`. `columns` lists fields; `column=field` renames a field.
@@ -81,7 +81,7 @@ def page_rows(pages: Iterable[Page], path: str, columns: str, dump: str = "made"
     return files
 
 
-def _record(page: Page, number: int, dump: str) -> Json:
+def _record(page: DemoPage, number: int, dump: str) -> Json:
     """Return all fields of page `number`, from which each dataset takes its columns."""
     bucket, step, half = page.url_hash[0] % 20, int.from_bytes(page.url_hash[1:3]), number % 2
     # Scores have steps of 1/64. In 3 of 20 buckets, the score is in [1.5, 2.5], which rounds to 2 (2.5 rounds to even).
@@ -175,7 +175,7 @@ def _parallel_text_files() -> Files:
     """Yield pairs of English sentences and their generated "French"."""
     rng, splits = Chooser.from_name("pairs"), {}
     for split, count in {"train": 2000, "validation": 200}.items():
-        pages = [Page("", texts.sentence(rng)) for _ in range(count)]
+        pages = [DemoPage("", texts.sentence(rng)) for _ in range(count)]
         splits[split] = page_rows(pages, f"fr-en/{split}-00000-of-00001.parquet", "translation=pair")
     yield from _dataset_files(PAIRS_DATASET, "cc0-1.0", "fr-en", **splits)
 
@@ -200,7 +200,7 @@ def _stage2_files() -> Files:
     crawl += [page.variant("quoted", texts.quote(page.text)) for page in (*web_pages[:3], crawl_pages[0])]
     crawl.append(crawl_pages[0].variant("again", texts.reword(crawl_pages[0].text)))
     tags = ("apache-2.0", "gpl-3.0", *["mit"] * 150)
-    code = [Page(f"{number}.py", texts.module(number), licence=tag) for number, tag in enumerate(tags)]
+    code = [DemoPage(f"{number}.py", texts.module(number), licence=tag) for number, tag in enumerate(tags)]
 
     rows = page_rows(web, "sample/10BT/000_00000.parquet", _WEB_COLUMNS)
     yield from _dataset_files("HuggingFaceFW/fineweb", "odc-by", "sample-10BT", train=rows)
@@ -249,7 +249,7 @@ def _stage_a_files() -> Files:
     notes += [copies[number] for number in (2, 3, 5)]
     notes += [replace(page, text=texts.reword(page.text)) for page in copies[9:11]]
     for path, data in _encode_files(
-        "sources/notes", page_rows([*notes, Page("", "")], "notes.jsonl", "text key=note license")
+        "sources/notes", page_rows([*notes, DemoPage("", "")], "notes.jsonl", "text key=note license")
     ):
         lines = data.splitlines(True)
         yield path, b"".join([*lines[:10], lines[10][:40] + b"\n", *lines[10:]])
@@ -265,7 +265,7 @@ def _stage_a_files() -> Files:
     items = [". ".join(page.text.split("\n\n")[1].split(". ")[:2]) for page in (articles[20], papers[12])]
     rngs = [Chooser.from_name(f"item {number}") for number in range(4)]
     items += [*(" ".join(texts.paragraphs(rng, 1, 2)) for rng in rngs), "Too short?"]
-    quiz = [Page("", item) for item in items]
+    quiz = [DemoPage("", item) for item in items]
     yield from _encode_files("sources/quiz", page_rows(quiz, "quiz.jsonl", "id=item question=text"))
 
 

@@ -54,7 +54,7 @@ class Chooser(SplitMix64):
 
 
 @dataclass(frozen=True)
-class Page:
+class DemoPage:
     """A text at a URL; the URL's hash determines the page's id, date and scores."""
 
     url: str
@@ -71,7 +71,7 @@ class Page:
         return replace(self, url=f"{self.url}?{mark}", text=text)
 
 
-def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> list[Page]:
+def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> list[DemoPage]:
     """Generate pages of 700 to 2,700 characters, every fortieth of 9,000 or more."""
     result = []
     for number in range(count):
@@ -82,7 +82,7 @@ def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> li
         )
         length = 25 + rng.draw_below(40) if number % 40 == 39 else 2 + rng.draw_below(6)
         url, text = f"https://{site}.example/{place.lower()}/{number}", "\n\n".join([lead, *paragraphs(rng, length)])
-        result.append(Page(url, text, place, licences[number % len(licences)]))
+        result.append(DemoPage(url, text, place, licences[number % len(licences)]))
     return result
 
 
@@ -102,7 +102,7 @@ def paragraphs(rng: Chooser, count: int, sentences: int = 5) -> list[str]:
     return [" ".join(sentence(rng) for _ in range(sentences)) for _ in range(count)]
 
 
-def unwanted_pages(site: str, order: int) -> list[Page]:
+def unwanted_pages(site: str, order: int) -> list[DemoPage]:
     """Generate pages in German, French and Spanish, and one of an English sentence.
 
     `order` selects one of the six orders of a foreign page's three sentences.
@@ -112,7 +112,7 @@ def unwanted_pages(site: str, order: int) -> list[Page]:
         *(f"{'. '.join(permutations[order])}." for permutations in orders),
         sentence(Chooser.from_name(f"{site} odd")),
     ]
-    return [Page(f"https://{site}.example/odd/{number}", text, "Odd") for number, text in enumerate(odd)]
+    return [DemoPage(f"https://{site}.example/odd/{number}", text, "Odd") for number, text in enumerate(odd)]
 
 
 def translate(english: str) -> str:

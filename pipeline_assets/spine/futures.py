@@ -15,7 +15,7 @@ from pipeline_assets.spine.errors import one_line
 from pipeline_assets.spine.pool import Pool
 from pipeline_assets.spine.stage import S, WarmUp, Work
 from pipeline_assets.spine.staging import Receipt
-from pipeline_assets.spine.worker import Failure, Job, run_job
+from pipeline_assets.spine.worker import Failure, ShardJob, run_job
 
 Result: TypeAlias = Receipt | Failure
 Call: TypeAlias = Callable[[bytes, bytes], Result]
@@ -42,10 +42,10 @@ class _FutureWorker(Generic[S]):
 
     def __init__(self, engine: FutureEngine, stage: bytes) -> None:
         self._engine, self._stage = engine, stage
-        self.job: Job[S] | None = None
+        self.job: ShardJob[S] | None = None
         self.future: Future[Result] = Future()
 
-    def send_job(self, job: Job[S]) -> None:
+    def send_job(self, job: ShardJob[S]) -> None:
         self.job, self.future = job, self._engine.submit(run_pickled, self._stage, pickle.dumps(job))
 
     def answer(self) -> Receipt | None:

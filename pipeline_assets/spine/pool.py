@@ -15,7 +15,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.stage import WHOLE_SHARD, S, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
-from pipeline_assets.spine.worker import Job
+from pipeline_assets.spine.worker import ShardJob
 
 logger = logging.getLogger("corpusmill")
 _LOOKAHEAD = 4  # shards per worker that may start before the next receipt in order is yielded
@@ -25,10 +25,10 @@ _MAX_POISON_ROWS = 16  # more in one shard suggest that the worker is broken
 class PoolWorker(Protocol[S]):
     """Worker of a pool: a process, or a slot that sends jobs to a `FutureEngine`."""
 
-    job: Job[S] | None
+    job: ShardJob[S] | None
     has_retired: bool
 
-    def send_job(self, job: Job[S]) -> None: ...
+    def send_job(self, job: ShardJob[S]) -> None: ...
 
     def answer(self) -> Receipt | None: ...
 
@@ -60,7 +60,7 @@ class Pool(Generic[S]):
             while yielded < len(shards):
                 ahead = min(len(shards), yielded + self._size * _LOOKAHEAD)
                 for worker in self._idle_workers(count=ahead - sent):  # before the caller processes finished shards
-                    worker.send_job(Job(shards[sent], WHOLE_SHARD, folder, stage))
+                    worker.send_job(ShardJob(shards[sent], WHOLE_SHARD, folder, stage))
                     sent += 1
                 if yielded in done:
                     yielded += 1
@@ -99,7 +99,7 @@ class Pool(Generic[S]):
         """Retry a shard whose worker died: first unchanged, then without its poison rows."""
         poison_rows: frozenset[int] = frozenset()
         while len(poison_rows) <= _MAX_POISON_ROWS:
-            receipt = self._run_alone(Job(shard, Window(poison_rows=poison_rows), folder, stage))
+            receipt = self._run_alone(ShardJob(shard, Window(poison_rows=poison_rows), folder, stage))
             if receipt is not None:
                 return receipt
             row = self._find_poison_row(shard, poison_rows, folder)
@@ -118,9 +118,9 @@ class Pool(Generic[S]):
         # Bisect: rows [start, stop) crash a worker. Keep the half that crashes alone, until one row remains.
         while stop - start > 1:
             middle = (start + stop) // 2
-            if self._run_alone(Job(shard, Window(start, middle, poison_rows), scratch, None)) is None:
+            if self._run_alone(ShardJob(shard, Window(start, middle, poison_rows), scratch, None)) is None:
                 stop = middle
-            elif self._run_alone(Job(shard, Window(middle, stop, poison_rows), scratch, None)) is None:
+            elif self._run_alone(ShardJob(shard, Window(middle, stop, poison_rows), scratch, None)) is None:
                 start = middle
             else:
                 what = f"the worker crashes on rows {start} to {stop} together, but on neither half alone"
@@ -128,7 +128,7 @@ class Pool(Generic[S]):
         durable.remove(scratch.folder)
         return start
 
-    def _run_alone(self, job: Job[S]) -> Receipt | None:
+    def _run_alone(self, job: ShardJob[S]) -> Receipt | None:
         """Run a job in a new worker; return None if the worker dies."""
         worker = self._start()
         try:

@@ -28,7 +28,7 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 @dataclass(frozen=True)
-class Job(Generic[S]):
+class ShardJob(Generic[S]):
     """Shard for a worker, or rows of it; without a `stage`, no receipt is committed."""
 
     shard: S
@@ -61,7 +61,7 @@ class Failure:
             return cls(RuntimeError(f"{type(error).__name__}: {error}"), traceback.format_exc())
         return cls(error, traceback.format_exc())
 
-    def error_for(self, job: "Job | None") -> BaseException:
+    def error_for(self, job: "ShardJob | None") -> BaseException:
         """Return the error, with a note of shard and traceback unless it is an InputError."""
         if not isinstance(self.error, InputError) and job is not None:
             self.error.add_note(f"in shard {job.shard.name}, in a worker:\n{self.trace}")
@@ -98,10 +98,10 @@ class Worker(Generic[S]):
 
     def __init__(self, started: StartedProcess) -> None:
         self.process, self.connection = started.process, started.connection
-        self.job: Job[S] | None = None
+        self.job: ShardJob[S] | None = None
         self.has_retired = False
 
-    def send_job(self, job: Job[S]) -> None:
+    def send_job(self, job: ShardJob[S]) -> None:
         self.job = job
         # If the worker died before it got the job, `answer` reports that.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -241,7 +241,7 @@ def _flush_streams() -> None:
             stream.flush()
 
 
-def run_job(work: Work[S], job: Job[S]) -> Receipt | Failure:
+def run_job(work: Work[S], job: ShardJob[S]) -> Receipt | Failure:
     """Run a job in this process; return a Failure if it raises an exception."""
     try:
         return run_shard(work, job.shard, job.window, job.folder, job.stage)

@@ -22,14 +22,14 @@ _SHARE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.AS
 
 
 @dataclass(frozen=True)
-class Sample:
+class FileSample:
     """Random sample of files: at most `share` (0 < share <= 1) of their bytes."""
 
     share: Fraction
     seed: str = "0"
 
     @classmethod
-    def parse(cls, text: str, seed: str = "0") -> "Sample":
+    def parse(cls, text: str, seed: str = "0") -> "FileSample":
         """Parse a share such as `5%` or `0.05`; raise UsageError if it is invalid."""
         match = _SHARE.fullmatch(text.strip())
         share = Fraction(match["number"]) / (100 if match["percent"] else 1) if match else Fraction(0)
@@ -60,7 +60,7 @@ State = Literal["as_sealed", "not_read", "damaged"]
 
 
 @dataclass(frozen=True)
-class Scope:
+class VerificationScope:
     """Extent of a verification.
 
     Attributes:
@@ -72,7 +72,7 @@ class Scope:
     """
 
     root: Path | None = None
-    sample: Sample | None = None
+    sample: FileSample | None = None
     with_content: bool = False
     threads: int = 2
     log_every_s: float = 10.0
@@ -93,7 +93,7 @@ class Verification:
     """
 
     folder: Path
-    scope: Scope
+    scope: VerificationScope
     chain: Chain
     tasks: list[HashTask]
     findings: list[Finding]

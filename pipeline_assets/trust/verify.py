@@ -25,12 +25,12 @@ from pipeline_assets.spine.manifest import LabelNames
 from pipeline_assets.spine.pinned_folder import pin_folder, replaced_error
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.rehash import HashTask, rehash
-from pipeline_assets.trust.result import Scope, Verification
+from pipeline_assets.trust.result import Verification, VerificationScope
 
 _QUIET_S = 2.0
 
 
-def scan_chain(folder: Path, scope: Scope, label_names: LabelNames) -> Verification:
+def scan_chain(folder: Path, scope: VerificationScope, label_names: LabelNames) -> Verification:
     """Check names and sizes of the files of an artifact's `Chain`; list files to hash.
 
     If the scope has a data root, source folders and the hub cache are checked too. `label_names` returns the names of

@@ -8,7 +8,7 @@ from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.trust.result import Sample, Scope, Verification
+from pipeline_assets.trust.result import FileSample, Verification, VerificationScope
 from pipeline_assets.trust.verify import read_and_check, scan_chain
 
 NAMES = ("snapshot", "selection", "train", "valid", "dataset")
@@ -47,7 +47,9 @@ def verify(
 ) -> Verification:
     """What is sealed in a folder held against its manifest; with a data root, its chain too."""
     found = scan_chain(
-        folder, Scope(root, None if sample is None else Sample.parse(sample, seed), content), SYSTEMS.label_names
+        folder,
+        VerificationScope(root, None if sample is None else FileSample.parse(sample, seed), content),
+        SYSTEMS.label_names,
     )
     read_and_check(found)
     return found

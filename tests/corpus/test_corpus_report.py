@@ -28,8 +28,8 @@ from pipeline_assets.corpus.corpus_report import build_report, ledger_entry, pre
 from pipeline_assets.corpus.evidence import Example
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.pages import render_report
-from pipeline_assets.corpus.profile import Counts, Group, Profile
-from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, Sample
+from pipeline_assets.corpus.profile import Counts, DocumentGroup, Profile
+from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, SampleSums
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -390,13 +390,13 @@ def counts(documents: int, tokens: int, **lengths: int) -> Counts:
     for name, count in lengths.items():
         bins[int(name.removeprefix("bin"))] = count
     return Counts(
-        documents, tokens * 4, tokens * 5, tokens, tuple(bins), Sample(documents, weights=documents * WEIGHT_ONE)
+        documents, tokens * 4, tokens * 5, tokens, tuple(bins), SampleSums(documents, weights=documents * WEIGHT_ONE)
     )
 
 
 PROFILE = {
-    Group("fineweb", "web", "odc-by"): counts(1200, 900_000, bin9=1000, bin12=200),
-    Group("scraps", "web", "unknown"): counts(3, 100_000, bin0=1, bin15=2),
+    DocumentGroup("fineweb", "web", "odc-by"): counts(1200, 900_000, bin9=1000, bin12=200),
+    DocumentGroup("scraps", "web", "unknown"): counts(3, 100_000, bin0=1, bin15=2),
 }
 LEDGER = ledger_entry(
     "fineweb",
@@ -523,7 +523,7 @@ def test_whatever_texts_say_the_page_has_the_same_tags() -> None:
     def tags_of(text: str) -> list[tuple[str, dict[str, str | None]]]:
         ledger = ledger_entry(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text, text)]})
         tags = Tags()
-        tags.feed(page_of(text, {Group(text, text, text): counts(1, 9, bin3=1)}, [ledger], text))
+        tags.feed(page_of(text, {DocumentGroup(text, text, text): counts(1, 9, bin3=1)}, [ledger], text))
         return tags.seen
 
     for text in ("</pre><img src=x>", "'><a href='http://evil.example'>", "<!--", "]]>", "&lt;b&gt;", "\0<\0b>"):

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.profile import (
     Counts,
-    Group,
+    DocumentGroup,
     ProfileShard,
     estimate_tokens,
     from_json,
@@ -31,10 +31,10 @@ from pipeline_assets.spine.staging import StagingView
 
 TOKENIZER = TokenizerFile(HarmonyRecipe())
 EVERY_DOCUMENT = Sampling(WEIGHT_ONE, 1)
-WEB, WIKI = Group("fineweb", "web", "odc-by"), Group("simplewiki", "encyclopedia", "cc-by-sa-4.0")
+WEB, WIKI = DocumentGroup("fineweb", "web", "odc-by"), DocumentGroup("simplewiki", "encyclopedia", "cc-by-sa-4.0")
 
 
-def shard_of(folder: Path, documents: list[tuple[Group, str]], sampling: Sampling) -> ProfileShard:
+def shard_of(folder: Path, documents: list[tuple[DocumentGroup, str]], sampling: Sampling) -> ProfileShard:
     path = folder / "00000.jsonl.zst"
     with JsonlZstWriter(path, 3) as writer:
         for number, (group, text) in enumerate(documents):
@@ -45,10 +45,10 @@ def shard_of(folder: Path, documents: list[tuple[Group, str]], sampling: Samplin
 
 def profiled(
     folder: Path,
-    documents: list[tuple[Group, str]],
+    documents: list[tuple[DocumentGroup, str]],
     window: Window = WHOLE_SHARD,
     sampling: Sampling = EVERY_DOCUMENT,
-) -> dict[Group, Counts]:
+) -> dict[DocumentGroup, Counts]:
     receipt = profile_shard(
         shard_of(folder, documents, sampling), window, StagingView(folder), TOKENIZER, writes_ids=True
     )
@@ -75,7 +75,7 @@ texts = st.lists(st.tuples(st.sampled_from([WEB, WIKI]), st.text(st.characters(e
 @settings(max_examples=30)
 @given(texts, st.integers(0, 8))
 def test_parts_add_up_to_the_whole(
-    tmp_path_factory: pytest.TempPathFactory, documents: list[tuple[Group, str]], cut: int
+    tmp_path_factory: pytest.TempPathFactory, documents: list[tuple[DocumentGroup, str]], cut: int
 ) -> None:
     folder = tmp_path_factory.mktemp("parts")
 
@@ -94,7 +94,7 @@ def test_a_window_counts_its_rows_and_leaves_out_none_that_kills(tmp_path: Path)
 
 
 def test_groups_add_up_by_any_of_their_fields_largest_first(tmp_path: Path) -> None:
-    other = Group("fineweb", "web", "unknown")
+    other = DocumentGroup("fineweb", "web", "unknown")
     profile = estimate_tokens(profiled(tmp_path, [(WEB, "one"), (other, "one two three"), (WIKI, "one two")]))
 
     tokens = {name: counts.tokens for name, counts in sum_by(profile, "source").items()}
@@ -126,7 +126,7 @@ def test_without_a_tokenizer_nothing_is_sampled_and_without_ids_no_file_is_writt
 
 
 def test_a_group_without_a_sample_has_the_tokens_per_byte_of_its_source(tmp_path: Path) -> None:
-    other = Group("fineweb", "web", "unknown")
+    other = DocumentGroup("fineweb", "web", "unknown")
     whole = profiled(tmp_path, [(WEB, "one two three four five six"), (WIKI, "日本語")])
     unsampled = {group: replace(counts, sample=Counts().sample) for group, counts in {other: whole[WEB]}.items()}
 

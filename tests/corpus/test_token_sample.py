@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, Sample, Sampling, count_tokens, scale
+from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, SampleSums, Sampling, count_tokens, scale
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
 ENCODER = load_encoder(VOCABULARY_SHA256)
@@ -20,7 +20,7 @@ WORDS = {
 }
 Corpus = list[tuple[str, int, int]]
 """Text, UTF-8 bytes and tokens of each document."""
-Samples = list[tuple[Sample, list[int]]]
+Samples = list[tuple[SampleSums, list[int]]]
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +34,13 @@ def corpus() -> Corpus:
     return [(text, len(text.encode()), count) for text, count in zip(texts, tokens, strict=True)]
 
 
-def sample_of(corpus: Corpus, sampling: Sampling, prefix: str = "") -> tuple[Sample, list[int]]:
+def sample_of(corpus: Corpus, sampling: Sampling, prefix: str = "") -> tuple[SampleSums, list[int]]:
     weights = [sampling.weigh(f"{prefix}{number}", size) for number, (_, size, _) in enumerate(corpus)]
     sampled = [(text, weight) for (text, _, _), weight in zip(corpus, weights, strict=True) if weight]
     return count_tokens([text for text, _ in sampled], [weight for _, weight in sampled], sampling.rate, ENCODER)
 
 
-def estimated(sample: Sample, corpus: Corpus) -> int:
+def estimated(sample: SampleSums, corpus: Corpus) -> int:
     return scale(sample.weighted_tokens, sample.weighted_bytes, sum(size for _, size, _ in corpus))
 
 

@@ -7,7 +7,7 @@ from graph_system import SYSTEMS
 from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.trust.result import Scope
+from pipeline_assets.trust.result import VerificationScope
 from pipeline_assets.trust.verify import read_and_check, scan_chain
 
 
@@ -25,7 +25,7 @@ def sealed_in(root: Path) -> set[str]:
 def assert_whole(root: Path) -> None:
     """Assert that every artifact is intact, with all its inputs."""
     for folder in Lineage(root).sealed:
-        verification = scan_chain(folder, Scope(root, None, False, 1, 60.0), SYSTEMS.label_names)
+        verification = scan_chain(folder, VerificationScope(root, None, False, 1, 60.0), SYSTEMS.label_names)
         read_and_check(verification)
         assert verification.verdict == "intact", verification.findings
 

@@ -16,7 +16,7 @@ from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.rows.conversations import PoolRows, SubsetRows
 from pipeline_assets.build.rows.row_stores import open_rows
-from pipeline_assets.build.rows.store import Source, UpstreamRow
+from pipeline_assets.build.rows.store import TextSource, UpstreamRow
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import write_table
@@ -153,7 +153,7 @@ def test_a_row_without_pools_is_of_the_row_of_the_file_that_was_scored(built: tu
     store = SubsetRows(made, Lineage(root))
 
     [first, second] = (store.origin(store.row_at(number).parts[0]) for number in range(2))
-    assert isinstance(first, Source) and isinstance(second, Source)
+    assert isinstance(first, TextSource) and isinstance(second, TextSource)
     assert [source.rows[0].row for source in (first, second)] == [2, 3]
     assert (first.file, first.digest, first.license_tag) == (file, entry["digest"], "not stated")
 

@@ -40,7 +40,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
-from pipeline_assets.spine.worker import Job, serve
+from pipeline_assets.spine.worker import ShardJob, serve
 
 # The same, however it is run
 
@@ -310,7 +310,7 @@ def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
         ours.close()
         return write_words(shard, window, folder)
 
-    ours.send(Job(ENGLISH[0], WHOLE_SHARD, StagingView(building.folder), "write"))
+    ours.send(ShardJob(ENGLISH[0], WHOLE_SHARD, StagingView(building.folder), "write"))
     worker = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, write_as_the_parent_dies))
     worker.start()
     ours.close()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.trust.result import Sample
+from pipeline_assets.trust.result import FileSample
 
 SIZES = st.dictionaries(st.text(max_size=5), st.integers(0, 1000), max_size=30)
 SHARES = st.fractions(min_value=Fraction(1, 1000), max_value=1)
@@ -26,7 +26,7 @@ SHARES = st.fractions(min_value=Fraction(1, 1000), max_value=1)
     ],
 )
 def test_percent_and_fraction_are_read_exactly(text: str, share: Fraction) -> None:
-    assert Sample.parse(text) == Sample(share, "0")
+    assert FileSample.parse(text) == FileSample(share, "0")
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,17 @@ def test_percent_and_fraction_are_read_exactly(text: str, share: Fraction) -> No
     ],
 )
 def test_what_is_no_share_is_refused(text: str) -> None:
-    assert refusal(lambda: Sample.parse(text), UsageError) == (
+    assert refusal(lambda: FileSample.parse(text), UsageError) == (
         f"--sample: must be a share above 0 and up to 100 %, got {text!r}; write 5% or 0.05"
     )
 
 
 @pytest.mark.parametrize(("share", "words"), [("5%", "5%"), ("0.0525", "5.25%"), ("0.001%", "0.001%")])
 def test_it_is_shown_in_percent(share: str, words: str) -> None:
-    assert str(Sample.parse(share)) == words
+    assert str(FileSample.parse(share)) == words
 
 
-def fitting(sample: Sample, sizes: dict[str, int]) -> list[str]:
+def fitting(sample: FileSample, sizes: dict[str, int]) -> list[str]:
     return sample.select(list(sizes), lambda name: sizes[name], lambda name: (name,))
 
 
@@ -55,7 +55,7 @@ def fitting(sample: Sample, sizes: dict[str, int]) -> list[str]:
 def test_files_drawn_are_never_more_than_the_share_and_none_that_would_still_fit_is_left_out(
     sizes: dict[str, int], share: Fraction
 ) -> None:
-    drawn = fitting(Sample(share), sizes)
+    drawn = fitting(FileSample(share), sizes)
 
     left = share * sum(sizes.values()) - sum(sizes[name] for name in drawn)
     assert left >= 0
@@ -68,9 +68,11 @@ def test_the_order_of_the_files_has_no_part_in_it(sizes: dict[str, int], share: 
     names = list(sizes)
     random.shuffle(names)  # type: ignore[attr-defined]
 
-    assert set(fitting(Sample(share), {name: sizes[name] for name in names})) == set(fitting(Sample(share), sizes))
+    assert set(fitting(FileSample(share), {name: sizes[name] for name in names})) == set(
+        fitting(FileSample(share), sizes)
+    )
 
 
 @pytest.mark.parametrize(("seed", "drawn"), [("0", ["08", "09", "15", "17"]), ("1", ["05", "11", "17", "19"])])
 def test_a_seed_draws_the_same_files_for_ever(seed: str, drawn: list[str]) -> None:
-    assert fitting(Sample(Fraction(1, 5), seed), {f"{number:02d}": 10 for number in range(20)}) == drawn
+    assert fitting(FileSample(Fraction(1, 5), seed), {f"{number:02d}": 10 for number in range(20)}) == drawn

@@ -21,7 +21,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import PACKED
 from pipeline_assets.trust import verify as reader
-from pipeline_assets.trust.result import Sample, Scope, Verification, as_json
+from pipeline_assets.trust.result import FileSample, Verification, VerificationScope, as_json
 from pipeline_assets.trust.verify import read_and_check, scan_chain
 
 SET = Path("megatron", "pages_v1")
@@ -112,7 +112,7 @@ def test_a_missing_upstream_is_a_finding_and_the_others_go_on(chain_root: Path) 
 def test_of_a_sample_every_name_and_size_is_checked_and_nothing_more_is_claimed(pristine: Path, share: str) -> None:
     found = verify(pristine / SET, pristine, share)
 
-    sample = Sample.parse(share)
+    sample = FileSample.parse(share)
     assert found.verdict == "intact of a sample"
     assert 100 * sample.share >= found.percent_read
     assert found.unread_tasks and len(found.unread_tasks) < len(found.all_tasks)
@@ -201,7 +201,7 @@ def test_folders_that_change_places_and_back_are_not_called_damaged(tmp_path: Pa
 
 def test_a_folder_that_is_gone_at_the_end_is_said_to_be_replaced(tmp_path: Path) -> None:
     folder = seal_set(tmp_path, "a")
-    found = scan_chain(folder, Scope(), SYSTEMS.label_names)
+    found = scan_chain(folder, VerificationScope(), SYSTEMS.label_names)
     shutil.rmtree(folder)
 
     with pytest.raises(RetryableError, match="the folder was replaced while it was read; run the same command again"):

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline_assets.build.rows.trace import TracedRow
-from pipeline_assets.corpus.plots import Bar, length_bars, text_plot
+from pipeline_assets.corpus.plots import HistogramBar, length_bars, text_plot
 from pipeline_assets.spine.visible import VISIBLE
 
 _MAX_BARS, _MAX_VALUE = 20, 64  # values with more characters are counted by length
@@ -35,7 +35,7 @@ class Plot:
     """Bars with labels: SVG in a notebook, and a line of block characters elsewhere."""
 
     title: str
-    bars: Sequence[Bar]
+    bars: Sequence[HistogramBar]
 
     def __repr__(self) -> str:
         return f"{self.title}: {text_plot(self.bars) or 'no rows'}"
@@ -48,7 +48,7 @@ class Plot:
         return f"<figure><figcaption>{_escape(self.title)}</figcaption><svg {size} role='img'>{shapes}</svg></figure>"
 
 
-def _bar_svg(x: int, width: int, bar: Bar, highest: int) -> str:
+def _bar_svg(x: int, width: int, bar: HistogramBar, highest: int) -> str:
     height = _HEIGHT * bar.amount / highest
     title = f"<title>{_escape(f'{bar.amount:,} {bar.range_text}')}</title>"
     box = f"x='{x}' y='{_HEIGHT + 12 - height:.1f}' width='{width - 4}' height='{height:.1f}'"
@@ -83,9 +83,11 @@ def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
         low, high = np.percentile(joined, [1, 99])
         counts, edges = np.histogram(joined.clip(low, high), _MAX_BARS)
         bins = zip(counts.tolist(), edges[:-1], edges[1:], strict=True)
-        return Plot(f"{name}: {total:,} numbers", [Bar(n, f"{a:.3g}", f"from {a:.4g} to {b:.4g}") for n, a, b in bins])
+        return Plot(
+            f"{name}: {total:,} numbers", [HistogramBar(n, f"{a:.3g}", f"from {a:.4g} to {b:.4g}") for n, a, b in bins]
+        )
     if values and longest <= _MAX_VALUE:
-        bars = [Bar(count, text, f"of {text}") for text, count in values.most_common(_MAX_BARS)]
+        bars = [HistogramBar(count, text, f"of {text}") for text, count in values.most_common(_MAX_BARS)]
         return Plot(f"{name}: {total:,} values, {len(values):,} different", bars)
     what = "lengths in characters" if longest else "numbers"
     return Plot(f"{name}: {total:,} {what}", length_bars({str(1 << k): int(n) for k, n in enumerate(powers)}, ""))

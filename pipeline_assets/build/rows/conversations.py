@@ -12,7 +12,7 @@ from pipeline_assets.build.rows.store import (
     DisplayNames,
     Fate,
     Part,
-    Source,
+    TextSource,
     UpstreamRow,
     listed_source,
     reject_summary,
@@ -77,7 +77,7 @@ class ConversationRows(FileRows):
     reject_files: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
     fate = _fate_by_source_row
 
-    def origin(self, part: Part) -> UpstreamRow | Source:
+    def origin(self, part: Part) -> UpstreamRow | TextSource:
         file, row = self.source_place(part)
         if self.upstream_rows is None:
             return listed_source(self.listing(part.source), file, [row], license_tag(part), "row: license")
@@ -168,7 +168,7 @@ class SubsetRows(_FolderRows):
     schema = replace(_SCHEMA, folder="subset_")
     folders_key, outcome, fallback = "subsets", "chosen", "in_no_subset"
 
-    def origin(self, part: Part) -> UpstreamRow | Source:
+    def origin(self, part: Part) -> UpstreamRow | TextSource:
         split = part.shard.partition("/")[2].rsplit("-", 3)[0]
         dataset = split.partition("/")[0]
         [scores, *_] = [artifact for name, artifact in self._upstream(split) if not name.startswith((_POOLS, _RAW))]

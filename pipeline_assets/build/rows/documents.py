@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.build.rows.store import DisplayNames, Part, Source, UpstreamRow, listed_source
+from pipeline_assets.build.rows.store import DisplayNames, Part, TextSource, UpstreamRow, listed_source
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -47,7 +47,7 @@ class DocumentRows(FileRows):
         """Yield the Documents in order, with one block of lines in memory."""
         return itertools.chain.from_iterable(read_structs(self.artifact.path(shard), Document) for shard in self.files)
 
-    def origin(self, part: Part) -> UpstreamRow | Source:
+    def origin(self, part: Part) -> UpstreamRow | TextSource:
         document: Document = part.record
         meta, listing = document.meta, self.listing(part.source)
         rows = _source_rows(meta, _has_answers(listing.corpus))

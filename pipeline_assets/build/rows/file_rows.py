@@ -16,7 +16,7 @@ from pipeline_assets.build.rows.store import (
     Part,
     Row,
     RowStore,
-    Source,
+    TextSource,
     UpstreamRow,
     listed_source,
 )
@@ -158,7 +158,7 @@ class FileRows(RowStore):
                 return name, row
         return None
 
-    def origin(self, part: Part) -> UpstreamRow | Source:
+    def origin(self, part: Part) -> UpstreamRow | TextSource:
         file, row = self.source_place(part)
         return listed_source(self.listing(part.source), file, [row], "not stated", "recipe")
 

@@ -3,7 +3,16 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from pipeline_assets.build.rows.store import ComparableRow, DisplayNames, Fate, Part, Row, RowStore, Source, UpstreamRow
+from pipeline_assets.build.rows.store import (
+    ComparableRow,
+    DisplayNames,
+    Fate,
+    Part,
+    Row,
+    RowStore,
+    TextSource,
+    UpstreamRow,
+)
 from pipeline_assets.corpus.parallel_text.pair_model import load_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST, SampledPair, read_sample
@@ -50,10 +59,10 @@ class PairRows(RowStore):
         unknown = Reject(file, row, f"one of {rules}, or the file has no such row")
         return super().find_reject(file, row) or ("not_in_the_sample", unknown)
 
-    def origin(self, part: Part) -> Source:
+    def origin(self, part: Part) -> TextSource:
         pair, listing = part.record, self.listing(part.source)
         digest = listing.file_entry(pair.file)["digest"]
-        return Source(pair.file, (listing.row(pair.file, pair.row),), digest, "not stated", "recipe")
+        return TextSource(pair.file, (listing.row(pair.file, pair.row),), digest, "not stated", "recipe")
 
 
 class EncodedPairs(RowStore):

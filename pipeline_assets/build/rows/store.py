@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """Rows of a file, on a hub or local, that a text came from.
 
     Attributes:
@@ -189,7 +189,7 @@ class RowStore(ABC):
         """Return the numbers of the rows that contain a document, by its id."""
 
     @abstractmethod
-    def origin(self, part: Part) -> "UpstreamRow | Source":
+    def origin(self, part: Part) -> "UpstreamRow | TextSource":
         """Return the upstream row or the source rows that a part came from."""
 
     def upstream_id(self, part: Part) -> str:
@@ -283,10 +283,12 @@ def reject_summary(reject: Reject) -> str:
     return reject.reason + (f" ({reject.detail})" if reject.detail else "")
 
 
-def listed_source(listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str) -> Source:
+def listed_source(
+    listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str
+) -> TextSource:
     """Return rows of a file as a source, with the file's digest in the listing."""
     source_rows = tuple(listing.row(file, row) for row in rows)
-    return Source(file, source_rows, listing.file_entry(file)["digest"], license_tag, evidence)
+    return TextSource(file, source_rows, listing.file_entry(file)["digest"], license_tag, evidence)
 
 
 def encode_document(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:

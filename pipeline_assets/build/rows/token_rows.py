@@ -41,7 +41,7 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError
 
 
-class TokenRows(RowStore):
+class TokenRowStore(RowStore):
     """Rows of `seq_len` tokens, including padding."""
 
     holds_tokens = mixes_documents = True
@@ -103,7 +103,7 @@ class TokenRows(RowStore):
         return {}
 
 
-class PackedRows(TokenRows):
+class PackedRows(TokenRowStore):
     """Rows of one packed set, memory-mapped."""
 
     display_names = DisplayNames("packed", "packed", "segment")
@@ -170,7 +170,7 @@ class PackedRows(TokenRows):
 _tokenizer_recipe: pydantic.TypeAdapter[AnyTokenizerRecipe] = pydantic.TypeAdapter(AnyTokenizerRecipe)
 
 
-class TokenShardRows(TokenRows):
+class TokenShardRows(TokenRowStore):
     """Rows of the token shards of a corpus."""
 
     display_names = DisplayNames("token shards", "token_shards", "part")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.build.rows.store import Part, Row, RowStore, Source, UpstreamRow, encode_document
+from pipeline_assets.build.rows.store import Part, Row, RowStore, TextSource, UpstreamRow, encode_document
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -59,7 +59,7 @@ class TracedText:
 
     store: RowStore
     part: Part
-    source: Source
+    source: TextSource
     derivation: tuple[tuple[Path, int], ...] = ()
 
     @property

@@ -66,7 +66,7 @@ class GroupSample(msgspec.Struct, frozen=True, omit_defaults=True):
     seen_in: str | None = None
 
 
-class Group(msgspec.Struct, frozen=True):
+class DuplicateGroup(msgspec.Struct, frozen=True):
     """Group of duplicates; `samples` has the first few dropped documents."""
 
     dropped: int = msgspec.field(name="gone")
@@ -74,10 +74,10 @@ class Group(msgspec.Struct, frozen=True):
     samples: tuple[GroupSample, ...]
 
 
-_GROUPS_FILE = MetadataFile("list of groups", 256 << 20, REBUILD, tuple[Group, ...])
+_GROUPS_FILE = MetadataFile("list of groups", 256 << 20, REBUILD, tuple[DuplicateGroup, ...])
 
 
-def read_groups(deduplicated: Artifact) -> tuple[Group, ...]:
+def read_groups(deduplicated: Artifact) -> tuple[DuplicateGroup, ...]:
     """Read the largest groups of duplicates, the largest first."""
     return _GROUPS_FILE.read(deduplicated.path(GROUPS_FILE))
 

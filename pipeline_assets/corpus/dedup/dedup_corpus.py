@@ -15,7 +15,7 @@ from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards, sum_by_source
 from pipeline_assets.corpus.dedup import resolution, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import propose_corpus_pairs
-from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, Group, GroupSample
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, DuplicateGroup, GroupSample
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact_copies
 from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
@@ -167,7 +167,7 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[
     for store in dedup.seen:
         samples.update(_seen_samples(store, [group.kept for group in groups]))
     rows = [
-        Group(group.dropped, samples[group.kept], tuple(samples[number] for number in group.members))
+        DuplicateGroup(group.dropped, samples[group.kept], tuple(samples[number] for number in group.members))
         for group in groups
     ]
     return dedup.staging.write(GROUPS_FILE, msgspec.json.encode(rows), len(rows))

@@ -32,9 +32,9 @@ from pipeline_assets.corpus.filters.characters import (
     to_int64,
 )
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
-from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
+from pipeline_assets.corpus.filters.phrases import PhraseScope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
-from pipeline_assets.corpus.filters.text_batch import MAX_TEXT_BYTES, Batch, text_batch
+from pipeline_assets.corpus.filters.text_batch import MAX_TEXT_BYTES, TextBatch, text_batch
 
 _CITATION = re.compile(rb"\[(?:[0-9]*|edit|citation needed)\]")
 # Reasons to remove a line, in the order in which they are checked.
@@ -193,12 +193,12 @@ class C4Filter(Filter):
             recipe.max_word_characters or MAX_TEXT_BYTES,
             self._classes,
         )
-        self._line_phrases = build_automaton([(phrase, Scope.ANYWHERE) for phrase in recipe.remove_lines_with])
+        self._line_phrases = build_automaton([(phrase, PhraseScope.ANYWHERE) for phrase in recipe.remove_lines_with])
         self._unwanted = [
             (reason, phrases, build_automaton([(phrase, scope) for phrase in phrases]))
             for reason, phrases, scope in (
-                (DOCUMENT_PHRASE, recipe.drop_documents_with, Scope.ANYWHERE),
-                (BAD_WORD, recipe.bad_words, Scope.WORDS),
+                (DOCUMENT_PHRASE, recipe.drop_documents_with, PhraseScope.ANYWHERE),
+                (BAD_WORD, recipe.bad_words, PhraseScope.WORDS),
             )
             if phrases
         ]
@@ -234,7 +234,7 @@ class C4Filter(Filter):
             results.append(_RuleResult(LINES_LEFT, remaining, 1, remaining < 1))
         return results
 
-    def _kept_lines(self, batch: Batch) -> KeptLines:
+    def _kept_lines(self, batch: TextBatch) -> KeptLines:
         max_counts = np.full(len(batch.offsets) - 1, len(batch.text) if self._recipe.remove_lines_with else 0)
         hits = find_phrases(*batch, self._line_phrases, self._classes, max_counts, True)
         return _keep_lines(*batch, hits.line_positions, self._rules)
@@ -267,7 +267,7 @@ def _remove_citations(candidates: Sequence[Candidate]) -> int:
     return total
 
 
-def _remove_lines(candidates: Sequence[Candidate], batch: Batch, kept: KeptLines) -> None:
+def _remove_lines(candidates: Sequence[Candidate], batch: TextBatch, kept: KeptLines) -> None:
     text, offsets = kept.text.tobytes(), kept.offsets.tolist()
     for document in np.flatnonzero(np.diff(kept.offsets) < np.diff(batch.offsets)).tolist():
         candidates[document].text = text[offsets[document] : offsets[document + 1]]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.filters.characters import DOT
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
-from pipeline_assets.corpus.filters.text_batch import Batch, text_batch
+from pipeline_assets.corpus.filters.text_batch import TextBatch, text_batch
 
 MASKED_EMAIL, MASKED_IP = "masked/email", "masked/ip"
 EMAIL_MASKS = (b"email@example.com", b"firstname.lastname@example.org")
@@ -119,7 +119,7 @@ def _address_start(text: bytes, searched: int, at: int) -> int | None:
     return match.start() if match else None
 
 
-def _documents_with_dotted_numbers(batch: Batch) -> NDArray[np.int64]:
+def _documents_with_dotted_numbers(batch: TextBatch) -> NDArray[np.int64]:
     """Return the indices of documents with three dots that may belong to an address."""
     # Only these can have an address. The search takes a tenth of the time that RE2 needs to find none.
     dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1  # +1 because the slice begins at byte 1

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.filters.characters import to_index
 _PREFIX_BYTES = 4  # bytes of a phrase that are looked up before the automaton reads them
 
 
-class Scope(IntEnum):
+class PhraseScope(IntEnum):
     """Scope in which a phrase counts: anywhere, as whole words, or as a whole line."""
 
     ANYWHERE = 0
@@ -35,7 +35,7 @@ class Automaton(NamedTuple):
         first_match: Index in `matches` of the first phrase that ends in each state, shape (states + 1,).
         matches: Numbers of the phrases that end in each state, state after state.
         characters: Number of characters of each phrase, shape (phrases,).
-        scopes: `Scope` of each phrase, shape (phrases,).
+        scopes: `PhraseScope` of each phrase, shape (phrases,).
     """
 
     next_state: NDArray[np.int32]
@@ -87,7 +87,7 @@ class _PhraseGraph:
         return [_Node(phrase, character, spelling) for spelling in range(len(self._spellings[phrase][character]))]
 
 
-def build_automaton(phrases: Sequence[tuple[str, Scope]]) -> Automaton:
+def build_automaton(phrases: Sequence[tuple[str, PhraseScope]]) -> Automaton:
     """Build the automaton of phrases, which must not be empty or contain line feeds."""
     graph = _PhraseGraph([phrase for phrase, _ in phrases])
     # A state is the set of nodes that phrases in progress have reached. A phrase may begin at any byte, so every
@@ -182,13 +182,13 @@ def _is_in_scope(
 ) -> bool:
     """Check that the phrase before byte `after` fits its scope in `text[start:end]`."""
     scope = automaton.scopes[phrase]
-    if scope == Scope.ANYWHERE:
+    if scope == PhraseScope.ANYWHERE:
         return True
     # Go back by characters, not bytes, because the cases of a character can differ in width.
     first = after
     for _ in range(automaton.characters[phrase]):
         first = characters.previous_character(text, first)
-    if scope == Scope.WORDS:
+    if scope == PhraseScope.WORDS:
         joins_before = (
             first > start
             and characters.read_character(text, characters.previous_character(text, first), classes)[0]

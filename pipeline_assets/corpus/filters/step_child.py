@@ -39,7 +39,7 @@ _REFUSED_EVENTS = re.compile(
 _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Document)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class StepAnswer(msgspec.Struct, frozen=True):
     """Outcome of a document, or of loading the step.
 
     Attributes:
@@ -69,16 +69,16 @@ class _Step:
         exec(compile(code, file, "exec"), vars(module))
         self._function: Callable[[Document], object] = vars(module)[function]
 
-    def answer(self, line: bytes, is_repeated: bool) -> Answer:
+    def answer(self, line: bytes, is_repeated: bool) -> StepAnswer:
         """Run the function on an encoded document; if `is_repeated`, twice, to compare."""
         first = self._run(line)
         if is_repeated and (second := self._run(line)) != first:
             results = " then ".join(f"{answer.outcome} {answer.reason}".strip() for answer in (first, second))
             fix = "remove randomness, the time, and values kept between documents"
-            return Answer("refused", f"gives different results for one document ({results})", fix)
+            return StepAnswer("refused", f"gives different results for one document ({results})", fix)
         return first
 
-    def _run(self, line: bytes) -> Answer:
+    def _run(self, line: bytes) -> StepAnswer:
         try:
             signal.setitimer(signal.ITIMER_PROF, self._seconds)
             try:
@@ -88,36 +88,36 @@ class _Step:
                     raise _TooSlow
             return _check_result(line, result)
         except _TooSlow:
-            return Answer("rejected", TOO_SLOW, f"more than {self._seconds} s")
+            return StepAnswer("rejected", TOO_SLOW, f"more than {self._seconds} s")
         except BaseException as error:
-            return Answer("rejected", FAILED, _describe(error, self._file))
+            return StepAnswer("rejected", FAILED, _describe(error, self._file))
 
 
-def _check_result(line: bytes, result: object) -> Answer:
+def _check_result(line: bytes, result: object) -> StepAnswer:
     """Return the answer for a function's result; raise if its document is invalid.
 
     `line` is the encoded document that the function was called with.
     """
     if result is None:
-        return Answer("dropped", DROPPED)
+        return StepAnswer("dropped", DROPPED)
     if isinstance(result, str) and (reason := _REASON.fullmatch(result)):
-        return Answer("dropped", reason[0])  # plain text, also of a subclass such as numpy.str_
+        return StepAnswer("dropped", reason[0])  # plain text, also of a subclass such as numpy.str_
     if type(result) is not Document or type(result.meta) is not Meta:  # fields of a subclass would be stored
         fix = "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
-        return Answer("refused", f"returned {_message(ValueError(repr(result)))}", fix)
+        return StepAnswer("refused", f"returned {_message(ValueError(repr(result)))}", fix)
     document = _decoder.decode(line)  # decoded again, since the function may have changed its own in place
     changed = [name for name in _FIXED_FIELDS if getattr(result, name) != getattr(document, name)]
     changed += [
         f"meta.{name}" for name in _FIXED_META_FIELDS if getattr(result.meta, name) != getattr(document.meta, name)
     ]
     if changed:
-        return Answer("refused", f"changed {', '.join(changed)}", "change only text, and other fields of meta")
+        return StepAnswer("refused", f"changed {', '.join(changed)}", "change only text, and other fields of meta")
     returned = _encoder.encode(result)
     _decoder.decode(returned).meta.columns()
     if not result.text or "\0" in result.text:
         raise ValueError("the returned text is empty or contains NUL")
     changes = tuple(name for name in ("text", "meta") if getattr(result, name) != getattr(document, name))
-    return Answer("changed", line=returned, changes=changes) if changes else Answer("kept")
+    return StepAnswer("changed", line=returned, changes=changes) if changes else StepAnswer("kept")
 
 
 def _describe(error: BaseException, file: str) -> str:
@@ -178,12 +178,12 @@ def main() -> None:
     signal.signal(signal.SIGPROF, _raise_too_slow)
     descriptor, parent, seconds, memory_mib = map(int, sys.argv[1:5])
     connection, file, function = Connection(descriptor), *sys.argv[5:]
-    code, step, loaded = connection.recv_bytes().decode("utf-8-sig"), None, Answer("kept")
+    code, step, loaded = connection.recv_bytes().decode("utf-8-sig"), None, StepAnswer("kept")
     _isolate(parent, memory_mib)
     try:
         step = _Step(code, file, function, seconds)
     except BaseException as error:
-        loaded = Answer("refused", f"cannot be loaded ({_describe(error, file)})", "correct the file")
+        loaded = StepAnswer("refused", f"cannot be loaded ({_describe(error, file)})", "correct the file")
     connection.send_bytes(msgspec.msgpack.encode(loaded))
     with contextlib.suppress(EOFError, ConnectionError):
         while step is not None:

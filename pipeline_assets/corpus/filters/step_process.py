@@ -16,7 +16,7 @@ import msgspec
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
 from pipeline_assets.corpus.filters.own_step import PythonStep
-from pipeline_assets.corpus.filters.step_child import TOO_SLOW, Answer
+from pipeline_assets.corpus.filters.step_child import TOO_SLOW, StepAnswer
 from pipeline_assets.corpus.partial_documents import RAW_DECODER
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.ledger import Reject
@@ -29,7 +29,7 @@ _INHERITED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 _FIXED = {"PYTHONHASHSEED": "0", "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1", "TZ": "UTC", "OMP_NUM_THREADS": "1"}
 _FIXED |= {"PYTHONUNBUFFERED": "1"}  # the process is killed at the end, which drops buffered output
 _COMMAND = (sys.executable, "-m", "pipeline_assets.corpus.filters.step_child")
-_document_decoder, _answer_decoder = msgspec.json.Decoder(Document), msgspec.msgpack.Decoder(Answer)
+_document_decoder, _answer_decoder = msgspec.json.Decoder(Document), msgspec.msgpack.Decoder(StepAnswer)
 
 
 class StepProcess:
@@ -58,7 +58,7 @@ class StepProcess:
         started = time.perf_counter()
         message = bytes([self._documents < _FIRST_REPEATED or self._documents % _REPEAT_INTERVAL == 0]) + line
         self._documents += 1
-        answer = self._request(message) or self._request(message) or Answer("rejected", KILLED_WORKER)
+        answer = self._request(message) or self._request(message) or StepAnswer("rejected", KILLED_WORKER)
         self.seconds += time.perf_counter() - started
         self._kills += self._connection is None
         if self._kills > _MAX_KILLS:
@@ -85,7 +85,7 @@ class StepProcess:
             self._process.wait()
         self._process = self._connection = None
 
-    def _request(self, message: bytes) -> Answer | None:
+    def _request(self, message: bytes) -> StepAnswer | None:
         """Return the answer to a message, or `TOO_SLOW`; None if the process died."""
         limit = self._step.seconds * _WALL_S_PER_CPU_S
         try:
@@ -97,7 +97,7 @@ class StepProcess:
             self.close()
             return None
         self.close()
-        return Answer("rejected", TOO_SLOW, f"more than {self._step.seconds} s")
+        return StepAnswer("rejected", TOO_SLOW, f"more than {self._step.seconds} s")
 
     def _start(self) -> Connection:
         step, (self._connection, child_end) = self._step, Pipe()
@@ -117,7 +117,7 @@ class StepProcess:
             raise self._answer_error(answer)
         return self._connection
 
-    def _answer_error(self, answer: Answer, place: str = "") -> InputError:
+    def _answer_error(self, answer: StepAnswer, place: str = "") -> InputError:
         return InputError(f"{self._step.function} {answer.reason}", self._step.file + place, answer.detail)
 
 

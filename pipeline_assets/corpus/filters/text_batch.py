@@ -12,7 +12,7 @@ _PADDING = bytes(8)  # compiled code reads a few bytes beyond the last document
 MAX_TEXT_BYTES = 2**31 - 1  # kernels count in int32
 
 
-class Batch(NamedTuple):
+class TextBatch(NamedTuple):
     """UTF-8 of several documents, one after another.
 
     Attributes:
@@ -24,11 +24,11 @@ class Batch(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-def text_batch(texts: Sequence[bytes]) -> Batch:
+def text_batch(texts: Sequence[bytes]) -> TextBatch:
     """Join documents into a batch; raise InputError if a document is too long."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     if len(lengths) and lengths.max() > MAX_TEXT_BYTES:
         what = f"the text has {lengths.max():,} bytes, at most {MAX_TEXT_BYTES:,} are supported"
         raise InputError(what, f"document {int(lengths.argmax())} of a block", "split the document before filtering")
     text = np.frombuffer(b"".join([*texts, _PADDING]), np.uint8)
-    return Batch(text, np.concatenate(([0], np.cumsum(lengths))))
+    return TextBatch(text, np.concatenate(([0], np.cumsum(lengths))))

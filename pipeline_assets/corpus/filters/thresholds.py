@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, compiled_inner, unaligned_u64_view
 from pipeline_assets.corpus.filters.characters import character_classes
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
-from pipeline_assets.corpus.filters.phrases import Scope, build_automaton, find_phrases
+from pipeline_assets.corpus.filters.phrases import PhraseScope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import Scratch, allocate_scratch, count_repetition
-from pipeline_assets.corpus.filters.text_batch import Batch, text_batch
+from pipeline_assets.corpus.filters.text_batch import TextBatch, text_batch
 from pipeline_assets.corpus.filters.words import TextCount, WordSpans, allocate_spans, find_words
 from pipeline_assets.spine.section import RecipeSection
 
@@ -187,11 +187,13 @@ class ThresholdFilter(Filter):
         self._reused = allocate_spans(_REUSED_BYTES), allocate_scratch(_REUSED_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
         self._max_stop_words = quality.min_stop_words or 0 if quality else 0
-        self._stop_words = build_automaton([(word, Scope.WORDS) for word in quality.stop_words]) if quality else None
+        self._stop_words = (
+            build_automaton([(word, PhraseScope.WORDS) for word in quality.stop_words]) if quality else None
+        )
         self._boilerplate = None
         if boilerplate is not None:
-            anywhere = [(phrase, Scope.ANYWHERE) for phrase in boilerplate.phrases]
-            self._boilerplate = build_automaton([*anywhere, *((line, Scope.LINE) for line in boilerplate.lines)])
+            anywhere = [(phrase, PhraseScope.ANYWHERE) for phrase in boilerplate.phrases]
+            self._boilerplate = build_automaton([*anywhere, *((line, PhraseScope.LINE) for line in boilerplate.lines)])
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
         """Drop each document that violates a threshold."""
@@ -211,7 +213,7 @@ class ThresholdFilter(Filter):
         self._count_boilerplate(batch, counts, np.ones(1, np.bool_))
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
 
-    def _count_batch(self, batch: Batch, before_repetition: Limits) -> NDArray[np.int64]:
+    def _count_batch(self, batch: TextBatch, before_repetition: Limits) -> NDArray[np.int64]:
         counts = np.zeros((len(batch.offsets) - 1, len(TextCount)), np.int64)
         if self._stop_words is not None:
             max_counts = np.full(len(counts), self._max_stop_words)
@@ -225,7 +227,7 @@ class ThresholdFilter(Filter):
         _count_documents(*arrays, before_repetition, repeats, counts)
         return counts
 
-    def _count_boilerplate(self, batch: Batch, counts: NDArray[np.int64], is_searched: NDArray[np.bool_]) -> None:
+    def _count_boilerplate(self, batch: TextBatch, counts: NDArray[np.int64], is_searched: NDArray[np.bool_]) -> None:
         if self._boilerplate is not None:
             max_counts = np.where(is_searched, len(batch.text), 0)
             hits = find_phrases(*batch, self._boilerplate, self._classes, max_counts, True)

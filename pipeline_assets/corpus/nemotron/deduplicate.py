@@ -28,7 +28,7 @@ from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_numpy
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet
 from pipeline_assets.corpus.formats.python_columns import to_column
-from pipeline_assets.corpus.nemotron.prompts import DroppedRow
+from pipeline_assets.corpus.nemotron.prompts import DropRecord
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -81,7 +81,7 @@ def deduplicate_split(
     `split` are ignored. If `drops`, near duplicates are dropped instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
-    dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DroppedRow))
+    dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DropRecord))
     dropped_files = _write_by_shard(staging, "gone", names, dropped_rows)
     refused = _write_by_shard(
         staging, "refused", names, ((_shard_number(row.file), row) for row in _removed_prompts(decontaminated))
@@ -169,13 +169,13 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
     return Receipt([output.output(shard.path), dropped.output(dropped_name)], dict(counts))
 
 
-def _earlier_decisions(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision | None]:
+def _earlier_decisions(shard: _Shard) -> Iterator[DropRecord | Reject | Decision | None]:
     """Yield, for each row of a file, the decision of an earlier stage, or None.
 
     After the last row, None is yielded without end. The three inputs number rows differently: `dropped` counts all rows
     of the file, `refused` only rows that are not in `dropped`, and `decided` only rows that are in neither.
     """
-    dropped = {row.shard_row: row for row in read_structs(shard.dropped, DroppedRow)}
+    dropped = {row.shard_row: row for row in read_structs(shard.dropped, DropRecord)}
     refused = {row.row: row for row in read_structs(shard.refused, Reject)}
     decided = {row.row: row for row in read_structs(shard.decided, Decision)}
     prompts, compared = itertools.count(), itertools.count()
@@ -184,14 +184,14 @@ def _earlier_decisions(shard: _Shard) -> Iterator[DroppedRow | Reject | Decision
 
 
 def _to_dropped_row(
-    finding: DroppedRow | Reject | Decision, table: pa.Table, row: int, shard: str, shard_row: int
-) -> DroppedRow:
-    if isinstance(finding, DroppedRow):
+    finding: DropRecord | Reject | Decision, table: pa.Table, row: int, shard: str, shard_row: int
+) -> DropRecord:
+    if isinstance(finding, DropRecord):
         return finding
     if isinstance(finding, Decision):
         finding = Reject(shard, shard_row, _NEAR, f"{finding.duplicate_of}, similarity {finding.similarity}")
     file, position, row_id = (table[name][row].as_py() for name in ("source_file", "source_row", "id"))
-    return DroppedRow(file, position, finding.reason, finding.detail, row_id, shard, shard_row)
+    return DropRecord(file, position, finding.reason, finding.detail, row_id, shard, shard_row)
 
 
 def _tag_duplicates(table: pa.Table, tags: Sequence[Decision | None]) -> pa.Table:

@@ -49,7 +49,7 @@ _DOCUMENT_COLUMNS += ["meta_domain", "meta_license", "meta_correctness", "meta_f
 Row = dict[str, Any]
 
 
-class DroppedRow(msgspec.Struct, frozen=True):
+class DropRecord(msgspec.Struct, frozen=True):
     """Dropped row with its reason.
 
     Attributes:
@@ -162,7 +162,7 @@ def write_prompts(
                 else:
                     counts[dropped_key(reason[0])] += 1
                     source = str(row["source_file"]), int(str(row["source_row"]))
-                    dropped_row = DroppedRow(*source, *reason, str(row["id"]), shard.path, shard_row)
+                    dropped_row = DropRecord(*source, *reason, str(row["id"]), shard.path, shard_row)
                     dropped.write_lines(_encoder.encode_lines([dropped_row]), 1)
                 shard_row += 1
             documents.write_lines(_encoder.encode_lines(kept), len(kept))

@@ -128,7 +128,7 @@ def _shard(
     )
 
 
-class Piece(NamedTuple):
+class TokenRange(NamedTuple):
     """Tokens [start, stop) of an encoded shard."""
 
     shard: EncodedShard
@@ -142,7 +142,7 @@ class TokenShardPlan:
 
     name: str
     shape: tuple[int, int]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TokenRange, ...]
     rows: int = 0
 
     @property
@@ -162,7 +162,7 @@ def plan_token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) ->
         low, high = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
         bounds = [begin, *starts[low + 1 : high].tolist(), end]
         runs = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
-        pieces = tuple(Piece(run, low - start, high - start) for run, start, (low, high) in runs if low < high)
+        pieces = tuple(TokenRange(run, low - start, high - start) for run, start, (low, high) in runs if low < high)
         shards.append(TokenShardPlan(name, (stop - first, recipe.seq_len), pieces))
     return shards
 
@@ -184,7 +184,7 @@ def write_shard(
     return Receipt([OutputFile.plain(shard.path, shard.shape[0], file)], {"tokens": shard.shape[0] * shard.shape[1]})
 
 
-def _blocks(pieces: Sequence[Piece]) -> Iterator[NDArray[np.int32]]:
+def _blocks(pieces: Sequence[TokenRange]) -> Iterator[NDArray[np.int32]]:
     for piece in pieces:
         with TokenReader(piece.shard) as reader:
             yield from reader.read_blocks(piece.start, piece.stop)

@@ -23,7 +23,7 @@ from pipeline_assets.build.rows.follow import FollowedRow, follow_document, foll
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.source_listing import merged_row_ranges
 from pipeline_assets.build.rows.source_row import HubRow
-from pipeline_assets.build.rows.store import Fate, Source
+from pipeline_assets.build.rows.store import Fate, TextSource
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
@@ -71,7 +71,7 @@ def test_a_kept_document_is_shown_with_its_place_licence_measurements_and_rows_o
 
     assert (fate.part.shard, fate.part.shard_row) == ("shards/00000.jsonl.zst", 1)
     source = fate.store.origin(fate.part)
-    assert isinstance(source, Source)
+    assert isinstance(source, TextSource)
     assert (source.license_tag, source.license_evidence) == ("mit", "row: license")
     [filtered] = below(fate, "filtered")
     assert (filtered.outcome, filtered.details["reason"]) == ("kept", None)

@@ -7,21 +7,21 @@ from hypothesis import strategies as st
 from plain_filters import has_phrase, has_words
 
 from pipeline_assets.corpus.filters.characters import character_classes
-from pipeline_assets.corpus.filters.phrases import PhraseHits, Scope, build_automaton, find_phrases
+from pipeline_assets.corpus.filters.phrases import PhraseHits, PhraseScope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.text_batch import text_batch
 
 BITS = character_classes()
 
 
 def find(
-    texts: list[str], phrases: list[tuple[str, Scope]], enough: int | list[int] = 9, counts_lines: bool = False
+    texts: list[str], phrases: list[tuple[str, PhraseScope]], enough: int | list[int] = 9, counts_lines: bool = False
 ) -> PhraseHits:
     batch = text_batch([text.encode() for text in texts])
     each = np.broadcast_to(enough, len(texts)).astype(np.int64)
     return find_phrases(*batch, build_automaton(phrases), BITS, each, counts_lines)
 
 
-def search(texts: list[str], phrases: list[tuple[str, Scope]]) -> list[int]:
+def search(texts: list[str], phrases: list[tuple[str, PhraseScope]]) -> list[int]:
     """The first phrase found in each text, -1 for none."""
     return find(texts, phrases, 1).first.tolist()
 
@@ -41,7 +41,7 @@ def search(texts: list[str], phrases: list[tuple[str, Scope]]) -> list[int]:
     ],
 )
 def test_whole_words_have_no_letter_digit_or_underscore_beside_them(text: str, is_found: bool) -> None:
-    assert search([text], [("bad", Scope.WORDS)]) == [0 if is_found else -1]
+    assert search([text], [("bad", PhraseScope.WORDS)]) == [0 if is_found else -1]
 
 
 @pytest.mark.parametrize(
@@ -52,31 +52,31 @@ def test_whole_words_have_no_letter_digit_or_underscore_beside_them(text: str, i
     ],
 )
 def test_a_whole_line_has_nothing_but_blanks_beside_it(text: str, is_found: bool) -> None:
-    assert search([text], [("home", Scope.LINE)]) == [0 if is_found else -1]
+    assert search([text], [("home", PhraseScope.LINE)]) == [0 if is_found else -1]
 
 
 def test_any_number_of_phrases_is_told_apart() -> None:
     phrases = [f"{number} phrases" for number in range(200)]
 
-    assert search(phrases, [(f" {phrase}", Scope.ANYWHERE) for phrase in phrases]) == [-1] * 200
-    assert search([f"of {phrase}" for phrase in phrases], [(f"f {phrase}", Scope.ANYWHERE) for phrase in phrases]) == [
-        *range(200)
-    ]
+    assert search(phrases, [(f" {phrase}", PhraseScope.ANYWHERE) for phrase in phrases]) == [-1] * 200
+    assert search(
+        [f"of {phrase}" for phrase in phrases], [(f"f {phrase}", PhraseScope.ANYWHERE) for phrase in phrases]
+    ) == [*range(200)]
 
 
 def test_letters_that_are_not_ascii_match_in_either_case_where_that_is_one_letter() -> None:
     phrases = [
-        ("política", Scope.ANYWHERE),
-        ("ⱥb", Scope.ANYWHERE),
-        ("groß", Scope.ANYWHERE),
-        ("利用規約", Scope.ANYWHERE),
+        ("política", PhraseScope.ANYWHERE),
+        ("ⱥb", PhraseScope.ANYWHERE),
+        ("groß", PhraseScope.ANYWHERE),
+        ("利用規約", PhraseScope.ANYWHERE),
     ]
 
     assert search(["POLÍTICA", "ȺB", "GROß", "GROSS", "の利用規約。"], phrases) == [0, 1, 2, -1, 3]
 
 
 def test_of_several_phrases_the_one_that_ends_first_is_named_and_documents_end_where_they_end() -> None:
-    phrases = [("ab cd", Scope.ANYWHERE), ("b c", Scope.ANYWHERE), ("c", Scope.ANYWHERE)]
+    phrases = [("ab cd", PhraseScope.ANYWHERE), ("b c", PhraseScope.ANYWHERE), ("c", PhraseScope.ANYWHERE)]
 
     assert search(["ab cd", "ab", " cd", "", "ab "], phrases) == [1, -1, 2, -1, -1]
     assert search(["ab cd"], phrases[:1]) == [0]
@@ -85,7 +85,7 @@ def test_of_several_phrases_the_one_that_ends_first_is_named_and_documents_end_w
 
 def test_different_phrases_are_counted_up_to_enough() -> None:
     texts = ["to be, or not to be", "be", "the to and of", ""]
-    words = [(word, Scope.WORDS) for word in ("the", "be", "to", "of", "and")]
+    words = [(word, PhraseScope.WORDS) for word in ("the", "be", "to", "of", "and")]
 
     assert find(texts, words).counts.tolist() == [2, 1, 4, 0]
     assert find(texts, words, 2).counts.tolist() == [2, 1, 2, 0]
@@ -93,7 +93,7 @@ def test_different_phrases_are_counted_up_to_enough() -> None:
 
 def test_a_line_is_counted_once_however_many_phrases_it_has() -> None:
     texts = ["use cookies, use cookies\nno\nwe use cookies", "use cookies", "use cookie", "use cookies"]
-    phrases = [("use cookies", Scope.ANYWHERE), ("we use", Scope.ANYWHERE)]
+    phrases = [("use cookies", PhraseScope.ANYWHERE), ("we use", PhraseScope.ANYWHERE)]
 
     found = find(texts, phrases, [9, 9, 9, 0], counts_lines=True)
 
@@ -101,10 +101,10 @@ def test_a_line_is_counted_once_however_many_phrases_it_has() -> None:
     assert ["".join(texts).count("\n", 0, place) for place in found.line_positions.tolist()] == [0, 2, 2]
 
 
-@pytest.mark.parametrize("scope", Scope)
-def test_a_phrase_is_found_between_blanks_of_any_kind(scope: Scope) -> None:
+@pytest.mark.parametrize("scope", PhraseScope)
+def test_a_phrase_is_found_between_blanks_of_any_kind(scope: PhraseScope) -> None:
     for phrase in ("b", "be", "next", "Élan vital", "日本", "use cookies"):
-        phrases = [(phrase, scope), ("not to be found", Scope.ANYWHERE)]
+        phrases = [(phrase, scope), ("not to be found", PhraseScope.ANYWHERE)]
         text = f"a\n\u3000 {phrase.upper()}\u2028\n"
 
         assert [find([text], phrases, counts_lines=way).counts.tolist() for way in (False, True)] == [[1], [1]]
@@ -117,8 +117,8 @@ letters = st.text(alphabet="abAé É_\n日", max_size=8)
 def test_every_phrase_is_found_where_a_search_for_it_alone_finds_it(text: str, phrases: list[str]) -> None:
     phrases = [phrase for phrase in {part.strip().replace("\n", " ") for part in phrases} if phrase]
 
-    def count(scope: Scope) -> int:
+    def count(scope: PhraseScope) -> int:
         return int(find([text], [(phrase, scope) for phrase in phrases], len(phrases)).counts[0])
 
-    assert count(Scope.ANYWHERE) == sum(has_phrase(text, phrase) for phrase in phrases)
-    assert count(Scope.WORDS) == sum(has_words(text, phrase) for phrase in phrases)
+    assert count(PhraseScope.ANYWHERE) == sum(has_phrase(text, phrase) for phrase in phrases)
+    assert count(PhraseScope.WORDS) == sum(has_words(text, phrase) for phrase in phrases)

@@ -19,7 +19,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.nemotron.prompts import DroppedRow, remove_system_message
+from pipeline_assets.corpus.nemotron.prompts import DropRecord, remove_system_message
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -59,7 +59,7 @@ def rows_in(artifact: Artifact) -> list[Row]:
 
 
 def gone_from(artifact: Artifact) -> list[tuple[str, str]]:
-    dropped = read_structs(artifact.path("dropped.jsonl.zst"), DroppedRow)
+    dropped = read_structs(artifact.path("dropped.jsonl.zst"), DropRecord)
     return [(row.id, row.reason) for row in dropped]
 
 

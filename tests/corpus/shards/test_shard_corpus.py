@@ -22,7 +22,7 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard
 from pipeline_assets.corpus.shards.recipe import ShardsRecipe
 from pipeline_assets.corpus.shards.shard_corpus import (
-    Piece,
+    TokenRange,
     TokenShardPlan,
     plan_token_shards,
     shard_corpus,
@@ -190,7 +190,7 @@ def test_too_little_text_for_a_row_says_how_many_tokens_there_are(folder: Path) 
 
 def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path) -> None:
     tokenizer = words(folder)
-    shard = TokenShardPlan("00000", (1, 4), (Piece(write_encoded(folder, [[2, 3, 77_000, 1]]), 0, 4),))
+    shard = TokenShardPlan("00000", (1, 4), (TokenRange(write_encoded(folder, [[2, 3, 77_000, 1]]), 0, 4),))
 
     line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE_SHARD, StagingView(folder)), InputError)
 

@@ -64,7 +64,7 @@ _ATTRIBUTES = Post.__struct_encode_fields__[:-1]
 _INTEGERS = [field.encode_name for field in msgspec.structs.fields(Post)[:-1] if field.type in (int, int | None)]
 
 
-class Row(NamedTuple):
+class PostRow(NamedTuple):
     """`<row … />` of a Posts.xml, with its attributes by name."""
 
     attributes: dict[str, str]  # U+FFFD replaces an invalid character, which `fault` reports
@@ -95,7 +95,7 @@ class Row(NamedTuple):
         return thread, convert([typed.get(name) for name in _ATTRIBUTES], Post)
 
 
-def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[Row]:
+def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[PostRow]:
     """Yield the rows of a Posts.xml, or of a part of it, in file order.
 
     `blocks` are the bytes of the part, from byte `start`: 0, or the first byte of a row. The part ends between two rows
@@ -132,7 +132,7 @@ def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool
         raise _byte_error("not the end of a Posts.xml: </posts>", pending, where, offset)
 
 
-def _parse_row(row: bytes, where: str, offset: int) -> Row:
+def _parse_row(row: bytes, where: str, offset: int) -> PostRow:
     """Parse the bytes of one row; raise InputError unless they are exactly one row."""
     match = _ROW.match(row)
     if match is None or match.end() < len(row):
@@ -148,7 +148,7 @@ def _parse_row(row: bytes, where: str, offset: int) -> Row:
             fault = Fault("invalid_character", "one that XML does not have")
         else:
             fault = Fault("invalid_utf8", "a value is no UTF-8")
-    return Row(attributes, len(row.rstrip()[len(b"<row") : -len(b"/>")].strip()), fault)
+    return PostRow(attributes, len(row.rstrip()[len(b"<row") : -len(b"/>")].strip()), fault)
 
 
 def _byte_error(what: str, content: bytes, where: str, offset: int) -> InputError:

@@ -21,7 +21,7 @@ import zstandard
 
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, posts_bytes
-from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, Row, read_rows
+from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, PostRow, read_rows
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.ledger import dropped_key
@@ -90,7 +90,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
     return Receipt(files, dict(sorted(counts.items())))
 
 
-def _encode_rows(rows: Iterable[Row], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
+def _encode_rows(rows: Iterable[PostRow], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
     """Yield block, size in the dump and encoding of spilled rows; update `counts`."""
     for number, row in enumerate(rows):
         kind = row.positive_integer("PostTypeId")

@@ -8,7 +8,7 @@ from posts_xml import END, HEAD, answer, dump, question, row
 from refusals import refusal
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.stackexchange.posts import Row, read_rows
+from pipeline_assets.corpus.readers.stackexchange.posts import PostRow, read_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Reject
@@ -19,7 +19,7 @@ DTD = b'<!DOCTYPE posts [\n  <!ENTITY a "b">\n]>'
 BOM, DECLARATION = b"\xef\xbb\xbf", b'<?xml version="1.0" encoding="utf-8"?>\n'
 
 
-def rows_of(data: bytes, block_bytes: int) -> list[Row]:
+def rows_of(data: bytes, block_bytes: int) -> list[PostRow]:
     return list(read_rows((data[at : at + block_bytes] for at in range(0, len(data), block_bytes)), "Posts.xml"))
 
 
