@@ -40,10 +40,11 @@ class RowStores:
                 yield folder, kind.rows
 
     def find_unsearchable(self, known: Collection[Path] = ()) -> dict[Path, str]:
-        """Return artifacts to which no row of a source can be followed, each with a missing input.
+        """Map each artifact whose rows cannot be searched to its missing input.
 
-        The lineage leads from the artifacts that were read from source files to all others, except to those that were
-        built from an artifact which the data root no longer has. Folders in `known` are skipped.
+        Rows are followed from artifacts that read source files to those built from them. This fails for an artifact
+        with an input that the data root no longer has, and for everything built from it. Folders in `known` are
+        skipped.
         """
         searched = {folder for folder, _ in self._source_row_classes()}
         waiting = [
