@@ -9,6 +9,7 @@ import functools
 import hashlib
 import re
 import sys
+import unicodedata
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from importlib.util import find_spec
@@ -46,7 +47,7 @@ class PythonStep(RecipeSection):
     file: Annotated[str, text_rule(re.compile(r"[A-Za-z_]\w*\.py").fullmatch, _FILE_RULE)]
     function: Annotated[str, text_rule(str.isidentifier, "must be the name of a function")]
     seconds: int = pydantic.Field(10, ge=1, le=3600)
-    memory_mib: int = pydantic.Field(4096, ge=512)
+    memory_mib: int = pydantic.Field(4096, ge=512, le=1 << 40)  # bytes above 2**63 are no limit of a process
     max_reject_fraction: Share = "0.001"
     code: str = ""
     pins: Mapping[str, str] = pydantic.Field(default_factory=dict)
@@ -73,11 +74,12 @@ class PythonStep(RecipeSection):
             raise UsageError("file not found", folder / file, "write it there, or correct `file`") from None
         except UnicodeDecodeError as error:
             raise UsageError(f"not UTF-8 (byte {error.start})", folder / file, "save it as UTF-8") from None
+        function = unicodedata.normalize("NFKC", function)  # as Python reads names
         names = [node.name for node in _parse(code, file).body if isinstance(node, ast.FunctionDef)]
         if function not in names:
             what = f"function {function} not found; the functions are {', '.join(names) or 'none'}"
             raise UsageError(what, folder / file, "correct `function`")
-        return {**content, "code": code, "pins": _find_pins(code, file)}
+        return {**content, "function": function, "code": code, "pins": _find_pins(code, file)}
 
     def check_pins(self) -> None:
         """Raise UsageError if the installed version of a package is not the pinned one."""

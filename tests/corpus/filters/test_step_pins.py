@@ -49,6 +49,7 @@ from pipeline_assets.systems.stage_a import StageARecipe
         (KEEP, {"function": "a b"}, "function a b not found; the functions are keep"),
         (KEEP, {"pins": {}}, "`pins` is read from the file: remove it"),
         (KEEP, {"seconds": 0}, "must be >= 1, got 0"),
+        (KEEP, {"memory_mib": 1 << 41}, "must be <= 1099511627776, got 2199023255552"),
         ("#" * 70_000, {}, "not a valid step: the file has more than 65,536 bytes"),
     ],
 )
@@ -66,6 +67,13 @@ def test_a_file_may_have_a_byte_order_mark_and_must_be_utf8(tmp_path: Path) -> N
 
     (path.parent / "my_filter.py").write_bytes(b"# caf\xe9\n" + KEEP.encode())
     assert refusal(lambda: StageARecipe.read(path)).endswith("my_filter.py: not UTF-8 (byte 5); save it as UTF-8")
+
+
+def test_a_function_is_found_by_its_name_in_any_unicode_form(tmp_path: Path) -> None:
+    for code, name in (("k\xe9ep", "ke\u0301ep"), ("ke\u0301ep", "k\xe9ep")):
+        path = write_step(tmp_path, KEEP.replace("keep", code), ["a"], function=name)
+
+        assert kept_texts(build_step(path, tmp_path / code)) == ["a"]
 
 
 def test_a_linked_file_is_refused(tmp_path: Path) -> None:
