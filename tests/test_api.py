@@ -278,6 +278,15 @@ def test_a_column_is_plotted_by_its_type(values: Sequence[object], title: str, b
     assert (plot.title, [(bar.label, bar.amount) for bar in plot.bars]) == (title, bars)
 
 
+def test_more_than_a_million_different_texts_are_counted_by_length() -> None:
+    ids = pa.array(np.arange(1_000_000, 2_100_000)).cast(pa.string())
+
+    plot = plot_column("id", (pa.chunked_array([ids.slice(first, 100_000)]) for first in range(0, len(ids), 100_000)))
+
+    assert plot.title == "id: 1,100,000 lengths in characters"
+    assert [(bar.label, bar.amount) for bar in plot.bars] == [("4", 1_100_000)]
+
+
 def test_fractions_have_twenty_bins_that_count_every_value() -> None:
     plot = plot_column("nll", [pa.chunked_array([[0.5, None, 1.5]]), pa.chunked_array([[2.5, 1e9]])])
 

@@ -15,6 +15,7 @@ from pipeline_assets.corpus.plots import HistogramBar, length_bars, text_plot
 from pipeline_assets.spine.visible import VISIBLE
 
 _MAX_BARS, _MAX_VALUE = 20, 64  # values with more characters are counted by length
+_MAX_DIFFERENT = 1 << 20  # values that are counted, in about 150 MiB; a column of more has ids, not categories
 _HEIGHT, _NARROW, _WIDE = 120, 34, 130  # size of a bar in pixels; wide bars have room for 20 characters
 
 
@@ -59,9 +60,9 @@ def _bar_svg(x: int, width: int, bar: HistogramBar, highest: int) -> str:
 def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
     """Plot the values of a column; `columns` yields its parts, which are read once.
 
-    The items of lists, such as tags, are counted. Text is counted by value if all texts have at most 64 characters,
-    else by length. Whole numbers have bins of powers of two, other numbers bins of equal width between the 1st and the
-    99th percentile.
+    The items of lists, such as tags, are counted. Text is counted by value if all texts have at most 64 characters and
+    at most 1,048,576 are different, else by length. Whole numbers have bins of powers of two, other numbers bins of
+    equal width between the 1st and the 99th percentile.
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)
@@ -72,7 +73,8 @@ def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
             lengths = pc.utf8_length(part)
             powers += _count_powers(lengths)
             longest = max(longest, pc.max(lengths).as_py() or 0)
-            counted = pc.value_counts(part).to_pylist() if longest <= _MAX_VALUE else []
+            is_countable = longest <= _MAX_VALUE and len(values) <= _MAX_DIFFERENT
+            counted = pc.value_counts(part).to_pylist() if is_countable else []
             values.update({entry["values"]: entry["counts"] for entry in counted})
         elif pa.types.is_integer(part.type):
             powers += _count_powers(part)
@@ -86,7 +88,7 @@ def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
         return Plot(
             f"{name}: {total:,} numbers", [HistogramBar(n, f"{a:.3g}", f"from {a:.4g} to {b:.4g}") for n, a, b in bins]
         )
-    if values and longest <= _MAX_VALUE:
+    if values and longest <= _MAX_VALUE and len(values) <= _MAX_DIFFERENT:
         bars = [HistogramBar(count, text, f"of {text}") for text, count in values.most_common(_MAX_BARS)]
         return Plot(f"{name}: {total:,} values, {len(values):,} different", bars)
     what = "lengths in characters" if longest else "numbers"
