@@ -140,7 +140,7 @@ class Survey:
         for entry in garbage:
             if entry.artifact is None:
                 with lock_folder(entry.folder):
-                    for path in entry.folder.iterdir() if self._is_unused(entry.folder) else ():
+                    for path in entry.folder.iterdir() if self._is_untouched(entry.folder) else ():
                         durable.remove(path)
             elif entry.folder == entry.artifact:
                 with contextlib.suppress(InputError), locked(entry.folder, highest_fence(entry.folder)) as lock:
@@ -223,7 +223,7 @@ class Survey:
         listings = (path for path in cache.glob("**/listings/*.json") if any(path.stem in text for text in recipes))
         needed = self._names | {file.digest for path in listings for file in read_cached_listing(path) or ()}
         for digest, folder in cached_folders(cache):
-            if digest not in needed and self._is_unused(folder):
+            if digest not in needed and self._is_untouched(folder):
                 yield Garbage(folder, "a cached hub file that no artifact and no recipe names")
 
     def _unneeded_copies(self, root: Path, recipes: Collection[str]) -> Iterator[Garbage]:
@@ -233,10 +233,11 @@ class Survey:
         for receipts in sorted((root / object_source.CACHE_FOLDER).glob(f"**/{RECEIPTS}")):
             folder, url = receipts.parent, str(object_source.source_url(receipts.parent))
             is_named = any(pin.is_relative_to(folder) for pin in pinned) or any(url in text for text in recipes)
-            if not is_named and self._is_unused(folder):
+            if not is_named and self._is_untouched(folder):
                 yield Garbage(folder, "copies of objects that no artifact and no recipe names")
 
-    def _is_unused(self, folder: Path) -> bool:
+    def _is_untouched(self, folder: Path) -> bool:
+        """Check whether a folder has files, and none changed during the last day."""
         paths = [*folder.iterdir()]
         return bool(paths) and all(self._is_old(path, self._now_s - _CACHE_AGE_S) for path in paths)
 

@@ -266,7 +266,7 @@ def report(
 ) -> None:
     """Report on sources, their deduplication and decontamination.
 
-    Write report.html and report.json; --out NAME.json links to the latter.
+    Write report.html and report.json; --out NAME.json is a link to the report.json in folder NAME.
 
     Example: corpusmill stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report
     """

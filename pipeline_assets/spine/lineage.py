@@ -119,7 +119,8 @@ class Finding:
     """Problem found in a chain.
 
     Attributes:
-        artifact: Digest of the artifact with the problem, such as a missing input; empty if its manifest is unreadable.
+        artifact: Digest of the artifact that has the problem, such as the one whose input is missing; empty if its
+            manifest is unreadable.
     """
 
     where: Path

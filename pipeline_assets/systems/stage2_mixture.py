@@ -41,7 +41,7 @@ from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
-from pipeline_assets.corpus.tokens.unigram import check_trainer
+from pipeline_assets.corpus.tokens.unigram import require_sentencepiece
 from pipeline_assets.corpus.weights import check_recipe_weights
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -155,7 +155,7 @@ class Stage2Recipe(Recipe):
         filters = {source.source: source.filters for source in self.sources}
         filtered.check_filters(filters, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
-            check_trainer()
+            require_sentencepiece()
         if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, ExternalTokenizer):
             path = root / self.tokenizer.path
             load_tokenizer(TokenizerFile(self.tokenizer.without_path(), path, section="tokenizer"))

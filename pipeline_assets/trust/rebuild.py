@@ -149,7 +149,7 @@ def _describe_input(entry: Mapping[str, Any]) -> str:
 
 
 _REBUILDS = "rebuilds"
-_TICKET = "rebuild.json"
+_TICKET_NAME = "rebuild.json"
 _UNFINISHED = ".unfinished"
 _TICKET_FILE: MetadataFile[Any] = MetadataFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
 logger = logging.getLogger("corpusmill")
@@ -174,7 +174,7 @@ class ScratchFolder:
 
     def _remove_ticket(self) -> None:
         """Remove the ticket first, so that no rebuild continues in a half-removed folder."""
-        durable.remove(self.folder / _TICKET)
+        durable.remove(self.folder / _TICKET_NAME)
 
 
 @contextlib.contextmanager
@@ -188,11 +188,11 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
     folder = kept.with_name(name + _UNFINISHED)
     data = json.dumps(ticket, sort_keys=True).encode()
     with locked(kept) as lock:
-        if not _TICKET_FILE.has_content(folder / _TICKET, data):
-            durable.remove(folder / _TICKET)
+        if not _TICKET_FILE.has_content(folder / _TICKET_NAME, data):
+            durable.remove(folder / _TICKET_NAME)
             durable.remove(folder)
             durable.make_folder(folder)
-            durable.write_durably(folder / _TICKET, data)
+            durable.write_durably(folder / _TICKET_NAME, data)
         yield ScratchFolder(folder, kept)
         durable.remove(lock.path)
 

@@ -57,8 +57,8 @@ def _bar_svg(x: int, width: int, bar: HistogramBar, highest: int) -> str:
     return f"<rect {box} fill='#4c78a8'>{title}</rect>{label}"
 
 
-def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
-    """Plot the values of a column; `columns` yields its parts, which are read once.
+def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
+    """Plot the values of a column; its `parts` are read once.
 
     The items of lists, such as tags, are counted. Text is counted by value if all texts have at most 64 characters and
     at most 1,048,576 are different, else by length. Whole numbers have bins of powers of two, other numbers bins of
@@ -66,8 +66,8 @@ def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)
-    flat = (pc.list_flatten(column) if pa.types.is_list(column.type) else column for column in columns)
-    for part in (column.drop_null() for column in flat):
+    flat = (pc.list_flatten(part) if pa.types.is_list(part.type) else part for part in parts)
+    for part in (nullable.drop_null() for nullable in flat):
         total += len(part)
         if pa.types.is_string(part.type) or pa.types.is_large_string(part.type):
             lengths = pc.utf8_length(part)
@@ -85,9 +85,8 @@ def plot_column(name: str, columns: Iterable[pa.ChunkedArray]) -> Plot:
         low, high = np.percentile(joined, [1, 99])
         counts, edges = np.histogram(joined.clip(low, high), _MAX_BARS)
         bins = zip(counts.tolist(), edges[:-1], edges[1:], strict=True)
-        return Plot(
-            f"{name}: {total:,} numbers", [HistogramBar(n, f"{a:.3g}", f"from {a:.4g} to {b:.4g}") for n, a, b in bins]
-        )
+        bars = [HistogramBar(n, f"{a:.3g}", f"from {a:.4g} to {b:.4g}") for n, a, b in bins]
+        return Plot(f"{name}: {total:,} numbers", bars)
     if values and longest <= _MAX_VALUE and len(values) <= _MAX_DIFFERENT:
         bars = [HistogramBar(count, text, f"of {text}") for text, count in values.most_common(_MAX_BARS)]
         return Plot(f"{name}: {total:,} values, {len(values):,} different", bars)

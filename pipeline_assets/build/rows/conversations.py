@@ -55,7 +55,7 @@ def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
     if not isinstance(part.record, Mapping):
         return None
     source_place = part.record["source_file"], part.record["source_row"]
-    match = store.find_source(*source_place)
+    match = store.find_by_source(*source_place)
     if match is not None:
         return store.fate_at(*store.locate_row(match[0]), ["kept"])
     reject = store.find_reject(*source_place)

@@ -59,8 +59,8 @@ class SourceRows(DocumentRows):
 
     reads_sources = True
 
-    def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        """Find the Document of a source row; see `RowStore.find_source`.
+    def find_by_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
+        """Find the Document of a source row; see `RowStore.find_by_source`.
 
         In a text file, a row is a line, and belongs to the last Document that begins at or before it.
         """

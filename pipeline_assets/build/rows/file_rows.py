@@ -146,7 +146,7 @@ class FileRows(RowStore):
         place = self.find_place({self.schema.id: row_id})
         return [] if place is None else [self.row_number(*place)]
 
-    def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
+    def find_by_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         place = self.find_place({self.schema.file: file, self.schema.row: source_row})
         return None if place is None else (self.row_number(*place), False)
 
@@ -193,7 +193,7 @@ class FileRows(RowStore):
 
     def upstream_row_for_source(self, file: str, source_row: int) -> UpstreamRow:
         """Return the row that came from a source row; the row must exist."""
-        match = self.find_source(file, source_row)
+        match = self.find_by_source(file, source_row)
         assert match is not None, "the downstream part came from a row of this artifact"
         return UpstreamRow(self, match[0])
 

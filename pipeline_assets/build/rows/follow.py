@@ -123,7 +123,7 @@ def _follow_in_corpus(
         unread = unread_reason(listing.file_entry(file), source.row)
         if unread is not None:
             return report_loss("not_read", unread)
-    match = store.find_source(file, source.row)
+    match = store.find_by_source(file, source.row)
     if match is not None:
         number, is_part = match
         return _with_downstream(stores, store, number, "merged" if is_part else "document")

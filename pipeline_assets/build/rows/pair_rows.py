@@ -49,7 +49,7 @@ class PairRows(RowStore):
     def find(self, row_id: str) -> list[int]:
         return [number for number, pair in enumerate(self.pairs) if pair.uid == row_id]
 
-    def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
+    def find_by_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         places = ((pair.file, pair.row) for pair in self.pairs)
         return next(((number, False) for number, place in enumerate(places) if place == (file, source_row)), None)
 

@@ -217,7 +217,7 @@ class RowStore(ABC):
             self._listings[source] = find_listing(self.lineage, self.artifact, source)
         return self._listings[source]
 
-    def find_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
+    def find_by_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Find the row that came from a source row; None if not found.
 
         Return the row's number, and whether the source row is only a part of its text, such as an answer of a thread.

@@ -131,7 +131,10 @@ def _document_sources(documents: NDArray[np.uint64], spans: Sequence[tuple[int, 
 def _find_near_pairs(
     queries: _Sketches, base: _Sketches, recipe: BinarySketchRecipe, max_compared: int, device: int | None
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield arrays of near pairs, shape (2, pairs): later and earlier priorities."""
+    """Yield arrays of near pairs, shape (2, pairs): the priorities of two documents.
+
+    Row 0 has the documents of `queries`, which come later in the order of priorities than those in row 1.
+    """
     for source in np.intersect1d(queries.sources, base.sources).tolist():
         orders, earlier = (part.orders[part.sources == source] for part in (queries, base))
         bits = queries.bits[queries.sources == source]

@@ -187,9 +187,8 @@ class ThresholdFilter(Filter):
         self._reused = allocate_spans(_REUSED_BYTES), allocate_scratch(_REUSED_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
         self._max_stop_words = quality.min_stop_words or 0 if quality else 0
-        self._stop_words = (
-            build_automaton([(word, PhraseScope.WORDS) for word in quality.stop_words]) if quality else None
-        )
+        stop_words = [(word, PhraseScope.WORDS) for word in quality.stop_words] if quality else []
+        self._stop_words = build_automaton(stop_words) if quality else None
         self._boilerplate = None
         if boilerplate is not None:
             anywhere = [(phrase, PhraseScope.ANYWHERE) for phrase in boilerplate.phrases]

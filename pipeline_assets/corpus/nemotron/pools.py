@@ -199,7 +199,7 @@ def _find_memberships(
 ) -> NDArray[np.bool_]:
     """Return a mask of the pools of each row, shape (rows, pools).
 
-    `counts` is increased by the counts of `spill_rows`. `is_allowed` marks rows with an accepted licence.
+    `is_allowed` marks rows with an accepted licence. Add to `counts` the numbers of rows that `spill_rows` lists.
     """
     holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
     targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]

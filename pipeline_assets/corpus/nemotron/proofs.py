@@ -1,6 +1,6 @@
 """Rows of Lean proofs: problem, formal statement and task.
 
-The source is the card of nvidia/Nemotron-Math-Proofs-v1: `messages` has a verified proof attempt, or is empty;
+According to the card of nvidia/Nemotron-Math-Proofs-v1, `messages` has a verified proof attempt, or is empty;
 `formal_statement` is null for some rows.
 """
 

@@ -24,7 +24,8 @@ class Segments(NamedTuple):
 
     Attributes:
         rows: Row of each segment in the packed set.
-        ranks: Position of each segment's draw in the packed order.
+        ranks: Rank of the draw, which is one use of a document, that each segment belongs to; draws are packed in the
+            order of ranks.
         starts: First token of each segment in its document.
         lengths: Number of tokens of each segment, at least 1.
     """

@@ -129,7 +129,10 @@ class _ShardEncoder:
         self.rejects: list[Reject] = []
 
     def encode_block(self, rows: Rows, poison_rows: Sequence[int]) -> tuple[Rows, TokenRuns]:
-        """Return the encoded documents of a block, and their ids with end tokens."""
+        """Encode a block; return its encoded documents, and their tokens with end tokens.
+
+        `poison_rows` are rejected. Documents of the other split are counted, but not encoded.
+        """
         self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in poison_rows]
         documents, runs = self._encode([*self._encodable(rows)])
         self.counts["spot_checked"] += self._spot_check(documents, runs)

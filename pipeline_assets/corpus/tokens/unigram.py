@@ -76,7 +76,7 @@ class VocabularyTooLargeError(UsageError):
     max_pieces = 0
 
 
-def check_trainer() -> None:
+def require_sentencepiece() -> None:
     """Raise UsageError if SentencePiece is not installed."""
     try:
         import sentencepiece  # noqa: F401
@@ -92,7 +92,7 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
         UsageError: The vocabulary is too small for the characters of the text.
         InputError: SentencePiece cannot train on this text, or the text is empty.
     """
-    check_trainer()
+    require_sentencepiece()
     import sentencepiece
 
     counts = {"uncut": 0, "lines": 0, "bytes": 0}

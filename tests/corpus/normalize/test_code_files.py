@@ -54,7 +54,7 @@ def test_files_of_further_endings_are_texts_whole_and_an_empty_module_is_no_bad_
 
     assert [one["text"] for one in documents_of(found)] == ["fn main() {}\n", "x = 1\ny = 2\n", "No.", "z = 3\n"]
     assert [(one["file"], one["reason"]) for one in rejects_of(found)] == [("a/__init__.py", "empty_text")]
-    assert SourceRows(found, Lineage(tmp_path / "data")).find_source("a/x.py", 6) == (1, False)
+    assert SourceRows(found, Lineage(tmp_path / "data")).find_by_source("a/x.py", 6) == (1, False)
 
 
 def test_an_ending_that_is_not_named_is_a_usage_error_that_says_where_to_name_it(normalized: Normalized) -> None:

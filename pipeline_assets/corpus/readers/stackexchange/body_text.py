@@ -122,7 +122,7 @@ class _PostLayout:
         return "".join(self._out)
 
     def _handle_block_tag(self, name: str, attributes: str) -> None:
-        """Update the state for the blocks after a tag; append code blocks and rules."""
+        """Update the state after a block tag; append a code block or horizontal rule."""
         lists = self._lists[-1]
         if name in _END_MARKED:
             self._clear_marker()
