@@ -4,6 +4,7 @@ import contextlib
 import decimal
 import difflib
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -129,21 +130,32 @@ def _describe_mistake(error: yaml.MarkedYAMLError) -> str:
 
 # PyYAML raises these for odd tags.
 _ODD_TAG_ERRORS = (LookupError, TypeError, AttributeError, RecursionError)
+_OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+$|[0-9_]+:)")
 # libyaml's loader is three times as fast
 _Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
 
 
 def _construct_float(loader: Any, node: yaml.ScalarNode) -> float | str:
-    """Return a number, or its text if a float would round its digits."""
+    """Return a number, or its text if a float would round its digits.
+
+    A number to base 60, such as 1:30.5, is returned as text, too.
+    """
+    if _OTHER_BASE.match(node.value):
+        return str(node.value)
     value: float = loader.construct_yaml_float(node)
-    with contextlib.suppress(decimal.InvalidOperation):  # .inf, .nan, and numbers to base 60
+    with contextlib.suppress(decimal.InvalidOperation):  # .inf and .nan
         if decimal.Decimal(node.value) != decimal.Decimal(repr(value)):
             return str(node.value)
     return value
 
 
-def _construct_integer(loader: Any, node: yaml.ScalarNode) -> int:
-    """Return an integer; ValueError if it is larger than a manifest can hold."""
+def _construct_integer(loader: Any, node: yaml.ScalarNode) -> int | str:
+    """Return an integer; ValueError if it is larger than a manifest can hold.
+
+    YAML 1.1 reads 010 to base 8, and 1:30 to base 60. They are returned as text, since few people expect 8 and 90.
+    """
+    if _OTHER_BASE.match(node.value):
+        return str(node.value)
     value: int = loader.construct_yaml_int(node)
     if value.bit_length() > MAX_BITS:
         raise ValueError(f"line {node.start_mark.line + 1}: a number has more than {MAX_BITS} bits; text needs quotes")

@@ -48,10 +48,21 @@ def ratio_of(written: str) -> str:
         ("0.1234567890123456789", "0.1234567890123456789"),  # no float has these digits
         ("0.1000000000000000055", "0.1000000000000000055"),
         ("1_000.5", "1000.5"),
+        ("010", "010"),  # not 8
     ],
 )
 def test_a_fraction_is_its_exact_decimal_text_with_quotes_and_without(written: str, read: str) -> None:
     assert ratio_of(written) == read
+
+
+@pytest.mark.parametrize("written", ["010", "-07", "0_1", "1:30", "-1:30", "12:30:45", "1:30.5"])
+def test_numbers_to_base_8_or_60_are_read_as_text(written: str) -> None:
+    assert parse_yaml(f"revision: {written}") == {"revision": written}
+
+
+@pytest.mark.parametrize(("written", "read"), [("0", 0), ("-7", -7), ("0x1f", 31), ("0b11", 3), ("1_000", 1000)])
+def test_other_integers_are_read_as_numbers(written: str, read: int) -> None:
+    assert parse_yaml(f"seed: {written}") == {"seed": read}
 
 
 @pytest.mark.parametrize("written", ["-0.3", "1.0e+400", ".inf", ".nan", "1.0e-999999999", "true", "30 %", "''", "1e3"])
