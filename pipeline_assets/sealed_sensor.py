@@ -230,7 +230,8 @@ def _is_stale(target: Target, root: Path, cache: dict[int, bool]) -> bool:
 def _must_report(last: object, event: dg.AssetCheckEvaluation) -> bool:
     """Check whether a check's result is unreported, or differs from its last report.
 
-    Return False if the last report is a failure that a sample found, so that no other result hides it.
+    Return False if the last report is a failure that a scheduled verification found in a sample of the files: the
+    result of the build must not hide it.
     """
     if not isinstance(last, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True

@@ -30,21 +30,21 @@ class Remnant:
     """Folder that may contain forgotten rows.
 
     Attributes:
-        artifact: Path to lock for the removal: the artifact's folder, also for a leftover or kept work; for downloads,
-            the record of the search that fetched them; None for any other folder.
+        lock_path: Path to lock while the folder is removed. For an artifact, its leftovers and its kept work: the
+            artifact's folder; for downloads of a published set: the record of the removal from it; else None.
         is_cached: Whether it has the cached bytes of a hub file, which a build may be fetching.
         is_manual: Whether only the user can remove the rows.
     """
 
     folder: Path
     reason: str
-    artifact: Path | None = None
+    lock_path: Path | None = None
     is_cached: bool = False
     is_manual: bool = False
 
     @property
     def is_artifact(self) -> bool:
-        return self.artifact == self.folder
+        return self.lock_path == self.folder
 
 
 def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Remnant]:
@@ -123,18 +123,18 @@ def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
                     durable.remove(path)
             continue
         try:
-            if entry.artifact is None:
+            if entry.lock_path is None:
                 with contextlib.ExitStack() as locks:
                     for path in entry.folder.glob(".*.lock"):  # of rebuilds that run
                         locks.enter_context(locked(path.with_name(path.name[1 : -len(".lock")])))
                     durable.remove(entry.folder)
                 continue
-            with locked(entry.artifact, highest_fence(entry.artifact)) as lock:
+            with locked(entry.lock_path, highest_fence(entry.lock_path)) as lock:
                 hidden = entry.folder
                 if entry.is_artifact:
-                    hidden = leftover_path(entry.artifact, "building", lock.fence)
+                    hidden = leftover_path(entry.lock_path, "building", lock.fence)
                     durable.rename(entry.folder, hidden)
-                remove_hidden(entry.artifact, hidden)
+                remove_hidden(entry.lock_path, hidden)
         except InputError:
             busy.append(entry.folder)
     return busy

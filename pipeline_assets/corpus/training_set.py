@@ -76,7 +76,7 @@ def read_selection(selection: Manifest) -> Sequence[FileContent]:
 
 
 def preview_selection(selection: Artifact) -> list[dict[str, str]]:
-    """Preview the first shards of a text manifest."""
+    """Return path, documents and sha256 of the first shards of a text manifest."""
     shards = selection.manifest.identity.decisions["shards"][:_PREVIEW_SHARDS]
     return [
         {"shard": shard["path"], "documents": f"{shard['rows']:,}", "sha256": shard["content_sha256"]}

@@ -59,7 +59,9 @@ class Pool(Generic[S]):
         try:
             while yielded < len(shards):
                 ahead = min(len(shards), yielded + self._size * _LOOKAHEAD)
-                for worker in self._idle_workers(count=ahead - sent):  # before the caller processes finished shards
+                for worker in self._find_or_start_workers(
+                    count=ahead - sent
+                ):  # before the caller processes finished shards
                     worker.send_job(ShardJob(shards[sent], WHOLE_SHARD, folder, stage))
                     sent += 1
                 if yielded in done:
@@ -82,7 +84,7 @@ class Pool(Generic[S]):
                 _stop_all(self._workers)
                 self._workers.clear()
 
-    def _idle_workers(self, count: int) -> Sequence[PoolWorker[S]]:
+    def _find_or_start_workers(self, count: int) -> Sequence[PoolWorker[S]]:
         """Return up to `count` idle workers; start new workers while the pool has room."""
         idle = [worker for worker in self._workers if worker.job is None][:count]
         for _ in range(min(count - len(idle), self._size - len(self._workers))):

@@ -42,7 +42,10 @@ class ChatReason(StrEnum):
 
 @dataclass(frozen=True)
 class MarkedSpans(encode.AssistantTurns):
-    """Loss mode of a text of a chat template; `stored_rule` is the row's `loss_rule`."""
+    """Loss mode of a text that a chat template rendered: marked messages count.
+
+    `stored_rule` is the row's `loss_rule`, which marks them.
+    """
 
     name: ClassVar = "marked_spans"
     stored_rule: str

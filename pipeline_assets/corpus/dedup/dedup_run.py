@@ -65,7 +65,7 @@ class DedupRun:
         return list(self.run_stage(stage, list(tasks), self.staging))
 
     def read_run(self, run: OutputFile) -> pa.Table:
-        """Map a run of the staging directory into memory."""
+        """Map a sorted run, which is a file of the staging directory, into memory."""
         return read_run(self.staging.path(run.path))
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:

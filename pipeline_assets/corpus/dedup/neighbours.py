@@ -118,12 +118,15 @@ def _read_sketches(
     return _Sketches(orders, bits[sorted_rows], _document_sources(document_numbers(orders), sources))
 
 
-def _document_sources(documents: NDArray[np.uint64], spans: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:
-    if spans is None:
+def _document_sources(
+    documents: NDArray[np.uint64], source_starts: Sequence[tuple[int, str]] | None
+) -> NDArray[np.int64]:
+    """Return each document's source as a code; all 0 without `source_starts`."""
+    if source_starts is None:
         return np.zeros(len(documents), np.int64)
-    firsts, names = zip(*spans, strict=True)
+    firsts, names = zip(*source_starts, strict=True)
     _, codes = np.unique(names, return_inverse=True)
-    # A document is in the last span that begins at or before it.
+    # A document is of the last source that begins at or before it.
     sources: NDArray[np.int64] = codes[np.searchsorted(np.array(firsts, np.uint64), documents, side="right") - 1]
     return sources
 

@@ -80,7 +80,9 @@ class _Attempts(NamedTuple):
 
 
 def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
-    """Return the correctness columns of a row; null without valid conditions.
+    """Return the correctness columns of a row; null if no condition is valid.
+
+    A condition is an effort of the model, with or without a tool: see `CONDITIONS`.
 
     The columns describe the condition with the highest accuracy; only `meta_correctness_high` describes the best
     `high_…` condition, and `meta_solved_bin` all conditions. A condition is ignored if its `count` is 0, or its `pass`

@@ -69,7 +69,10 @@ def read_pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
 
 
 def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes]]]:
-    """Return a file's format, and its blocks of lines from the start of a range on."""
+    """Return a file's format, and its blocks of whole lines with their byte offsets.
+
+    The blocks reach from the start of the range to the end of the file.
+    """
     if piece.start > 0:
         _, first = next(line_blocks(piece.file), (0, b""))
         return _detect_format(first, piece), line_blocks(piece.file, piece.start)

@@ -50,7 +50,7 @@ class SubsetRule(RecipeSection):
         return ("meta_domain",) if self.balance is True else self.balance or ()
 
     @property
-    def columns(self) -> list[str]:
+    def condition_columns(self) -> list[str]:
         """Columns that the conditions use, sorted."""
         return sorted({column for condition in self.where for column in parse_condition(condition).meta.root_names()})
 
@@ -141,6 +141,6 @@ class SubsetsRecipe(RecipeSection):
         return [self.rules[name] for name in self.order]
 
     @property
-    def columns(self) -> list[str]:
+    def condition_columns(self) -> list[str]:
         """Columns that the conditions of all rules use, sorted."""
-        return sorted({column for rule in self.rules.values() for column in rule.columns})
+        return sorted({column for rule in self.rules.values() for column in rule.condition_columns})

@@ -127,7 +127,11 @@ class _ScoredRows:
         self.present_columns = set[str]()
         self._stratum_numbers: list[dict[tuple[str, ...], int]] = [{} for _ in recipe.order]  # by first appearance
         columns = sorted(
-            {*recipe.columns, *_COUNTED, *(name for rule in recipe.ordered_rules for name in rule.strata_columns)}
+            {
+                *recipe.condition_columns,
+                *_COUNTED,
+                *(name for rule in recipe.ordered_rules for name in rule.strata_columns),
+            }
         )
         for split, rows in self.splits():
             first = rows.start
@@ -148,7 +152,7 @@ class _ScoredRows:
         self.percentile[rows] = to_numpy(fill_null(table["percentile_within_split"], math.nan))
         self.tokens[rows] = to_numpy(fill_null(table["stats_tokens"], 0))
         self.completion_tokens[rows] = to_numpy(fill_null(table["stats_completion_tokens"], 0))
-        self.present_columns |= {name for name in self.recipe.columns if table[name].null_count < len(table)}
+        self.present_columns |= {name for name in self.recipe.condition_columns if table[name].null_count < len(table)}
         if any(rule.where for rule in self.recipe.ordered_rules):
             import polars as pl  # only in this process and only if needed: its threads do not survive a fork
 
@@ -260,6 +264,6 @@ def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[
             "splits": by_split,
             "could_flip": {"rows": flips, "share": f"{flips / max(could_be, 1):.6f}"} if is_known else None,
         }
-        if empty_columns := [column for column in rule.columns if column not in scored.present_columns]:
+        if empty_columns := [column for column in rule.condition_columns if column not in scored.present_columns]:
             rules[name]["unsaid"] = empty_columns
     return {"error_bar": {name: bar if bar is None else str(bar) for name, bar in bars.items()}, "rules": rules}

@@ -60,7 +60,10 @@ class OracleMismatchError(Exception):
 
 
 def with_oracle_fallback(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
-    """Call `encode` with the tokenizer; if the oracle disagrees, again with tiktoken."""
+    """Call `encode` with the tokenizer; call it again with tiktoken if ids differ.
+
+    tiktoken is the oracle: it encodes a sample of the documents again.
+    """
     try:
         return encode(tokenizer)
     except OracleMismatchError as disagreement:
