@@ -78,7 +78,8 @@ class PythonStep(RecipeSection):
         names = [node.name for node in _parse(code, file).body if isinstance(node, ast.FunctionDef)]
         if function not in names:
             what = f"function {function} not found; the functions are {', '.join(names) or 'none'}"
-            raise UsageError(what, folder / file, "correct `function`")
+            fix = "define it by `def` at the top level of the file, or correct `function`"
+            raise UsageError(what, folder / file, fix)
         return {**content, "function": function, "code": code, "pins": _find_pins(code, file)}
 
     def check_pins(self) -> None:
