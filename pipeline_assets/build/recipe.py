@@ -110,7 +110,7 @@ class Recipe(RecipeSection):
 def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
     """Return targets and all artifacts that they need, except external ones.
 
-    An artifact comes after the artifacts that it needs to be built or checked.
+    An artifact comes after all artifacts that its build or its checks read.
     """
     ordered: dict[Path, Target] = {}
 

@@ -179,8 +179,8 @@ def finalize_shard(
     """Rewrite a shard that has repeated ids as `shards/NAME.jsonl.zst`.
 
     A row that repeats the id of an earlier row is rejected if the id is from the source. An id that was derived from
-    the text gets the suffix `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of the
-    conversion, less the new rejects.
+    the text gets the suffix `#2`, `#3` and so on. Poison rows, which killed a worker, are rejected, too. The
+    receipt has the counts of the conversion, with the new rejects moved from `documents` to `rejected/REASON`.
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = Counter(shard.receipt.counts)

@@ -1,6 +1,7 @@
 """Lineage: the graph of all artifacts below a data root.
 
-The chain of an artifact is the artifact, its members, and all their direct and indirect inputs, each once.
+The chain of an artifact is the artifact, its members (artifacts inside its own folder, such as `train`), and all their
+direct and indirect inputs, each once.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ class Lineage:
 
     @cached_property
     def sealed(self) -> Mapping[Path, Manifest]:
-        """Manifests of all artifacts by folder, members included."""
+        """Readable manifests by folder, including those of members."""
         return {Path(folder): manifest for folder, manifest in self._entries if isinstance(manifest, Manifest)}
 
     @cached_property

@@ -160,9 +160,10 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 
 
 def _kept_bytes(status: ArtifactStatus, sizes: Mapping[Path, float]) -> float:
-    """Estimate bytes of kept tasks of a corpus and of all corpora downstream of it.
+    """Estimate the bytes of work that a build keeps for the next recipe version.
 
-    Return 0 unless the corpus is read from raw files and will be built. `sizes` maps folders to stored bytes.
+    The estimate of a source's first corpus includes all corpora built from it, so it is 0 for those. It is also 0 for
+    a corpus that is already built. `sizes` maps folders to stored bytes.
     """
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)

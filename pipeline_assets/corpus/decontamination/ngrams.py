@@ -136,7 +136,12 @@ def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64
 
 
 class NgramMatches(NamedTuple):
-    """N-grams in a text, shape (matches,): first words, ascending, and numbers."""
+    """N-grams found in documents, in the order of their first words.
+
+    Attributes:
+        words: Index of each match's first word among the words of all documents, shape (matches,).
+        ngrams: Number of the match's n-gram in the table, shape (matches,).
+    """
 
     words: NDArray[np.int64]
     ngrams: NDArray[np.int64]

@@ -84,7 +84,8 @@ class KeyRange:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows run by run; the first table may be empty, but has the columns.
 
-        Raise an error like `read_run` if bytes of the index or of a run differ from the written bytes.
+        Raise InputError if bytes of the index or of a run differ from the written bytes, or RetryableError in an
+        unfinished build.
         """
         with errors_as_damage(self.index, "index of sorted runs"):
             with open(self.index, "rb") as file:

@@ -130,9 +130,9 @@ COVERAGE_COLUMNS = {
 
 
 def texts_parse(shards: Artifact) -> Verdict:
-    """Check that every text is Harmony if and only if its flag is true.
+    """Check that `quality_valid_harmony` is true exactly for texts that are Harmony.
 
-    Invalid texts of the source are counted by reason.
+    A text of a chat template must parse, and its flag must be null. Invalid texts of the source are counted by reason.
     """
     rows, faults = 0, []
     for name, batch in _read_batches(shards, ["id", *_PARSED_COLUMNS]):

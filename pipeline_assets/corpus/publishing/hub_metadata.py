@@ -47,7 +47,7 @@ _IDENTIFIERS = """
 """
 _FAMILIES = {"gfdl-1.2-or-later": "gfdl", "gfdl-1.3": "gfdl"}
 _INVALID_IN_NAME = re.compile(r"[^a-z0-9.]+")
-_NAME_CHARACTERS = 60
+_MAX_NAME_LENGTH = 60
 
 
 def hub_licence(licence: str | None) -> str:
@@ -73,7 +73,7 @@ def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list
     metadata: dict[str, str | list[str]] = {"license": identifiers if len(identifiers) > 1 else identifiers[0]}
     unnamed = sorted(licence for licence in licences if licence is not None and hub_licence(licence) == OTHER)
     if len(unnamed) == 1:
-        metadata["license_name"] = _INVALID_IN_NAME.sub("-", unnamed[0].lower())[:_NAME_CHARACTERS].strip("-.") or OTHER
+        metadata["license_name"] = _INVALID_IN_NAME.sub("-", unnamed[0].lower())[:_MAX_NAME_LENGTH].strip("-.") or OTHER
         tag = licence_table().match_tag(unnamed[0])
         if tag is not None and (url := licence_table()[tag].url) is not None:
             metadata["license_link"] = url

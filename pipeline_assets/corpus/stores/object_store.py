@@ -224,7 +224,7 @@ class ObjectStore:
         raise TransientError(what, f"{self.url}/{key}", "run the same command again")
 
     def _put_if(self, key: str, data: bytes, before: Pointer | None) -> bool:
-        """Try once to write a pointer; return False if it no longer equals `before`."""
+        """Try once to replace a pointer; return False if the stored one is not `before`."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
