@@ -16,7 +16,7 @@ from pipeline_assets.schedules import alert, build_schedules, read_schedules
 from pipeline_assets.sealed_sensor import build_sensor
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.version_assets import build_version_assets
-from pipeline_assets.versions import find_version
+from pipeline_assets.versions import parse_version
 from resources.store import Hub, Launcher, Store, Tokenizer
 from resources.webhook import webhook_address
 
@@ -31,7 +31,7 @@ def build_definitions(root: Path) -> dg.Definitions:
     jobs = {recipe.name: recipe_job(recipe, root) for recipe in recipes}
     jobs |= {name: invalid_recipe_job(name, error, root) for error in errors if (name := invalid_recipe_name(error))}
     by_name = {recipe.name: recipe for recipe in recipes}
-    versions = {name: find_version(name, by_name) for name in by_name}
+    versions = {name: parse_version(name, by_name) for name in by_name}
     unversioned = {name: recipe for name, recipe in by_name.items() if versions[name] is None}
     externals = external_assets((target for recipe in unversioned.values() for target in recipe.targets()), root)
     active = [recipe for recipe in unversioned.values() if is_used_in(recipe, root)]

@@ -33,7 +33,7 @@ from pipeline_assets.spine.key_types import Name, reject_duplicates
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.trust.result import FileSample
-from resources.webhook import WEBHOOK, webhook_address
+from resources.webhook import WEBHOOK_VARIABLE, webhook_address
 
 _SCHEDULES_FILE = "schedules.yaml"
 _TIMEOUT_S = 10.0
@@ -169,7 +169,7 @@ def _job_name(section: ScheduleSection) -> str:
 
 @dg.run_failure_sensor(
     name="alert",
-    description=f"Reports each failed run to {WEBHOOK}, if set",
+    description=f"Reports each failed run to {WEBHOOK_VARIABLE}, if set",
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def alert(context: dg.RunFailureSensorContext) -> None:
@@ -187,8 +187,8 @@ def alert(context: dg.RunFailureSensorContext) -> None:
     try:
         urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
     except urllib.error.HTTPError as error:
-        context.log.warning(f"{WEBHOOK} answers with status {error.code}")
+        context.log.warning(f"{WEBHOOK_VARIABLE} answers with status {error.code}")
     except (OSError, http.client.HTTPException, ValueError) as error:
         # Messages of these errors may contain the address: only the kind of error is logged.
         reason = getattr(error, "reason", error)
-        context.log.warning(f"{WEBHOOK} does not answer: {type(reason).__name__}")
+        context.log.warning(f"{WEBHOOK_VARIABLE} does not answer: {type(reason).__name__}")

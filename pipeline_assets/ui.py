@@ -146,7 +146,7 @@ def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
     If the port is in use, a free one replaces it.
     """
     from pipeline_assets.demo.loopback_http import is_loopback_host
-    from resources.artifact_metadata import REPORTS
+    from resources.artifact_metadata import REPORTS_VARIABLE
 
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -170,7 +170,7 @@ def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield {REPORTS: f"http://127.0.0.1:{server.server_port}"}
+            yield {REPORTS_VARIABLE: f"http://127.0.0.1:{server.server_port}"}
         finally:
             server.shutdown()
 

@@ -30,7 +30,7 @@ def build_version_assets(
     """
     newest = {name: recipes[name] for name in sorted(repinned)}
     for name in sorted(recipes):  # versions of a recipe are then sorted by date
-        if (version := versions.find_version(name, recipes)) is not None:
+        if (version := versions.parse_version(name, recipes)) is not None:
             newest[version.recipe] = recipes[name]
     return [
         _asset(name, targets[0].kind, targets, root, recipe_by_folder)

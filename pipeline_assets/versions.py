@@ -38,7 +38,7 @@ class DatedVersion(NamedTuple):
             instance.add_dynamic_partitions(_partitions_name(self.recipe), [self.date])
 
 
-def find_version(recipe: str, names: Collection[str]) -> DatedVersion | None:
+def parse_version(recipe: str, names: Collection[str]) -> DatedVersion | None:
     """Parse a recipe name `NAME_YYYYMMDD`; None unless a recipe `NAME` exists."""
     name, _, date = recipe.rpartition("_")
     return DatedVersion(name, date) if _DATE.fullmatch(date) and name in names else None
@@ -66,7 +66,7 @@ def asset_partition(kind: str, partition: str | None, recipe: str, names: Collec
 
     `names` are the names of all recipes. A version of another recipe is a partition of that recipe's asset.
     """
-    version = find_version(recipe, names)
+    version = parse_version(recipe, names)
     if version is not None:
         return AssetPartition(version.key(kind), version.partition(partition), version)
     return AssetPartition(asset_key(kind, recipe), partition, None)

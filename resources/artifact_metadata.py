@@ -18,7 +18,7 @@ from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 
-REPORTS = "CORPUSMILL_REPORTS"  # address at which `corpusmill ui` serves report pages
+REPORTS_VARIABLE = "CORPUSMILL_REPORTS"  # address at which `corpusmill ui` serves report pages
 _COUNTS = (
     *("documents", "tokens", "estimated_tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"),
     *("messages_as_json", "invalid_harmony", "unread_message_keys", "think_tags"),
@@ -74,7 +74,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
         table = [("in", ledger.rows_in), ("out", ledger.out), *fates]
         lines = [{"rows": fate, "count": f"{count:,}"} for fate, count in table]
         values["ledger"] = dg.MetadataValue.md(preview_table(lines))
-    if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS).get_value()):
+    if REPORT_HTML in {file.path for file in manifest.storage} and (address := dg.EnvVar(REPORTS_VARIABLE).get_value()):
         root = find_data_root(artifact.folder)
         folder = artifact.folder.relative_to(root) if root is not None else artifact.folder
         values["report"] = dg.MetadataValue.url(f"{address}/{urllib.parse.quote(folder.as_posix())}/{REPORT_HTML}")

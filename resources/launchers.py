@@ -9,7 +9,7 @@ from pipeline_assets.spine.errors import UsageError
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # loads more than most runs need
 
-LAUNCHER = "CORPUSMILL_LAUNCHER"
+LAUNCHER_VARIABLE = "CORPUSMILL_LAUNCHER"
 LAUNCHERS = ("local", "modal")
 
 
@@ -27,9 +27,9 @@ def remote_launcher_factory(
     Raises:
         UsageError: The launcher's name or a setting of Modal is invalid.
     """
-    name = launcher or variables.get(LAUNCHER) or LAUNCHERS[0]
+    name = launcher or variables.get(LAUNCHER_VARIABLE) or LAUNCHERS[0]
     if name not in LAUNCHERS:
-        raise UsageError(f"must be one of {', '.join(LAUNCHERS)}, got {name!r}", LAUNCHER, "correct it")
+        raise UsageError(f"must be one of {', '.join(LAUNCHERS)}, got {name!r}", LAUNCHER_VARIABLE, "correct it")
     if name == LAUNCHERS[0]:
         return None
     from resources.modal_launcher import ModalLauncherFactory  # loads Modal's client

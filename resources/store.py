@@ -23,7 +23,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import (
 )
 from pipeline_assets.corpus.tokens.o200k_vocabulary import FAMILY
 from pipeline_assets.spine.errors import UsageError
-from resources.launchers import LAUNCHER, LAUNCHERS, remote_launcher_factory
+from resources.launchers import LAUNCHER_VARIABLE, LAUNCHERS, remote_launcher_factory
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # loads more than most runs need
@@ -33,7 +33,7 @@ def environment() -> dict[str, str]:
     """Return the environment variables that configure a run, without empty values."""
     values = {
         name: dg.EnvVar(name).get_value()
-        for name in (*(setting.variable for setting in SETTINGS), *VARIABLES, LAUNCHER, "CORPUSMILL_DATA")
+        for name in (*(setting.variable for setting in SETTINGS), *VARIABLES, LAUNCHER_VARIABLE, "CORPUSMILL_DATA")
     }
     return {name: value for name, value in values.items() if value}
 

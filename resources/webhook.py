@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from pipeline_assets.spine.errors import UsageError
 
-WEBHOOK = "CORPUSMILL_WEBHOOK"
+WEBHOOK_VARIABLE = "CORPUSMILL_WEBHOOK"
 
 
 def webhook_address(variables: Mapping[str, str] = os.environ) -> str | None:
     """Return the address in CORPUSMILL_WEBHOOK; None if unset, UsageError if invalid."""
-    address = variables.get(WEBHOOK, "")
+    address = variables.get(WEBHOOK_VARIABLE, "")
     if not address:
         return None
     try:
@@ -25,5 +25,5 @@ def webhook_address(variables: Mapping[str, str] = os.environ) -> str | None:
     # urllib sends neither credentials in an address nor characters outside ASCII.
     if not is_address or "@" in parts.netloc or " " in address or not (address.isascii() and address.isprintable()):
         what = f"must be an http or https address, got {len(address)} other characters"
-        raise UsageError(what, WEBHOOK, "write it as https://HOST/PATH, without user and spaces, or unset it")
+        raise UsageError(what, WEBHOOK_VARIABLE, "write it as https://HOST/PATH, without user and spaces, or unset it")
     return address

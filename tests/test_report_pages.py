@@ -12,7 +12,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.ui import serve_reports
-from resources.artifact_metadata import REPORTS, artifact_metadata
+from resources.artifact_metadata import REPORTS_VARIABLE, artifact_metadata
 
 FOLDER = "stage_a/mixed/report/mixed"
 
@@ -20,13 +20,13 @@ FOLDER = "stage_a/mixed/report/mixed"
 @pytest.fixture
 def address(built_notes: Path) -> Iterator[str]:
     with serve_reports(built_notes, 0) as variables:
-        yield variables[REPORTS]
+        yield variables[REPORTS_VARIABLE]
 
 
 def test_the_link_of_a_materialisation_leads_to_the_report(
     built_notes: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(REPORTS, address)
+    monkeypatch.setenv(REPORTS_VARIABLE, address)
 
     link = str(artifact_metadata(open_artifact(built_notes / FOLDER), SYSTEMS.kinds, was_current=False)["report"].value)
     with urllib.request.urlopen(link) as answer:
@@ -81,4 +81,4 @@ def test_a_port_that_is_taken_or_beyond_the_last_gives_way_to_a_free_one(built_n
 
     for port in (taken, 65536):
         with serve_reports(built_notes, port) as other:
-            assert other[REPORTS] != address
+            assert other[REPORTS_VARIABLE] != address

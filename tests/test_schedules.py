@@ -27,7 +27,7 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.ui import ui
-from resources.webhook import WEBHOOK
+from resources.webhook import WEBHOOK_VARIABLE
 
 NOTES = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "action": "run"}
 
@@ -363,7 +363,7 @@ def test_a_failed_run_is_told_where_an_address_is_set_and_one_that_does_not_answ
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     address, bodies = told
-    monkeypatch.setenv(WEBHOOK, f"{NOWHERE}/secret")
+    monkeypatch.setenv(WEBHOOK_VARIABLE, f"{NOWHERE}/secret")
     for path in (notes_root / "sources" / "notes").rglob("*.jsonl*"):
         path.unlink()
     failed = run_job(job_of(notes_root, "mixed"), instance)
@@ -373,11 +373,11 @@ def test_a_failed_run_is_told_where_an_address_is_set_and_one_that_does_not_answ
 
     with caplog.at_level("WARNING"):
         alert(context)
-    monkeypatch.delenv(WEBHOOK)
+    monkeypatch.delenv(WEBHOOK_VARIABLE)
     alert(context)
     assert bodies == [] and "secret" not in caplog.text
 
-    monkeypatch.setenv(WEBHOOK, address)
+    monkeypatch.setenv(WEBHOOK_VARIABLE, address)
     alert(context)
     [body] = bodies
     assert json.loads(body)["text"].startswith("mixed failed: ")
@@ -402,11 +402,11 @@ def test_a_failed_run_is_told_where_an_address_is_set_and_one_that_does_not_answ
 def test_a_webhook_that_is_no_address_is_refused_at_the_start_and_not_repeated(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(WEBHOOK, address)
+    monkeypatch.setenv(WEBHOOK_VARIABLE, address)
 
     for start in (lambda: build_definitions(tmp_path), lambda: ui(tmp_path)):
         with pytest.raises(UsageError) as refused:
             start()
 
-        assert str(refused.value).startswith(f"{WEBHOOK}: ")
+        assert str(refused.value).startswith(f"{WEBHOOK_VARIABLE}: ")
         assert "secret" not in str(refused.value)

@@ -59,9 +59,9 @@ _CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks its ar
 
 @dataclass(frozen=True)
 class Garbage:
-    """Folder that nothing needs.
+    """Folder that nothing needs: an artifact, its leftovers or kept work, or a cache.
 
-    `artifact` is this folder, or the artifact's folder next to a leftover or kept work; None for a folder in a cache.
+    `artifact` is the folder of the artifact that `folder` is or belongs to, which may not exist; None for a cache.
     """
 
     folder: Path

@@ -90,7 +90,7 @@ _own_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 def _drop_in_child() -> None:
-    """Close this process's locks in a forked worker: they must end with the parent."""
+    """Close inherited locks in a forked process, so that they end with its parent."""
     for lock in _own_locks:
         os.close(lock._descriptor)
     _own_locks.clear()

@@ -73,7 +73,10 @@ def source_files(lineage: Lineage) -> Iterator[Path]:
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
-    """Follow documents and rejects with this id, starting in corpora read from files."""
+    """Yield the fate of the row with this id in each corpus read from sources.
+
+    If no document has the id, rejected rows with it are looked for.
+    """
     for store in stores.source_row_stores():
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]
         numbers = store.find(row_id)

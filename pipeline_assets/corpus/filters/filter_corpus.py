@@ -50,9 +50,9 @@ def filter_shard(
 ) -> Receipt:
     """Filter the documents of a shard in order; an unchanged document keeps its bytes.
 
-    Before any filter, documents with a license tag in `refused_licences` are dropped. So are the rows in `repeating`,
-    a dict from rows to the share of their windows that earlier documents have (see `WindowRecipe`). If no document is
-    dropped or changed, the kept documents are a link to the shard.
+    Before any filter, documents with a license tag in `refused_licences` are dropped. If the recipe has `windows`, so
+    are the rows in `repeating`; its values are the shares of a row's passages that earlier kept documents contain, see
+    `WindowRecipe`. If no document is dropped or changed, the kept documents are a link to the shard.
 
     Files: kept documents; a `DroppedDocument` per dropped document; rejects, which are poison rows and documents that
     the recipe's custom step rejects. Counts: `rows` read; kept `documents` and the `bytes` of their texts; `changed`

@@ -55,7 +55,10 @@ _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 
 
 def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
-    """Return the origin of a split's rows, without file; `subset` overrides the card."""
+    """Return the origin of a split's rows, with an empty `file`.
+
+    If `subset` is None, it is the config to which the dataset card assigns the split, or else `default`.
+    """
     subset, split = subset or pin.decisions.get("config") or DEFAULT_CONFIG, pin.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
 

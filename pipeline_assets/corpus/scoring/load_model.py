@@ -69,7 +69,10 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
 
 
 def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
-    """Check whether positions depend on the longest row; InputError for dynamic RoPE."""
+    """Check whether positions depend on a batch's longest row.
+
+    Raise InputError for dynamic RoPE, whose positions depend on earlier batches, too.
+    """
     values = [getattr(module, "rope_type", None) for module in network.modules()]
     types = {str(name) for value in values for name in (value.values() if isinstance(value, dict) else [value])}
     if any("dynamic" in name for name in types):

@@ -1,4 +1,7 @@
-"""Stage `encode`: shards of Documents to files of token ids and document tables."""
+"""Stage `encode`: shards of Documents to files of token ids and document tables.
+
+A second library, the oracle, encodes 0.1 % of the documents again; for o200k Harmony, it is tiktoken.
+"""
 
 import hashlib
 import logging
@@ -173,7 +176,7 @@ class _ShardEncoder:
         return kept, self._tokenizer.encode([document.text for _, document in kept])
 
     def _spot_check(self, documents: Rows, runs: TokenRuns) -> int:
-        """Compare 0.1 % of documents with the oracle; return how many were compared."""
+        """Compare the ids of 0.1 % of documents with the oracle's; return their number."""
         chosen = [number for number, (_, document) in enumerate(documents) if is_spot_checked(document.doc_id)]
         ids = [*runs.split()] if chosen else []
         return sum(self._compare_with_oracle(documents[at][1].text, ids[at], documents[at][0]) for at in chosen)
