@@ -14,7 +14,7 @@ import inspect
 import io
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -89,11 +89,15 @@ def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Cal
             repeatable = {option for entry in parameters if getattr(entry, "multiple", False) for option in entry.opts}
             if all(parameter.param_type_name == "option" for parameter in parameters):
                 args = repeat_option(args, repeatable)
+            words = [*args]
             try:
-                return super().parse_args(ctx, args)
+                rest = super().parse_args(ctx, args)
             except TyperException as error:
                 vars(error)["ctx"] = getattr(error, "ctx", None) or ctx  # unset for an option without its value
                 raise
+            if any(word == "" or (word.startswith("--") and word.endswith("=")) for word in words):
+                _require_paths({_typed_name(entry): ctx.params.get(entry.name) for entry in parameters})
+            return list(rest)
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
             parameters = self.params
@@ -105,6 +109,18 @@ def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Cal
                 formatter.write_text(f"{', '.join(entry.opts[0] for entry in settings)}: see corpusmill --help")
 
     group.command(name, cls=LazyCommand, help=help, short_help=None if group is app else help)(lambda: None)
+
+
+def _typed_name(parameter: Any) -> str:
+    """Return `--data` for an option, `FOLDER` for an argument."""
+    return str(parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper())
+
+
+def _require_paths(values: Mapping[str, object]) -> None:
+    """Raise UsageError if a path is empty, as in `--data "$UNSET"`: Path reads it as `.`."""
+    for name, value in values.items():
+        if Path() in (value if isinstance(value, list | tuple) else [value]):
+            raise UsageError("must not be empty", name, "pass a path; . is the current folder")
 
 
 def _assemble() -> None:
@@ -144,6 +160,8 @@ class _LeadingOptions(Settings):
 
 def _set_leading_options(**values: Any) -> None:
     """Set the environment variables of options passed before the command's name."""
+    if values["data"] == "":
+        _require_paths({"--data": Path()})
     export_settings({name: value for name, value in values.items() if name != "version"})
 
 

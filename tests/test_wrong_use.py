@@ -202,6 +202,21 @@ def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
     assert not (here / "none").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["verify", ""], "FOLDER"),
+        (["run", "x", "--data", ""], "--data"),
+        (["run", "x", "--data="], "--data"),
+        (["--data", "", "run", "x"], "--data"),
+        (["export", "x", "--to", "parquet", "--out", ""], "--out"),
+        (["diff", "x", ""], "B"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(corpusmill: Corpusmill, words: list[str], where: str) -> None:
+    assert refused(corpusmill(*words)) == f"{where}: must not be empty; pass a path; . is the current folder"
+
+
 @pytest.mark.parametrize("typed", REMOVED)
 def test_what_was_removed_is_refused_with_what_to_do_instead(corpusmill: Corpusmill, typed: str) -> None:
     what = "option" if "--" in typed else "command"
