@@ -117,7 +117,10 @@ def _typed_name(parameter: Any) -> str:
 
 
 def _require_paths(values: Mapping[str, object]) -> None:
-    """Raise UsageError if a path is empty, as in `--data "$UNSET"`: Path reads it as `.`."""
+    """Raise UsageError if a path is empty, as in `--data "$UNSET"`.
+
+    Python reads an empty path as the current folder.
+    """
     for name, value in values.items():
         if Path() in (value if isinstance(value, list | tuple) else [value]):
             raise UsageError("must not be empty", name, "pass a path; . is the current folder")

@@ -1,4 +1,4 @@
-"""Builders of kinds, for artifacts with files or with only a manifest of inputs."""
+"""Functions that build artifacts with files, or with only a list of inputs."""
 
 import functools
 from collections.abc import Callable, Mapping

@@ -18,7 +18,7 @@ from pipeline_assets.build.run import Run, open_interactive_hub
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, SourceEstimate
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe
+from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, plan_recipe, warn_of_limits
 
 _INDENT, _WIDTH, _MAX_LISTED = "  ", 120, 2
 _UNITS = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}
@@ -125,7 +125,7 @@ def _shortage_warnings(mixture: MixtureEstimate) -> Iterator[str]:
 
 def _warning_lines(plan: RecipePlan) -> list[str]:
     return [
-        *limit_warnings(plan),
+        *warn_of_limits(plan),
         *(_shortage_warnings(plan.mixture) if plan.mixture is not None else ()),
         *(
             f"{check.folder}: needs {terminal.format_bytes(check.needed)}, but only "

@@ -209,7 +209,10 @@ def member_digests(manifest: Manifest) -> dict[str, str]:
 
 
 def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
-    """Read a member's manifest; return Damage if that fails or its digest differs."""
+    """Read the manifest of a member, which is an artifact inside `folder`.
+
+    Return Damage if the manifest is missing or damaged, or its digest is not `digest`.
+    """
     try:
         manifest = read_manifest(folder / member)
     except InputError as error:

@@ -246,7 +246,7 @@ def _disk_bytes(target: Target, stored_bytes: float, size_ratio: float, figures:
     return round(_TOKEN_BYTES * figures["tokens"].value if "tokens" in figures else _TOKEN_RATIO * stored_bytes)
 
 
-def limit_warnings(plan: RecipePlan) -> Iterator[str]:
+def warn_of_limits(plan: RecipePlan) -> Iterator[str]:
     """Yield a warning for each hard limit that an artifact to build will exceed.
 
     The numbers are lower bounds: some sources do not state their rows, and the text of compressed files is larger.

@@ -32,7 +32,7 @@ class Contamination:
     """Contamination of one document.
 
     Attributes:
-        number: Index of the document in its batch.
+        document: Index of the document in its batch.
         items: Numbers of the contaminating items, ascending.
         best_item: Number of the item with the largest fraction of its n-grams in the document; on ties, the first.
         shared_ngrams: Number of distinct n-grams of the best item that the document contains.
@@ -40,7 +40,7 @@ class Contamination:
         is_removed: Mask of the words to remove, shape (words,): all n-grams of the items and, for a cut, their margins.
     """
 
-    number: int
+    document: int
     items: NDArray[np.int64]
     best_item: int
     shared_ngrams: int
@@ -59,17 +59,17 @@ def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe
     words, bounds = split_words(batch), batch.first_words
     matches = verify_ngrams(proposed, words, index.table)
     contaminated = list[Contamination]()
-    for number in np.unique(np.searchsorted(bounds, matches.words, side="right") - 1).tolist():
-        first, stop = bounds[number : number + 2].tolist()
+    for document in np.unique(np.searchsorted(bounds, matches.words, side="right") - 1).tolist():
+        first, stop = bounds[document : document + 2].tolist()
         span = slice(*np.searchsorted(matches.words, (first, stop)).tolist())
         in_document = NgramMatches(matches.words[span] - first, matches.ngrams[span])
-        if contamination := _contamination(number, slice_words(words, first, stop), in_document, index, cut):
+        if contamination := _contamination(document, slice_words(words, first, stop), in_document, index, cut):
             contaminated.append(contamination)
     return contaminated
 
 
 def _contamination(
-    number: int, words: Words, matches: NgramMatches, index: ItemIndex, cut: CutRecipe | None
+    document: int, words: Words, matches: NgramMatches, index: ItemIndex, cut: CutRecipe | None
 ) -> Contamination | None:
     items, shared_ngrams = _matching_items(matches, index.items)
     if not len(items):
@@ -78,7 +78,7 @@ def _contamination(
     best, shared = int(items[position]), int(shared_ngrams[position])
     first_word = int(matches.words[_belongs_to_items(matches.ngrams, items[position : position + 1], index.items)][0])
     is_removed = _words_to_remove(words, matches, items, index, cut)
-    return Contamination(number, items, best, shared, first_word, is_removed)
+    return Contamination(document, items, best, shared, first_word, is_removed)
 
 
 def _words_to_remove(

@@ -112,7 +112,7 @@ def _decontaminate_block(
     contaminated: list[ContaminatedLine] = []
     documents = decode_lines(lines, shard, RAW_DECODER)
     texts = [document.text.encode() for document in documents]
-    matches = {match.number: match for match in find_contaminations(normalize(texts), index, rules.recipe.cut)}
+    matches = {match.document: match for match in find_contaminations(normalize(texts), index, rules.recipe.cut)}
     for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):
         if number not in matches:
             kept.append(line)

@@ -24,9 +24,10 @@ _JSON_TYPES = frozenset({str, int, float, bool, type(None)})  # most values, whi
 
 
 def find_object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
-    """List the columns whose values contain objects, by name of the Parquet file.
+    """List the columns that are or contain structs, by name of the Parquet file.
 
-    `messages` is listed only if one of its objects may become JSON text. Pieces of other files are skipped.
+    `messages` is listed only if a value that may become JSON text, see `_MESSAGE_TEXTS`, contains structs. Pieces that
+    are not Parquet are skipped.
     """
     files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
     columns = {}

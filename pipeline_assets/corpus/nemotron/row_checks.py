@@ -147,7 +147,7 @@ def texts_parse(shards: Artifact) -> Verdict:
 
 
 def tokens_round_trip(shards: Artifact) -> Verdict:
-    """Compare a sample's tokens with tiktoken's, the text and the loss spans.
+    """Check that tokens equal tiktoken's, decode to the text and count in the loss.
 
     The sample is the first row of each file, and one row in a thousand, chosen by id.
     """

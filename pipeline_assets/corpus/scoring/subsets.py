@@ -108,7 +108,7 @@ class _ScoredRows:
     Attributes:
         nll: Mean NLL, shape (rows,); NaN without a score.
         percentile: Percentile within the split, shape (rows,); NaN without a score.
-        strata: Number of each row's stratum in the sorted strata of each rule, 0 without strata; shape (rows, rules).
+        strata: Index of each row's stratum among the sorted strata of each rule; 0 without strata; shape (rows, rules).
         tokens, completion_tokens: Numbers of tokens from the pool, shape (rows,); 0 if unknown.
         meets_conditions: Whether a row meets all conditions of a rule, shape (rows, rules).
         candidates: Whether the row is also in the rule's range of percentiles, shape (rows, rules).

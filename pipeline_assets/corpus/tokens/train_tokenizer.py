@@ -175,18 +175,18 @@ def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[st
     return texts
 
 
-def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: Path | None = None) -> dict[str, Any]:
+def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], o200k_file: Path | None = None) -> dict[str, Any]:
     """Measure a tokenizer on texts and compare it with o200k.
 
     The figures are bytes per token; tokens per word, where a word is a run without spaces (fertility, Rust et al. 2021,
-    arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly. `vocabulary`
+    arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly. `o200k_file`
     is the vocabulary file of o200k, None for the shipped one.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)
     unknown = int((own.ids == _UNKNOWN_ID).sum())
     same = sum(tokenizer.decode(ids) == text for ids, text in zip(own.split(), texts, strict=True))
-    other = load_encoder(VOCABULARY_SHA256, vocabulary).encode(texts)
+    other = load_encoder(VOCABULARY_SHA256, o200k_file).encode(texts)
     return {
         "measured_bytes": size,
         "round_trip": _format_quotient(same, len(texts)),
