@@ -42,7 +42,7 @@ def test_two_trainings_give_one_file_that_names_no_place(lines: list[str], tmp_p
     loaded = sentencepiece.SentencePieceProcessor(model_proto=first.model)
     assert loaded.get_piece_size() == 300
     assert loaded.decode(loaded.encode(lines[0])) == lines[0]
-    assert (first.lines, first.cut) == (len(lines), 0)
+    assert (first.lines, first.added_lines) == (len(lines), 0)
     assert first.text_bytes == sum(len(line.encode()) for line in lines)
 
 
@@ -76,7 +76,7 @@ def test_the_trainer_reads_every_line_that_it_is_given(lines: list[str]) -> None
     assert re.findall(r"Loaded all (\d+) sentences", said) == [str(len(fit))]
     assert not re.search("[Ss]kipp|null character", said)
     assert train_unigram(nasty, SMALL).lines == len(fit)
-    assert train_unigram(nasty, SMALL).cut == len(fit) - (len(nasty) - 2)  # two are blank
+    assert train_unigram(nasty, SMALL).added_lines == len(fit) - (len(nasty) - 2)  # two are blank
 
 
 @given(st.text(max_size=40).flatmap(lambda text: st.integers(1, 700).map(lambda times: text * times)))
