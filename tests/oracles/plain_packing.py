@@ -34,11 +34,16 @@ class PlainCorpus:
     seed: int
 
     @property
-    def largest_budget(self) -> int:
-        return min(
-            int(Fraction(self.caps[source]) * sum(lengths) / Fraction(self.weights[source]))
+    def budgets(self) -> list[Fraction]:
+        """The tokens of a mixture that each source allows by its cap."""
+        return [
+            Fraction(self.caps[source]) * sum(lengths) / Fraction(self.weights[source])
             for source, lengths in self.lengths.items()
-        )
+        ]
+
+    @property
+    def largest_budget(self) -> int:
+        return int(min(self.budgets))
 
     def order(self, things: int, *of: object) -> list[int]:
         """Numbers by the upper half of their hashes."""
