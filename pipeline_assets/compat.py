@@ -93,3 +93,13 @@ def load_only_machine_code() -> None:
 
     vars(entrypoints)["_already_initialized"] = True
     setattr(caching.Cache, "load_overload", load_overload)  # noqa: B010 - mypy refuses to replace a method
+
+
+def replace_fork_exec(function: Callable[..., Any]) -> None:
+    """Replace the function by which `multiprocessing` starts a program.
+
+    It raises no audit event, unlike `subprocess`.
+    """
+    import _posixsubprocess
+
+    vars(_posixsubprocess)["fork_exec"] = function

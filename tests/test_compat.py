@@ -1,6 +1,7 @@
 """Private names of libraries that the program uses are what it takes them for."""
 
 import inspect
+import multiprocessing.util
 import os
 import subprocess
 import sys
@@ -150,3 +151,14 @@ def test_numba_has_the_names_that_are_replaced_and_the_cache_of_kernels() -> Non
     assert {"get_cache_path", "get_source_stamp", "get_disambiguator", "from_function"} <= set(
         dir(caching.UserWideCacheLocator)
     )
+
+
+def test_multiprocessing_starts_programs_with_the_function_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    import _posixsubprocess
+
+    monkeypatch.setattr(_posixsubprocess, "fork_exec", _posixsubprocess.fork_exec)  # put back at the end
+    started = list[object]()
+    compat.replace_fork_exec(lambda arguments, *_: started.append(arguments) or 7)
+
+    assert multiprocessing.util.spawnv_passfds(b"/bin/program", [b"program", b"x"], []) == 7
+    assert started == [[b"program", b"x"]]

@@ -4,9 +4,9 @@ An audit hook refuses sockets, subprocesses, writes, and files outside the folde
 namespace of its own if the kernel allows that. Both guard against accidents; they are not a sandbox.
 """
 
-import _posixsubprocess
 import contextlib
 import ctypes
+import functools
 import os
 import re
 import resource
@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from pipeline_assets.compat import replace_fork_exec
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.spine.errors import one_line
 
@@ -153,19 +154,19 @@ def _isolate(parent: int, memory_mib: int) -> None:
     sys.dont_write_bytecode = True
     os.chdir("/")  # or messages with absolute paths would depend on the folder of the command
 
+    def refuse(event: str, *_: object) -> None:
+        raise PermissionError(f"a step must not use the network, processes or files, got {event}")
+
     def guard(event: str, arguments: tuple[Any, ...]) -> None:
         if _REFUSED_EVENTS.match(event):
-            raise PermissionError(f"a step must not use the network, processes or files, got {event}")
+            refuse(event)
         if event == "open" and not isinstance(arguments[0], int):
             path, flags = os.path.abspath(os.fsdecode(arguments[0])), arguments[2]
             if path != os.devnull and (flags & _WRITE_FLAGS or not path.startswith(readable)):
                 raise PermissionError(f"a step must not open files outside the folders of Python, got {path}")
 
-    def refuse_process(*_: object) -> None:
-        raise PermissionError("a step must not use the network, processes or files, got fork_exec")
-
     sys.addaudithook(guard)
-    vars(_posixsubprocess)["fork_exec"] = refuse_process  # which raises no event when `multiprocessing` calls it
+    replace_fork_exec(functools.partial(refuse, "fork_exec"))
 
 
 def _raise_too_slow(number: int, frame: object) -> None:
