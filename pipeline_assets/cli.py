@@ -14,7 +14,7 @@ import inspect
 import io
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,7 +96,7 @@ def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Cal
                 vars(error)["ctx"] = getattr(error, "ctx", None) or ctx  # unset for an option without its value
                 raise
             if any(word == "" or (word.startswith("--") and word.endswith("=")) for word in words):
-                _require_paths({_typed_name(entry): ctx.params.get(entry.name) for entry in parameters})
+                _reject_empty_paths(parameters, ctx.params)
             return list(rest)
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -111,19 +111,17 @@ def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Cal
     group.command(name, cls=LazyCommand, help=help, short_help=None if group is app else help)(lambda: None)
 
 
-def _typed_name(parameter: Any) -> str:
-    """Return `--data` for an option, `FOLDER` for an argument."""
-    return str(parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper())
-
-
-def _require_paths(values: Mapping[str, object]) -> None:
-    """Raise UsageError if a path is empty, as in `--data "$UNSET"`.
-
-    Python reads an empty path as the current folder.
-    """
-    for name, value in values.items():
+def _reject_empty_paths(parameters: Iterable[Any], values: Mapping[str, object]) -> None:
+    """Raise UsageError for an empty path, which Path would read as `.`."""
+    for parameter in parameters:
+        value = values.get(parameter.name)
         if Path() in (value if isinstance(value, list | tuple) else [value]):
-            raise UsageError("must not be empty", name, "pass a path; . is the current folder")
+            is_option = parameter.param_type_name == "option"
+            raise _empty_path_error(parameter.opts[0] if is_option else parameter.name.upper())
+
+
+def _empty_path_error(name: str) -> UsageError:
+    return UsageError("must not be empty", name, "pass a path; . is the current folder")
 
 
 def _assemble() -> None:
@@ -164,7 +162,7 @@ class _LeadingOptions(Settings):
 def _set_leading_options(**values: Any) -> None:
     """Set the environment variables of options passed before the command's name."""
     if values["data"] == "":
-        _require_paths({"--data": Path()})
+        raise _empty_path_error("--data")
     export_settings({name: value for name, value in values.items() if name != "version"})
 
 

@@ -47,7 +47,8 @@ def why(
     if not doc_id.strip():
         fix = "pass the id of a document, the name of its file, or a piece of its text"
         raise UsageError("must not be empty", "DOC_ID", fix)
-    warn_of_unsearchable(stores := RowStores(SYSTEMS.kinds, Lineage(terminal.require_root(data))))
+    stores = RowStores(SYSTEMS.kinds, Lineage(terminal.require_root(data)))
+    warn_of_unsearchable(stores)
     followed = list(follow_document(stores, doc_id))
     found = [] if followed else list(itertools.islice(search_rows(stores, doc_id), _MAX_FOUND + 1))
     ids = {row.doc_id for row in found}

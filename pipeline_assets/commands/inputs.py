@@ -2,7 +2,6 @@
 
 import fnmatch
 import glob
-import itertools
 import os
 import unicodedata
 from collections.abc import Sequence
@@ -198,7 +197,8 @@ def warn_of_listed_rows(folder: Path, root: Path) -> None:
 
 def warn_of_unsearchable(stores: "RowStores") -> None:
     """Warn of artifacts to which rows cannot be followed, because an input is missing."""
-    for folder, missing in itertools.islice((found := stores.find_unsearchable()).items(), 1):
+    if found := stores.find_unsearchable():
+        folder, missing = next(iter(found.items()))
         subject = f"{folder} and {len(found) - 1:,} more" if len(found) > 1 else f"{folder}"
         what = f"{missing}, from which it was built, is missing"
         echo(f"warning: rows cannot be followed to {subject}: {what}", err=True)

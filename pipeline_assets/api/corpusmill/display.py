@@ -66,8 +66,8 @@ def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)
-    flat = (pc.list_flatten(part) if pa.types.is_list(part.type) else part for part in parts)
-    for part in (nullable.drop_null() for nullable in flat):
+    for nullable in parts:
+        part = (pc.list_flatten(nullable) if pa.types.is_list(nullable.type) else nullable).drop_null()
         total += len(part)
         if pa.types.is_string(part.type) or pa.types.is_large_string(part.type):
             lengths = pc.utf8_length(part)

@@ -119,14 +119,14 @@ def _qualities(
     qualities = np.full(len(documents), np.nan, np.float32)
     if column is None:
         return qualities
-    for position, (row, document) in enumerate(zip(rows, documents, strict=True)):
-        value = decode_columns(document.meta, shard.file).get(column)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
-            raise InputError(what, shard.file, "choose another `quality_column`")
-        if value is not None:
-            with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite; float would refuse 10**309
-                qualities[position] = max(-_MAX_FLOAT, min(value, _MAX_FLOAT))
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite
+        for position, (row, document) in enumerate(zip(rows, documents, strict=True)):
+            value = decode_columns(document.meta, shard.file).get(column)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
+                raise InputError(what, shard.file, "choose another `quality_column`")
+            if value is not None:
+                qualities[position] = max(-_MAX_FLOAT, min(value, _MAX_FLOAT))  # float would refuse 10**309
     return qualities
 
 

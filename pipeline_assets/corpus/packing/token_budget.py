@@ -54,15 +54,7 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
 
     If all sources have equally few for their weights, none of them is named.
     """
-    source = min(mixture.sources, key=lambda source: source.max_tokens / source.weight)
-    needed = math.ceil(source.weight * requested_tokens)
-    epochs = _format_decimal(Fraction(needed, source.tokens), 3, rounds_up=True)
-    cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
     rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
-    what = (
-        f"{rows} {needed:,} tokens of {source.name}, which has {source.tokens:,}{_describe_rejected(source)}: "
-        f"{epochs} epochs, but its cap is {cap}"
-    )
     fixes = [f"request at most {possible:,} rows"]
     if not possible:
         fixes = [f"lower `pack.seq_len`: the available tokens do not fill a row of {recipe.seq_len:,}"]
@@ -73,6 +65,14 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
         what = f"{rows} {requested_tokens:,} tokens, but the caps of all sources allow {int(available):,}"
         fix = f"{fixes[0]}, or multiply every cap in `max_epochs` by {factor}"
         return UsageError(what, RecipeKey("pack.num_seqs"), fix)
+    source = min(mixture.sources, key=lambda source: source.max_tokens / source.weight)
+    needed = math.ceil(source.weight * requested_tokens)
+    epochs = _format_decimal(Fraction(needed, source.tokens), 3, rounds_up=True)
+    cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
+    what = (
+        f"{rows} {needed:,} tokens of {source.name}, which has {source.tokens:,}{_describe_rejected(source)}: "
+        f"{epochs} epochs, but its cap is {cap}"
+    )
     if available >= requested_tokens and not is_only:
         fixes.append(f"lower its weight to at most {_round_down(source.max_tokens / requested_tokens)}")
     elif available >= recipe.seq_len and not is_only and not possible:
