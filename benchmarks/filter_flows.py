@@ -97,8 +97,8 @@ def repeated(folder: Path) -> None:
     from pipeline_assets.corpus.document_shards import DocumentShard
     from pipeline_assets.corpus.filters.recipe import WindowRecipe
     from pipeline_assets.spine.engine import RunSettings, stage_runner
-    from pipeline_assets.spine.stage import run_task
     from pipeline_assets.spine.staging import StagingView
+    from pipeline_assets.spine.task import run_task
 
     rows = shard_rows(folder)
     corpus = [DocumentShard(path.name, path.name, path, documents) for path, documents in rows.items()]

@@ -4,10 +4,9 @@ Shards are planned from content, never from the number of workers, so that a res
 every finished shard.
 """
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.staging import Receipt, StagingView
@@ -110,22 +109,3 @@ def run_shard(work: Work[S], shard: S, window: Window, folder: StagingView, stag
     if stage is not None:
         folder.commit(stage, shard.name, receipt)
     return receipt
-
-
-@dataclass(frozen=True)
-class Task:
-    """Shard bound to its kernel, the function that processes the shard."""
-
-    name: str
-    rows: int
-    kernel: Callable[[Window, StagingView], Receipt]
-
-    @classmethod
-    def bind(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object, **named: object) -> Self:
-        """Bind a shard to `kernel(shard, *arguments, window, folder, **named)`."""
-        return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments, **named))
-
-
-def run_task(task: Task, window: Window, folder: StagingView) -> Receipt:
-    """Run a task; this is the `Work` of stages that share their workers."""
-    return task.kernel(window, folder)

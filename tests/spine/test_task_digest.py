@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.spine import task_digest
-from pipeline_assets.spine.stage import Task
 from pipeline_assets.spine.staged_input import NOT_DIGESTED, StagedInput
+from pipeline_assets.spine.task import Task
 from pipeline_assets.spine.task_digest import task_digest as digest_of
 
 STAGING = Path("/data/.words.building.1")

@@ -16,8 +16,9 @@ from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_see
 from pipeline_assets.corpus.dedup.sketches import BANDS, BITS
 from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, is_first_in_group, sorted_pairs, write_pairs
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
-from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
+from pipeline_assets.spine.task import Task
 
 _BAND_BYTES = 120  # memory per row, with its sorted and its written copy
 

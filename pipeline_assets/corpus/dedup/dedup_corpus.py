@@ -35,8 +35,9 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject
-from pipeline_assets.spine.stage import KILLED_WORKER, run_task
+from pipeline_assets.spine.stage import KILLED_WORKER
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
+from pipeline_assets.spine.task import run_task
 
 _EDGES = {
     "doc_id": pa.string(),

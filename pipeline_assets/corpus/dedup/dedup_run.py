@@ -18,8 +18,8 @@ from pipeline_assets.corpus.dedup.signature_store import SeenStore
 from pipeline_assets.corpus.dedup.sorted_runs import Runs, read_run
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.engine import PROCESS_BYTES, RunSettings, StageRunner
-from pipeline_assets.spine.stage import Task
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.task import Task
 
 _MIN_WORKER_BYTES = 64 << 20
 

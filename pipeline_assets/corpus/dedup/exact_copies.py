@@ -14,8 +14,9 @@ from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_see
 from pipeline_assets.corpus.dedup.sketches import HASHES
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, divide_keys, is_first_in_group, write_run
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
-from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.task import Task
 
 _EXACT, _COPIES = f"{WORK}/exact", f"{WORK}/copies.set"
 _HASH_BYTES = 250  # memory per row, with its sorted and its written copy

@@ -12,9 +12,10 @@ from pipeline_assets.corpus.document_shards import SHARDS, decode_lines, read_li
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.partial_documents import RAW_DECODER
 from pipeline_assets.corpus.sealed_shards import link_if_equal, link_shard
-from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staged_input import StagedInput
 from pipeline_assets.spine.staging import Receipt, StagingView
+from pipeline_assets.spine.task import Task
 
 SAMPLES = "samples"
 _SAMPLE_CHARACTERS = 400

@@ -27,8 +27,9 @@ from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, Runs, 
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import install_hint
-from pipeline_assets.spine.stage import Task, Window, group_by_size
+from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
+from pipeline_assets.spine.task import Task
 
 logger = logging.getLogger("corpusmill")
 

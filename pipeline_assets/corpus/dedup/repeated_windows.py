@@ -38,8 +38,9 @@ from pipeline_assets.corpus.formats.arrow_columns import to_numpy, to_table
 from pipeline_assets.corpus.partial_documents import LicensedText
 from pipeline_assets.spine.engine import RunSettings, StageRunner
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.stage import Task, Window, group_by_size
+from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.task import Task
 
 _WINDOWS, _REPEATED, _DROPPED = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
 _POISON_ROWS = "fatal"

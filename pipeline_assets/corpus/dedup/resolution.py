@@ -28,8 +28,9 @@ from pipeline_assets.corpus.dedup.sketches import IDS
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, ranges_between, read_rows, read_run, write_run
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.task import Task
 
 _NONE = -1
 _NEAR, _WITH_COPIES = f"{WORK}/near", f"{WORK}/of_firsts.run"

@@ -19,8 +19,8 @@ from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow, 
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.stage import Task
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.task import Task
 
 _SETS_AREA = "shingles"
 _DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])

@@ -24,9 +24,10 @@ from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow
 from pipeline_assets.corpus.partial_documents import RAW_DECODER, RawDocument, decode_columns
 from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
-from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staged_input import NOT_DIGESTED
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView, total_counts
+from pipeline_assets.spine.task import Task
 
 IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
 SKETCHES = "sketches"  # name of the stage

@@ -34,8 +34,9 @@ from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow
 from pipeline_assets.corpus.partial_documents import RAW_DECODER
 from pipeline_assets.spine.damage import damaged_file_error, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.task import Task
 
 _SETS, _EDGES = f"{WORK}/sets", f"{WORK}/edges"
 _ALL_SETS = f"{WORK}/sets.index"

@@ -47,8 +47,9 @@ from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, Reject, RejectFormatter, check_rejects, summarize_reasons
 from pipeline_assets.spine.manifest import Identity
-from pipeline_assets.spine.stage import Task, WarmUp, Window, run_task
+from pipeline_assets.spine.stage import WarmUp, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.task import Task, run_task
 
 logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # approximate size of a row as a JSON line

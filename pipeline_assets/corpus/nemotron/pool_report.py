@@ -30,8 +30,9 @@ from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
-from pipeline_assets.spine.stage import Task, Window, run_task
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
+from pipeline_assets.spine.task import Task, run_task
 from pipeline_assets.spine.typed_values import convert
 
 CORRECTNESS = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)", "1", "null")

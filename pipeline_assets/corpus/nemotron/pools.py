@@ -32,8 +32,9 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.ledger import Ledger, dropped_key
-from pipeline_assets.spine.stage import Task, Window, group_by_size, run_task
+from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.task import Task, run_task
 
 if TYPE_CHECKING:
     import polars as pl

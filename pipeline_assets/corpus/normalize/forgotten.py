@@ -14,8 +14,9 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.removals import FORGOTTEN, Removals, RowKeys
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.ledger import dropped_key
-from pipeline_assets.spine.stage import Task, Window, run_task
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
+from pipeline_assets.spine.task import Task, run_task
 
 
 def forget_documents(

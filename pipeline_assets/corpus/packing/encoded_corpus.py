@@ -16,8 +16,8 @@ from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, wa
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses, losses_to_provenance
 from pipeline_assets.spine.engine import RunSettings, StageRunner, limit_workers, stage_runner
-from pipeline_assets.spine.stage import Task, run_task
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.task import Task, run_task
 
 # A tokenizer's word cache only grows, so a worker restarts after this growth. Restarting more often costs a fifth more.
 _GROWTH_BYTES = 128 << 20

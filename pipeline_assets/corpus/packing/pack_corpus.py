@@ -38,8 +38,9 @@ from pipeline_assets.spine.errors import RecipeKey, RetryableError, UsageError
 from pipeline_assets.spine.file_ranges import reserve
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.ledger import Ledger
-from pipeline_assets.spine.stage import Task, Window
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.task import Task
 
 
 def manifest_counts(

@@ -32,8 +32,9 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.ledger import Ledger
-from pipeline_assets.spine.stage import Task, Window, number_shards
+from pipeline_assets.spine.stage import Window, number_shards
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.task import Task
 
 IN_REMAINDER = "in_remainder"
 _COLUMNS = {

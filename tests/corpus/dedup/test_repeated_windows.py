@@ -26,8 +26,8 @@ from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.filters.recipe import WindowRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.spine.engine import RunSettings, stage_runner
-from pipeline_assets.spine.stage import run_task
 from pipeline_assets.spine.staging import StagingView
+from pipeline_assets.spine.task import run_task
 
 INLINE = RunSettings(workers=0)
 TIGHT = RunSettings(workers=0, worker_bytes=0)
