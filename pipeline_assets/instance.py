@@ -17,8 +17,9 @@ import sqlalchemy.exc
 
 from pipeline_assets.compat import instance_with_overrides
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.builder import BuilderBusy
 from pipeline_assets.spine.errors import RetryableError, UsageError, one_line
-from pipeline_assets.spine.lock import BuilderBusy, locked
+from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.recipe_yaml import inline_yaml
 from pipeline_assets.spine.shipped import shipped_path
 

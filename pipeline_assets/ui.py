@@ -22,8 +22,9 @@ from pipeline_assets.commands.settings import invalid_settings, misspelled_setti
 from pipeline_assets.commands.terminal import Root, echo, print_lines
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.builder import BuilderBusy
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.lock import BuilderBusy, locked
+from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.shipped import shipped_path
 from pipeline_assets.spine.visible import VISIBLE
 from pipeline_assets.systems.registry import SYSTEMS

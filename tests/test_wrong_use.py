@@ -22,8 +22,8 @@ from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.builder import BuilderBusy
 from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
-from pipeline_assets.spine.lock import BuilderBusy
 
 NOBODY = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 NO_FOLDER = "folder not found"

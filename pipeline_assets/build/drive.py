@@ -14,9 +14,9 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.areas import MANIFEST_COPIES, read_sealed_manifest
 from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
+from pipeline_assets.spine.builder import BuilderBusy
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.json_log import JsonFormatter
-from pipeline_assets.spine.lock import BuilderBusy
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.ray_engine import check_address
 

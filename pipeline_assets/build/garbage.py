@@ -36,7 +36,8 @@ from pipeline_assets.spine.artifact import check_record_path
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.lock import lock_owner, locked
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan
 from pipeline_assets.spine.staging import (

@@ -14,7 +14,8 @@ from dataclasses import replace
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import TargetOutcome, build_and_check
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine.lock import BuilderBusy, locked
+from pipeline_assets.spine.builder import BuilderBusy
+from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
 
 logger = logging.getLogger("corpusmill")

@@ -19,7 +19,8 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.folder_lock import lock_folder
-from pipeline_assets.spine.lock import lock_owner, locked
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan
 from pipeline_assets.spine.staging import kept_folder_target, leftover_path, leftover_target

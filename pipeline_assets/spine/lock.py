@@ -9,7 +9,6 @@ the group that shares the folder: users who can only read a data root cannot blo
 """
 
 import contextlib
-import datetime
 import errno
 import fcntl
 import json
@@ -23,47 +22,21 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import msgspec
 
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.errors import InputError, RetryableError, TransientError
+from pipeline_assets.spine.builder import Builder, busy_error
+from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.temporary_names import is_dead_process
 
-_DYING_CHILD_S, _UNNAMED_OWNER_S = 2.0, 0.3  # how long `_open_locked` waits
 _POLL_S = 0.01
 LOCK_FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"
 _LOCK_PROGRAM = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)"
 _probed_disks: set[int] = set()
 # Follow no link, and wait for no FIFO.
-_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_NOT_A_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
+OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+NOT_A_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-
-
-class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
-    """Process that has the lock on an artifact, according to the lock file.
-
-    If the file is invalid, `fence` is 0 and each other field is None. `since_s` is in seconds since 1970.
-    """
-
-    fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
-    pid: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] | None = None
-    host: str | None = None
-    since_s: Annotated[float, msgspec.Meta(ge=0, lt=1e11)] | None = None
-
-    @property
-    def since(self) -> datetime.datetime | None:
-        return None if self.since_s is None else datetime.datetime.fromtimestamp(self.since_s, datetime.UTC)
-
-
 _FILE = MetadataFile("lock", 4096, "move it away, then run the same command", Builder)
-
-
-class BuilderBusy(TransientError):
-    """The artifact is being built by another process."""
 
 
 @dataclass(eq=False)
@@ -81,7 +54,7 @@ class Lock:
         """
         with contextlib.suppress(FileNotFoundError):
             is_in_place = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
-            if is_in_place and _read_builder(self._descriptor).fence <= self.fence:
+            if is_in_place and read_builder(self._descriptor).fence <= self.fence:
                 return
         raise RetryableError("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
 
@@ -111,9 +84,9 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
         RetryableError: The path is not a lock file, it belongs to another user, or its file system has no locks.
     """
     durable.make_folder(target.parent)
-    path = _lock_path(target)
+    path = lock_path(target)
     descriptor = _open_locked(path, target)
-    fence = max(_read_builder(descriptor).fence, fence_above) + 1
+    fence = max(read_builder(descriptor).fence, fence_above) + 1
     lock = Lock(path, fence, descriptor)
     _own_locks.add(lock)
     try:
@@ -126,34 +99,7 @@ def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
         os.close(descriptor)
 
 
-def lock_owner(target: Path) -> Builder | None:
-    """Return the process that builds `target`; None if no process has its lock.
-
-    A shared lock is tried and released immediately, so a builder that starts at this moment may be refused. Without
-    permission to open the lock file, return an empty `Builder`.
-    """
-    try:
-        descriptor = os.open(_lock_path(target), os.O_RDONLY | _OPEN_FLAGS)
-    except PermissionError:
-        return Builder()
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, *_NOT_A_FILE):
-            raise
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _read_builder(descriptor)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    return None
-
-
-def _lock_path(target: Path) -> Path:
+def lock_path(target: Path) -> Path:
     return target.parent / f".{target.name}.lock"
 
 
@@ -169,13 +115,12 @@ def _open_locked(path: Path, target: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = _read_builder(descriptor)
+            owner = read_builder(descriptor)
             os.close(descriptor)
-            patience = _DYING_CHILD_S if is_dead(owner) else _UNNAMED_OWNER_S if owner.pid is None else 0.0
-            if time.monotonic() - began < patience:
+            if time.monotonic() - began < owner.patience_s:
                 time.sleep(_POLL_S)
                 continue
-            raise _busy_error(target, owner) from None
+            raise busy_error(target, owner) from None
         except OSError as error:
             os.close(descriptor)
             if error.errno not in _NO_LOCKS:
@@ -195,14 +140,14 @@ def _open_lock_file(path: Path) -> int:
     durable.call_failpoint("create", path)
     try:
         with durable.explain_failed_create(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN_FLAGS, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600)
     except PermissionError:
         if not os.path.lexists(path):
             raise
         fix = "build as that user; a group shares a data root after chmod -R g+ws"
         raise RetryableError("the lock file belongs to another user", path, fix) from None
     except OSError as error:
-        if error.errno not in _NOT_A_FILE:
+        if error.errno not in NOT_A_FILE:
             raise
         raise _lock_file_error(path) from None
     try:
@@ -238,20 +183,8 @@ def _lock_file_error(path: Path) -> RetryableError:
     return RetryableError(what, path, "delete it, then run the same command")
 
 
-def is_dead(owner: Builder) -> bool:
-    """Check whether a builder ran on this machine and its process has ended."""
-    if owner.pid is None or owner.host != socket.gethostname():
-        return False
-    return is_dead_process(owner.pid)
-
-
-def _busy_error(target: Path, owner: Builder) -> BuilderBusy:
-    who = "another process" if owner.pid is None else f"process {owner.pid} on {owner.host}"
-    age = "" if owner.since_s is None else f", for {max(0.0, time.time() - owner.since_s):.0f} s"
-    return BuilderBusy(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")
-
-
-def _read_builder(descriptor: int) -> Builder:
+def read_builder(descriptor: int) -> Builder:
+    """Return the last builder that an open lock file names; an empty one if invalid."""
     content = os.pread(descriptor, _FILE.max_bytes, 0)
     if not content:  # a new file
         return Builder()

@@ -17,8 +17,10 @@ import pytest
 from crash_points import steps_of
 from refusals import refusal
 
+from pipeline_assets.spine.builder import Builder, is_dead
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.lock import Builder, is_dead, lock_owner, locked
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.lock_owner import lock_owner
 
 NO_PROCESS = 2**22 + 1  # above all process ids
 

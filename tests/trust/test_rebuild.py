@@ -21,9 +21,10 @@ from refusals import refusal
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.builder import BuilderBusy
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.lock import BuilderBusy, locked
+from pipeline_assets.spine.lock import locked
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.rebuild import Rebuild, ScratchFolder, rebuild, scratch_folder
 

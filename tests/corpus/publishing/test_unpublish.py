@@ -25,8 +25,9 @@ from pipeline_assets.corpus.publishing.unpublish import Removal, unpublish
 from pipeline_assets.corpus.removal_list import add_entries, entry_dates, read_list
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.builder import BuilderBusy
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.lock import BuilderBusy, locked
+from pipeline_assets.spine.lock import locked
 
 pytestmark = pytest.mark.usefixtures("unloaded")
 LOST = ["row-3", "row-7"]

@@ -1,0 +1,53 @@
+"""Builder that has the lock on an artifact, as described in the lock file."""
+
+import datetime
+import socket
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from pipeline_assets.spine.errors import TransientError
+from pipeline_assets.spine.temporary_names import is_dead_process
+
+_DYING_CHILD_S, _UNNAMED_OWNER_S = 2.0, 0.3
+
+
+class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
+    """Process that has the lock on an artifact, according to the lock file.
+
+    If the file is invalid, `fence` is 0 and each other field is None. `since_s` is in seconds since 1970.
+    """
+
+    fence: Annotated[int, msgspec.Meta(ge=0, le=1 << 48)] = 0
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] | None = None
+    host: str | None = None
+    since_s: Annotated[float, msgspec.Meta(ge=0, lt=1e11)] | None = None
+
+    @property
+    def since(self) -> datetime.datetime | None:
+        return None if self.since_s is None else datetime.datetime.fromtimestamp(self.since_s, datetime.UTC)
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds to wait for the lock, since the process may be dead or about to write its id."""
+        return _DYING_CHILD_S if is_dead(self) else _UNNAMED_OWNER_S if self.pid is None else 0.0
+
+
+class BuilderBusy(TransientError):
+    """The artifact is being built by another process."""
+
+
+def is_dead(owner: Builder) -> bool:
+    """Check whether a builder ran on this machine and its process has ended."""
+    if owner.pid is None or owner.host != socket.gethostname():
+        return False
+    return is_dead_process(owner.pid)
+
+
+def busy_error(target: Path, owner: Builder) -> BuilderBusy:
+    """Return the error for a lock that a builder has; it names the process and its age."""
+    who = "another process" if owner.pid is None else f"process {owner.pid} on {owner.host}"
+    age = "" if owner.since_s is None else f", for {max(0.0, time.time() - owner.since_s):.0f} s"
+    return BuilderBusy(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")
