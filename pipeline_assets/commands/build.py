@@ -25,8 +25,8 @@ from pipeline_assets.commands.settings import misspelled_settings
 from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import is_json_log
-from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
 

@@ -19,7 +19,8 @@ from pipeline_assets.corpus.document_sizes import SIZES, DocumentSizes
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, read_structs
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Ledger, Reject, rejected_key
+from pipeline_assets.spine.ledger import Ledger, rejected_key
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 

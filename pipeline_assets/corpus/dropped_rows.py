@@ -10,7 +10,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.filters.verdict import DROPPED_FILE, FILTER_STAGE, read_dropped
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 
 class DroppedRow(msgspec.Struct, frozen=True):

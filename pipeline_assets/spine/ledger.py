@@ -1,19 +1,16 @@
-"""Ledgers: counts of input rows by outcome, with the rejects and their reasons."""
+"""Ledgers: counts of input rows by outcome, with the limit on rejects."""
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.rejects import Reject, RejectFormatter, too_many_rejects
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _DROPPED, _REJECTED = "dropped/", "rejected/"
-_MAX_EXAMPLES, _MAX_REPEATED_CHARACTERS = 5, 20  # rejects in a message; a detail that may be repeated
 MAX_FLOOR_SHARE = Fraction(1, 3)  # largest share of a source's rows that the `floor` of `check_rejects` allows
 
 
@@ -79,40 +76,9 @@ def rejected_key(reason: str) -> str:
     return _REJECTED + reason
 
 
-@dataclass(frozen=True)
-class Reject:
-    """Unusable row.
-
-    Attributes:
-        file: Name of the row's file in the manifest's inputs.
-        row: Row number in that file, from 0.
-        reason: Code: `no_text`, `empty_text`, `invalid_utf8`, `duplicate_doc_id`, …
-        detail: Offending content, cut to one line.
-    """
-
-    file: str
-    row: int
-    reason: str
-    detail: str = ""
-
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return self.describe(f"row {self.row}")
-
-    def describe(self, place: str) -> str:
-        """Format the reject as one line; `place` names its row, such as `row 7`."""
-        return f"{self.file} {place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
-
-
 def count_rejects(rejects: Iterable[Reject]) -> Counter[str]:
     """Count rejects by reason; the keys are `rejected/<reason>`, as in receipts."""
     return Counter(rejected_key(reject.reason) for reject in rejects)
-
-
-_LIMITS = ("0.01", "0.05", "0.1", "0.5")
-RejectFormatter = Callable[[Reject], str]
 
 
 def check_rejects(
@@ -135,33 +101,4 @@ def check_rejects(
     limit = Fraction(max_fraction)
     tolerated = min(Fraction(floor), MAX_FLOOR_SHARE * rows) if limit else limit
     if rejects > max(limit * rows, tolerated):
-        waiting = iter(rejects_in_order)
-        first_reject = next(waiting, None)
-        all_rejects = itertools.chain(() if first_reject is None else (first_reject,), waiting)
-        reasons, examples = summarize_reasons(all_rejects, format_reject)
-        above = f"above `max_reject_fraction` {max_fraction}"
-        what = f"{rejects:,} of {rows:,} rows are rejected ({reasons}), {above} (the first: {examples})"
-        enough = sufficient_limit(Fraction(rejects, max(rows, 1)))
-        accept = f"set `max_reject_fraction` in the recipe to {enough} to accept these rejects"
-        raise InputError(what, where, f"{advice(first_reject)}, or {accept}")
-
-
-def sufficient_limit(share: Fraction) -> str:
-    """Return a round `max_reject_fraction`, as a decimal string, that allows `share`."""
-    return next((limit for limit in _LIMITS if share <= Fraction(limit)), "1")
-
-
-def summarize_reasons(rejects: Iterable[Reject], format_reject: RejectFormatter = str) -> tuple[str, str]:
-    """Return two texts: counts by reason, largest first; and the first five rejects.
-
-    A long detail that several of these rejects share is shown once.
-    """
-    reasons: Counter[str] = Counter()
-    shown, details = list[str](), set[str]()
-    for reject in rejects:
-        reasons[reject.reason] += 1
-        if len(shown) < _MAX_EXAMPLES:
-            is_repeated = reject.detail in details and len(reject.detail) > _MAX_REPEATED_CHARACTERS
-            shown.append(format_reject(replace(reject, detail="") if is_repeated else reject))
-            details.add(reject.detail)
-    return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common()), "; ".join(shown)
+        raise too_many_rejects(rejects, rows, max_fraction, rejects_in_order, where, format_reject, advice)

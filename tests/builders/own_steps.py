@@ -13,7 +13,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.systems.stage_a import StageARecipe
 
 SHARD = "shards/00000.jsonl.zst"

@@ -1,24 +1,13 @@
-"""Rejects: each names file, row and reason, and too many of them stop the build."""
-
-from dataclasses import replace
+"""Ledger: too many rejects stop the build."""
 
 import pytest
 from refusals import refusal
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Reject, check_rejects, summarize_reasons
+from pipeline_assets.spine.ledger import check_rejects
+from pipeline_assets.spine.rejects import Reject
 
 REJECTS = [Reject("a.parquet", row, "empty_text") for row in range(7)]
-
-
-def test_a_reject_reads_as_file_row_reason_and_detail_and_is_kept_with_every_field() -> None:
-    plain, detailed = Reject("a.parquet", 3, "no_text"), Reject("a.parquet", 3, "invalid_utf8", "0xff at byte 12")
-
-    assert (str(plain), str(detailed)) == (
-        "a.parquet row 3: no_text",
-        "a.parquet row 3: invalid_utf8 (0xff at byte 12)",
-    )
-    assert plain.to_json() == {"file": "a.parquet", "row": 3, "reason": "no_text", "detail": ""}
 
 
 @pytest.mark.parametrize(
@@ -49,16 +38,3 @@ def test_the_error_counts_them_shows_the_first_five_and_says_what_to_do() -> Non
         "a.parquet row 4: empty_text); "
         "check those rows, or set `max_reject_fraction` in the recipe to 0.5 to accept these rejects"
     )
-
-
-def test_a_long_detail_is_shown_once() -> None:
-    sentence = "my_filter.py:3: PermissionError: a step must not open a network connection"
-    rejects = [Reject("rows.jsonl", row, "step_failed", sentence) for row in range(3)]
-
-    reasons, shown = summarize_reasons(rejects)
-
-    assert reasons == "3 step_failed"
-    for letters, times in ((20, 3), (21, 1)):
-        detail = "a" * letters
-        assert summarize_reasons([replace(reject, detail=detail) for reject in rejects])[1].count(detail) == times
-    assert shown == f"{rejects[0]}; rows.jsonl row 1: step_failed; rows.jsonl row 2: step_failed"

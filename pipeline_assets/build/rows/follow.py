@@ -13,8 +13,8 @@ from pipeline_assets.corpus.readers.row_positions import has_numbered_rows
 from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.rejects import Reject
 
 
 @dataclass(frozen=True)

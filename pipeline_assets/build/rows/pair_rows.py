@@ -19,7 +19,7 @@ from pipeline_assets.corpus.parallel_text.sample import MANIFEST, SampledPair, r
 from pipeline_assets.corpus.parallel_text.token_cache import MODEL, TokenCache, open_cache
 from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 _ADVICE = f"use an id of {MANIFEST}, or the number of a pair with --row"
 

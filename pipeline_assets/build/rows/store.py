@@ -17,8 +17,8 @@ from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.rejects import Reject
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Ledger, Reject
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.spine.task import run_task

@@ -25,7 +25,8 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects, count_rejects, dropped_key
+from pipeline_assets.spine.ledger import Ledger, check_rejects, count_rejects, dropped_key
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window, no_warm_up
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 from pipeline_assets.spine.task import Task, run_task

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.filters.own_step import PythonStep
 from pipeline_assets.corpus.filters.step_child import TOO_SLOW, StepAnswer
 from pipeline_assets.corpus.partial_documents import RAW_DECODER
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER
 
 _REPEAT_INTERVAL, _FIRST_REPEATED = 1000, 100  # one document in a thousand, and the first of each shard, run twice

@@ -33,7 +33,8 @@ from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA, data_fi
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
-from pipeline_assets.spine.ledger import Ledger, Reject, dropped_key
+from pipeline_assets.spine.ledger import Ledger, dropped_key
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 

@@ -20,9 +20,10 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
-from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects
+from pipeline_assets.spine.ledger import Ledger, count_rejects
 from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
 

@@ -25,7 +25,8 @@ from pipeline_assets.corpus.nemotron.tools import DeclaredTools, declared_tools
 from pipeline_assets.corpus.readers.columns import Fault, is_nested_within
 from pipeline_assets.corpus.removals import FORGOTTEN, NO_REMOVALS, Removals, RowKeys
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
-from pipeline_assets.spine.ledger import Reject, dropped_key, rejected_key
+from pipeline_assets.spine.ledger import dropped_key, rejected_key
+from pipeline_assets.spine.rejects import Reject
 
 logger = logging.getLogger("corpusmill")
 INVALID_HARMONY = "invalid_harmony"

@@ -36,7 +36,7 @@ from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.corpus.tokens.encode import OracleMismatchError, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, HarmonyEncoder, load_encoder
 from pipeline_assets.spine.gc_pause import pause_gc
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 

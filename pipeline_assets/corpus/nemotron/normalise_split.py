@@ -45,8 +45,9 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Ledger, Reject, RejectFormatter, check_rejects, summarize_reasons
+from pipeline_assets.spine.ledger import Ledger, check_rejects
 from pipeline_assets.spine.manifest import Identity
+from pipeline_assets.spine.rejects import Reject, RejectFormatter, summarize_reasons
 from pipeline_assets.spine.stage import WarmUp, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
 from pipeline_assets.spine.task import Task, run_task

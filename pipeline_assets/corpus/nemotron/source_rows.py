@@ -22,7 +22,7 @@ from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, open_source, split_byte_ranges
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import group_by_size, number_shards
 
 SourcePiece = ByteRange | RowGroupRun

@@ -28,8 +28,9 @@ from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, run_stage
-from pipeline_assets.spine.ledger import Reject, RejectFormatter, check_rejects, dropped_key
+from pipeline_assets.spine.ledger import check_rejects, dropped_key
 from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.rejects import Reject, RejectFormatter
 from pipeline_assets.spine.stage import Shard, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 

@@ -47,8 +47,9 @@ from pipeline_assets.corpus.readers.whole_files import extractor_versions
 from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.files import read_error_text
-from pipeline_assets.spine.ledger import Ledger, Reject, dropped_key
+from pipeline_assets.spine.ledger import Ledger, dropped_key
 from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 

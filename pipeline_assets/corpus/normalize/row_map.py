@@ -8,7 +8,7 @@ from pipeline_assets.corpus.licences import LicenceTag
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.columns import Column, Fault, find_column
 from pipeline_assets.corpus.snapshot.recipe import HubRows
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 NO_SUCH_COLUMN = "no such column; there are "  # detail of a row without text, before the names of its columns
 _DATES = (str, int, float, datetime.datetime, datetime.date, type(None))

@@ -23,8 +23,9 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
-from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects
+from pipeline_assets.spine.ledger import Ledger, check_rejects
 from pipeline_assets.spine.progress import Progress
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.staging import StagingDir
 
 _MAX_REJECTS = 10_000

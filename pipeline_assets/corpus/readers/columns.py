@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 # Nesting of objects and lists in a value. Far below Python's recursion limit, which may be reached or not depending on
 # the depth of the caller; the fate of a row must not depend on it.

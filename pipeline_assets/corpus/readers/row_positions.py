@@ -15,7 +15,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.readers.source_formats import without_compression
 from pipeline_assets.corpus.readers.unreadable import UNREADABLE
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.ledger import Reject, RejectFormatter
+from pipeline_assets.spine.rejects import Reject, RejectFormatter
 
 _MAX_COUNTED_BYTES = 1 << 32
 # Formats with numbered rows; all other formats consist of lines.

@@ -11,7 +11,8 @@ from fractions import Fraction
 
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import ChangedFileError, InputError, RetryableError, UsageError
-from pipeline_assets.spine.ledger import MAX_FLOOR_SHARE, sufficient_limit
+from pipeline_assets.spine.ledger import MAX_FLOOR_SHARE
+from pipeline_assets.spine.rejects import sufficient_limit
 
 UNREADABLE = "unreadable_file"
 _MAX_NAMED_FILES = 5

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, read_pages
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.key_types import Option, Patterns
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.section import RecipeSection
 
 _URL = re.compile(r"https?://(?P<language>[a-z0-9-]+)\.(?:m\.)?wikipedia\.org/")

@@ -33,8 +33,9 @@ from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, one_line
-from pipeline_assets.spine.ledger import Ledger, Reject, check_rejects, dropped_key
+from pipeline_assets.spine.ledger import Ledger, check_rejects, dropped_key
 from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 

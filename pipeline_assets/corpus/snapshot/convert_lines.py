@@ -13,7 +13,8 @@ from pipeline_assets.corpus.snapshot.fetch import FetchedPiece
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.ledger import Reject, dropped_key
+from pipeline_assets.spine.ledger import dropped_key
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 
 

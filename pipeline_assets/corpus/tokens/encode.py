@@ -28,7 +28,8 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.corpus.training_set import Split, split_rule
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.ledger import Reject, count_rejects, dropped_key
+from pipeline_assets.spine.ledger import count_rejects, dropped_key
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 

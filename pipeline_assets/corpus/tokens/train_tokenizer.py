@@ -30,7 +30,8 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.files import seeded_sort_key
-from pipeline_assets.spine.ledger import Ledger, Reject, count_rejects, dropped_key
+from pipeline_assets.spine.ledger import Ledger, count_rejects, dropped_key
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 

@@ -33,7 +33,7 @@ from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 Decisions = Callable[..., list[Decision]]
 WORDS = [f"w{number}" for number in range(60)]

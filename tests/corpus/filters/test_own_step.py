@@ -17,7 +17,7 @@ from refusals import refusal
 from pipeline_assets.corpus.filters.verdict import DroppedDocument, read_dropped
 from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 
 def test_a_step_keeps_changes_drops_and_rejects_documents_and_each_is_counted(stepped: Stepped) -> None:

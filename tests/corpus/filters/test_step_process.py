@@ -10,7 +10,7 @@ import pytest
 from own_steps import SHARD, Stepped, build_step, kept_rejects, write_step
 from refusals import refusal
 
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 
 def test_a_document_is_too_slow_although_its_function_catches_every_error(stepped: Stepped) -> None:

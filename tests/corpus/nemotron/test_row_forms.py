@@ -27,7 +27,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.harmony.encode import AssistantLast, loss_spans, row_loss_mode
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 THOUGHT = {**ANSWER, "reasoning_content": "Add them."}
 TALK = [{"role": "system", "content": "Be brief."}, QUESTION, called({"word": "sum"}), reply("four"), THOUGHT]

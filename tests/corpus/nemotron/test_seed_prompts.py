@@ -20,7 +20,7 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.systems.nemotron import NORMALIZED_SHARDS, NemotronRecipe
 
 

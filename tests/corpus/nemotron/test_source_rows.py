@@ -17,7 +17,7 @@ from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.source_rows import SourceRow, plan_sample, plan_shards, read_shard
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 
 def file_of(folder: Path, name: str, data: bytes) -> SourceFile:

@@ -28,8 +28,8 @@ from pipeline_assets.corpus.parallel_text.sample import (
 )
 from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.ledger import Reject
 from pipeline_assets.spine.opening import open_staging_dir
+from pipeline_assets.spine.rejects import Reject
 
 FR_EN = Languages(src="fr", tgt="en")
 ANY_REJECTS = {"max_reject_fraction": "1"}

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.normalize.files import read_piece
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import group_by_size
 
 Source = Callable[..., SourceFile]

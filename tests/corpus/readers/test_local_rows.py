@@ -10,7 +10,7 @@ import pytest
 from pipeline_assets.corpus.document import Document, Meta, derive_doc_id
 from pipeline_assets.corpus.normalize.row_map import RowMap, local_doc_id
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 LABELS = SourceLabels(source="notes", domain="books", license_tag="cc0-1.0")
 

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.normalize.files import read_piece
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.readers.whole_files import extractor_versions
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 Source = Callable[..., SourceFile]
 LABELS = {"source": "files", "domain": "web", "license_tag": "cc0-1.0"}

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.source_folder import SourceFile, list_files, split_byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
 from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 Source = Callable[..., SourceFile]
 EN = "https://en.wikipedia.org/wiki?curid=12"

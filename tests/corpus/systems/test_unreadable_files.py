@@ -23,7 +23,7 @@ from pipeline_assets.corpus.readers.file_patterns import is_excluded
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import ChangedFileError, InputError
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 
 def rows(file: str, count: int = 20) -> bytes:

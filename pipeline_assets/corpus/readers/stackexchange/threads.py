@@ -26,7 +26,7 @@ from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, read_bucket
 from pipeline_assets.spine.key_types import Option
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.stage import KILLED_WORKER, WHOLE_SHARD, Window
 

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.readers.stackexchange.posts import PostRow, read_rows
 from pipeline_assets.corpus.readers.stackexchange.threads import Outcome
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Reject
+from pipeline_assets.spine.rejects import Reject
 
 Read = Callable[..., list[Outcome]]
 ReadDocuments = Callable[..., list[Document]]

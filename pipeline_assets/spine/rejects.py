@@ -1,0 +1,84 @@
+"""Rejects: unusable rows with their reasons, as error messages show them."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+
+from pipeline_assets.spine.errors import InputError
+
+_MAX_EXAMPLES, _MAX_REPEATED_CHARACTERS = 5, 20  # rejects in a message; a detail that may be repeated
+_LIMITS = ("0.01", "0.05", "0.1", "0.5")
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Unusable row.
+
+    Attributes:
+        file: Name of the row's file in the manifest's inputs.
+        row: Row number in that file, from 0.
+        reason: Code: `no_text`, `empty_text`, `invalid_utf8`, `duplicate_doc_id`, …
+        detail: Offending content, cut to one line.
+    """
+
+    file: str
+    row: int
+    reason: str
+    detail: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return self.describe(f"row {self.row}")
+
+    def describe(self, place: str) -> str:
+        """Format the reject as one line; `place` names its row, such as `row 7`."""
+        return f"{self.file} {place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
+
+
+RejectFormatter = Callable[[Reject], str]
+
+
+def too_many_rejects(
+    rejects: int,
+    rows: int,
+    max_fraction: str,
+    rejects_in_order: Iterable[Reject],
+    where: object,
+    format_reject: RejectFormatter,
+    advice: Callable[[Reject | None], str],
+) -> InputError:
+    """Return the error of `ledger.check_rejects`, which has the same arguments."""
+    waiting = iter(rejects_in_order)
+    first_reject = next(waiting, None)
+    all_rejects = itertools.chain(() if first_reject is None else (first_reject,), waiting)
+    reasons, examples = summarize_reasons(all_rejects, format_reject)
+    above = f"above `max_reject_fraction` {max_fraction}"
+    what = f"{rejects:,} of {rows:,} rows are rejected ({reasons}), {above} (the first: {examples})"
+    enough = sufficient_limit(Fraction(rejects, max(rows, 1)))
+    accept = f"set `max_reject_fraction` in the recipe to {enough} to accept these rejects"
+    return InputError(what, where, f"{advice(first_reject)}, or {accept}")
+
+
+def sufficient_limit(share: Fraction) -> str:
+    """Return a round `max_reject_fraction`, as a decimal string, that allows `share`."""
+    return next((limit for limit in _LIMITS if share <= Fraction(limit)), "1")
+
+
+def summarize_reasons(rejects: Iterable[Reject], format_reject: RejectFormatter = str) -> tuple[str, str]:
+    """Return two texts: counts by reason, largest first; and the first five rejects.
+
+    A long detail that several of these rejects share is shown once.
+    """
+    reasons: Counter[str] = Counter()
+    shown, details = list[str](), set[str]()
+    for reject in rejects:
+        reasons[reject.reason] += 1
+        if len(shown) < _MAX_EXAMPLES:
+            is_repeated = reject.detail in details and len(reject.detail) > _MAX_REPEATED_CHARACTERS
+            shown.append(format_reject(replace(reject, detail="") if is_repeated else reject))
+            details.add(reject.detail)
+    return ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common()), "; ".join(shown)
