@@ -7,13 +7,13 @@ from typing import Any
 
 from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine.adoption import verify_work
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.build_result import BuildFunction, BuildResult
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import Identity, Manifest
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.provenance import ProvenanceRecorder
+from pipeline_assets.spine.receipt_files import verify_work
 from pipeline_assets.spine.usage import freed_bytes, peak_memory_bytes
 from pipeline_assets.spine.verified_reads import verify_reads
 

@@ -31,6 +31,7 @@ from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.hub_listing import read_cached_listing
 from pipeline_assets.corpus.stores import object_source
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.adoption import read_plan
 from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.artifact import check_record_path
 from pipeline_assets.spine.errors import InputError, RetryableError
@@ -39,7 +40,7 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
-from pipeline_assets.spine.opening import highest_fence, read_plan
+from pipeline_assets.spine.opening import highest_fence
 from pipeline_assets.spine.staging import (
     BUILDER,
     PLAN,

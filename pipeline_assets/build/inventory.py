@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.build.target import State, Target
+from pipeline_assets.spine.adoption import read_plan
 from pipeline_assets.spine.artifact import Artifact, CheckResult, size_error, try_read_manifest
 from pipeline_assets.spine.builder import Builder
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, total_count
-from pipeline_assets.spine.opening import read_plan
 from pipeline_assets.spine.staging import PLAN, PULLED, RECEIPTS, leftover_folders, leftover_target, staging_folders
 
 Condition = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]

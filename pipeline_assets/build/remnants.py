@@ -16,13 +16,14 @@ from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.source_folder import folder_path
 from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.adoption import read_plan
 from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.opening import highest_fence, read_plan
+from pipeline_assets.spine.opening import highest_fence
 from pipeline_assets.spine.staging import kept_folder_target, leftover_path, leftover_target
 
 

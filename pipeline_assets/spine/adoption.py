@@ -1,31 +1,48 @@
-"""Reuse of an interrupted build's finished shards, after checking their files."""
+"""Adoption of an interrupted build's staging directory, after checking its files."""
 
-import contextlib
-import os
-import stat
-from collections.abc import Iterator
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from pipeline_assets.spine import durable
-from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import stream_sha256
-from pipeline_assets.spine.manifest import is_inside
-from pipeline_assets.spine.staging import RECEIPTS, WORK, OutputFile, read_receipt
+from pipeline_assets.spine import durable, receipt_files
+from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.staging import PLAN, RECEIPTS, read_receipt, remove_unnamed, staging_folders
 
-_THREADS = 4  # hashing releases the interpreter lock
+_PLAN_FILE: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
 
 
-def drop_invalid_receipts(folder: Path) -> set[str]:
+def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
+    """Rename the newest staging directory with an equal plan to `folder`, if one has it.
+
+    Other staging directories are removed, and so are files without a valid receipt. An earlier builder that still runs
+    loses its paths and cannot seal.
+    """
+    for other in reversed(staging_folders(target)):
+        if not folder.exists() and _PLAN_FILE.has_content(other / PLAN, plan_bytes):
+            durable.rename(other, folder)
+        else:
+            durable.remove(other)
+    if folder.exists():
+        remove_unnamed(folder, _drop_invalid_receipts(folder), keep=(PLAN, RECEIPTS))
+
+
+def read_plan(folder: Path) -> Mapping[str, Any]:
+    """Return the plan of a staging directory; empty if it cannot be read."""
+    return _PLAN_FILE.read_valid(folder / PLAN) or {}
+
+
+def _drop_invalid_receipts(folder: Path) -> set[str]:
     """Remove invalid receipts; return the relative paths that valid receipts name.
 
     A receipt is invalid if it is damaged, or if a file that it names is missing or changed. Its shard then runs again.
     If the changed file is in `.work`, the receipts of all other stages are removed, too: their shards may have read it.
     """
     paths = [*(folder / RECEIPTS).rglob("*.json")]
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(receipt_files.HASHING_THREADS) as pool:
         files_by_path = dict(zip(paths, pool.map(lambda path: _intact_files(folder, path), paths), strict=True))
-    changed = {path.parent for path, files in files_by_path.items() if files is None and _changed_work(folder, path)}
+    invalid = [path for path, files in files_by_path.items() if files is None]
+    changed = {path.parent for path in invalid if receipt_files.changed_work(folder, path)}
     named: set[str] = set()
     for path, files in files_by_path.items():
         if files is None or changed - {path.parent}:
@@ -35,64 +52,8 @@ def drop_invalid_receipts(folder: Path) -> set[str]:
     return named
 
 
-@contextlib.contextmanager
-def verify_work(folder: Path) -> Iterator[None]:
-    """Check work files after the block; RetryableError if one no longer has its hash.
-
-    All receipts are then removed, since any shard may have read the changed file. The RetryableError replaces an error
-    of the block, which the changed file may have caused. After an InputError of the block, nothing is checked.
-    """
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception:
-        _raise_if_changed(folder)
-        raise
-    _raise_if_changed(folder)
-
-
-def _raise_if_changed(folder: Path) -> None:
-    paths = sorted((folder / RECEIPTS).rglob("*.json"))
-    with ThreadPoolExecutor(_THREADS) as pool:
-        changed = next(filter(None, pool.map(lambda path: _changed_work(folder, path), paths)), None)
-    if changed is not None:
-        durable.remove(folder / RECEIPTS)
-        raise RetryableError(
-            "the work file changed since it was written", folder / changed, "run the same command again"
-        )
-
-
-def _changed_work(folder: Path, receipt_file: Path) -> str | None:
-    """Return the path of a receipt's first changed work file; None if all are intact.
-
-    Files that no longer exist do not count.
-    """
-    receipt = read_receipt(receipt_file)
-    work = [] if receipt is None else [file for file in receipt.files if file.path.startswith(f"{WORK}/")]
-    changed = (file.path for file in work if (folder / file.path).exists() and not _matches_receipt(folder, file))
-    return next(changed, None)
-
-
 def _intact_files(folder: Path, receipt_file: Path) -> set[str] | None:
     receipt = read_receipt(receipt_file)
-    if receipt is None or not all(_matches_receipt(folder, file) for file in receipt.files):
+    if receipt is None or not all(receipt_files.matches_receipt(folder, file) for file in receipt.files):
         return None
     return {file.path for file in receipt.files}
-
-
-def _matches_receipt(folder: Path, file: OutputFile) -> bool:
-    if not is_inside(file.path):
-        return False
-    try:
-        descriptor = os.open(folder / file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    with open(descriptor, "rb", buffering=0) as opened:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return False
-        if file.start is None:
-            return status.st_size == file.bytes and stream_sha256(opened) == file.sha256
-        opened.seek(file.start)
-        return stream_sha256(opened, file.bytes) == file.sha256

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline_assets.build import build_target, garbage
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine import adoption, artifact, durable
+from pipeline_assets.spine import adoption, artifact, durable, receipt_files
 from pipeline_assets.spine.staging import read_receipt
 
 
@@ -32,7 +32,7 @@ def trust_receipts() -> None:
         return None if receipt is None else {file.path for file in receipt.files}
 
     adoption._intact_files = intact_files
-    adoption._changed_work = lambda folder, receipt_file: None
+    receipt_files.changed_work = lambda folder, receipt_file: None
 
 
 def collect_a_live_upstream() -> None:

@@ -1,0 +1,72 @@
+"""Files of a staging directory, compared with the receipts that name them."""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.files import stream_sha256
+from pipeline_assets.spine.manifest import is_inside
+from pipeline_assets.spine.staging import RECEIPTS, WORK, OutputFile, read_receipt
+
+HASHING_THREADS = 4  # hashing releases the interpreter lock
+
+
+@contextlib.contextmanager
+def verify_work(folder: Path) -> Iterator[None]:
+    """Check work files after the block; RetryableError if one no longer has its hash.
+
+    All receipts are then removed, since any shard may have read the changed file. The RetryableError replaces an error
+    of the block, which the changed file may have caused. After an InputError of the block, nothing is checked.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception:
+        _raise_if_changed(folder)
+        raise
+    _raise_if_changed(folder)
+
+
+def _raise_if_changed(folder: Path) -> None:
+    paths = sorted((folder / RECEIPTS).rglob("*.json"))
+    with ThreadPoolExecutor(HASHING_THREADS) as pool:
+        changed = next(filter(None, pool.map(lambda path: changed_work(folder, path), paths)), None)
+    if changed is not None:
+        durable.remove(folder / RECEIPTS)
+        raise RetryableError(
+            "the work file changed since it was written", folder / changed, "run the same command again"
+        )
+
+
+def changed_work(folder: Path, receipt_file: Path) -> str | None:
+    """Return the path of a receipt's first changed work file; None if all are intact.
+
+    Files that no longer exist do not count.
+    """
+    receipt = read_receipt(receipt_file)
+    work = [] if receipt is None else [file for file in receipt.files if file.path.startswith(f"{WORK}/")]
+    changed = (file.path for file in work if (folder / file.path).exists() and not matches_receipt(folder, file))
+    return next(changed, None)
+
+
+def matches_receipt(folder: Path, file: OutputFile) -> bool:
+    if not is_inside(file.path):
+        return False
+    try:
+        descriptor = os.open(folder / file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with open(descriptor, "rb", buffering=0) as opened:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        if file.start is None:
+            return status.st_size == file.bytes and stream_sha256(opened) == file.sha256
+        opened.seek(file.start)
+        return stream_sha256(opened, file.bytes) == file.sha256
