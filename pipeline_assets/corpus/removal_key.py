@@ -1,0 +1,41 @@
+"""Secret key of a removal list, with which the values of its entries are hashed."""
+
+import hashlib
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.metadata_file import MetadataFile
+
+RESTORE = "restore it from a backup"
+_SECRET: MetadataFile[str] = MetadataFile("key of the removal list", 1024, RESTORE, str)
+
+
+def read_key(list_path: Path, keys: set[str]) -> tuple[bytes, str]:
+    """Return the secret of a list and its hash, the `key` of new entries.
+
+    `keys` are the keys of existing entries. Raise InputError if the secret is missing or damaged, or does not belong
+    to these entries.
+    """
+    file = _secret_file(list_path)
+    try:
+        secret = bytes.fromhex(_SECRET.read(file))
+        key = hashlib.blake2b(key=secret, digest_size=8).hexdigest()
+    except (FileNotFoundError, ValueError):
+        raise InputError("the key is missing or damaged, so no entry can match", file, RESTORE) from None
+    if keys - {"", key}:
+        raise InputError("the key is not the one of the list, so no entry can match", file, RESTORE)
+    return secret, key
+
+
+def create_key(list_path: Path) -> None:
+    """Write a new secret for a list without entries, unless it has one."""
+    if not (file := _secret_file(list_path)).exists():
+        durable.write_durably(file, msgspec.json.encode(secrets.token_hex(32)), mode=0o600)
+
+
+def _secret_file(list_path: Path) -> Path:
+    return list_path.with_name("secret.json")
