@@ -11,13 +11,11 @@ from itertools import accumulate
 from typing import Any
 
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.readers.source_formats import detect_format
-from pipeline_assets.spine.artifact import Artifact, Verdict
 
 SIZES = "document_sizes"
 LARGE_BYTES = 1_000_000
 TIMES_MEDIAN = 100
-_OUTSIZED = "outsized_document"
+OUTSIZED = "outsized_document"
 _LEADING_BITS = 5  # bits of a size that its bin keeps, so a median is at most 1/16 too low
 
 
@@ -61,17 +59,4 @@ def describe_outsized_document(shards: Iterable[Mapping[str, Any]]) -> dict[str,
     median = next((size for size, count in zip(sorted(bins), seen, strict=True) if 2 * count > bins.total()), 0)
     if size <= LARGE_BYTES or size < TIMES_MEDIAN * median:
         return {}
-    return {_OUTSIZED: {"bytes": size, "median_bytes": median, "doc_id": doc_id, "file": file, "row": row}}
-
-
-def no_document_is_outsized(corpus: Artifact) -> Verdict:
-    """Check that no document exceeds both 1 MB and 100 times the median size."""
-    largest = corpus.manifest.provenance.get(_OUTSIZED)
-    if largest is None:
-        return Verdict(True, "no document above 1 MB is 100 times the median")
-    why = f"{largest['doc_id']} ({largest['file']}, {largest['bytes']:,} bytes) is above 1 MB and 100 times "
-    why += f"the median of about {largest['median_bytes']:,} bytes"
-    recipe = corpus.manifest.identity.recipe
-    if recipe.get("kind") == "local" and detect_format(largest["file"], recipe.get("text_endings", ())) == "text":
-        why += "; if the file holds several documents, set `text_unit`"
-    return Verdict(False, why, {"median_bytes": largest["median_bytes"], "largest_bytes": largest["bytes"]})
+    return {OUTSIZED: {"bytes": size, "median_bytes": median, "doc_id": doc_id, "file": file, "row": row}}

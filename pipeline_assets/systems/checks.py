@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.document_sizes import OUTSIZED
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.packing.empty_sources import DEDUPLICATED
+from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict, require_manifest
 from pipeline_assets.spine.recipe_yaml import section_at
@@ -23,6 +25,19 @@ def documents_have_licences(corpus: Artifact) -> Verdict:
     unknown, documents = counted.get(UNKNOWN, {}).get("documents", 0), corpus.manifest.identity.counts["documents"]
     message = f"{documents - unknown:,} of {documents:,} documents have a known licence"
     return Verdict(not unknown, message, {"unknown": unknown}, is_minor=is_accepted or 0 < unknown < documents)
+
+
+def no_document_is_outsized(corpus: Artifact) -> Verdict:
+    """Check that no document exceeds both 1 MB and 100 times the median size."""
+    largest = corpus.manifest.provenance.get(OUTSIZED)
+    if largest is None:
+        return Verdict(True, "no document above 1 MB is 100 times the median")
+    why = f"{largest['doc_id']} ({largest['file']}, {largest['bytes']:,} bytes) is above 1 MB and 100 times "
+    why += f"the median of about {largest['median_bytes']:,} bytes"
+    recipe = corpus.manifest.identity.recipe
+    if recipe.get("kind") == "local" and detect_format(largest["file"], recipe.get("text_endings", ())) == "text":
+        why += "; if the file holds several documents, set `text_unit`"
+    return Verdict(False, why, {"median_bytes": largest["median_bytes"], "largest_bytes": largest["bytes"]})
 
 
 def removals_within_caps(deduplicated: Artifact, target: Target, root: Path) -> Verdict:

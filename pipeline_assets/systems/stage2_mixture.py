@@ -18,7 +18,6 @@ from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
-from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize import sources as source_kinds
@@ -50,7 +49,12 @@ from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, Name
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.systems import filtered, stage_a
-from pipeline_assets.systems.checks import documents_have_licences, model_is_expected, unknown_tokens_within_limit
+from pipeline_assets.systems.checks import (
+    documents_have_licences,
+    model_is_expected,
+    no_document_is_outsized,
+    unknown_tokens_within_limit,
+)
 
 
 class Stage2Recipe(Recipe):

@@ -25,7 +25,6 @@ from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE,
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps, check_caps
-from pipeline_assets.corpus.document_sizes import no_document_is_outsized
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import check_tag, licence_table
 from pipeline_assets.corpus.normalize import converted
@@ -49,7 +48,12 @@ from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, Option
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_yaml import sections_at
 from pipeline_assets.spine.section import RecipeError
-from pipeline_assets.systems.checks import draws_are_deduplicated, removals_within_caps, unknown_tokens_within_limit
+from pipeline_assets.systems.checks import (
+    draws_are_deduplicated,
+    no_document_is_outsized,
+    removals_within_caps,
+    unknown_tokens_within_limit,
+)
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 from pipeline_assets.systems.filtered import FILTERED, check_filters, filter_arguments
 

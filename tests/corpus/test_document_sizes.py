@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from stage_a_build import INLINE, build, local_source, recipe_of
 
-from pipeline_assets.corpus.document_sizes import DocumentSizes, describe_outsized_document, no_document_is_outsized
+from pipeline_assets.corpus.document_sizes import DocumentSizes, describe_outsized_document
 from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.systems.checks import no_document_is_outsized
 
 Built = Callable[..., dict[str, Artifact]]
 
