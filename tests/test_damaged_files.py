@@ -28,8 +28,9 @@ from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values
 from pipeline_assets.corpus.formats.checked_table import write_checked_table
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_structs
 from pipeline_assets.corpus.formats.npy_header import map_npy
-from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns, read_footer, write_table
+from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns, read_footer
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
+from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.nemotron.seed_prompts import open_seed_prompts
 from pipeline_assets.corpus.shards.mixture_report import JSON_FILE
 from pipeline_assets.corpus.tokens.describe import expected_hash

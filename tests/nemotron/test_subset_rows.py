@@ -19,7 +19,7 @@ from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.store import TextSource, UpstreamRow
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.formats.parquet import write_table
+from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE
 from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe

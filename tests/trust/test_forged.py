@@ -14,7 +14,8 @@ from refusals import refusal
 
 from pipeline_assets.build.checks import files_match_manifest
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.formats.parquet import open_parquet, write_table
+from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.spine.artifact import Artifact, open_artifact, require_manifest
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest, StoredFile

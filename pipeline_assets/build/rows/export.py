@@ -19,7 +19,7 @@ import pyarrow as pa
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
-from pipeline_assets.corpus.formats.parquet import regroup_rows, write_table
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, dataset_card
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT

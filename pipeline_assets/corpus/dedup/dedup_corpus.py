@@ -27,9 +27,10 @@ from pipeline_assets.corpus.dedup.sketches import POISON_ROWS, sketch_corpus
 from pipeline_assets.corpus.dedup.sorted_runs import Runs
 from pipeline_assets.corpus.dedup.verify import find_edges
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.formats import parquet
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
+from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
@@ -138,8 +139,8 @@ def find_near_duplicates(
 
 def write_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
     """Write all edges to one file, sorted by later document, then by earlier document."""
-    tables = parquet.regroup_rows((_edge_rows(dedup.read_run(run), dedup.seen) for run in runs), EDGE_SCHEMA)
-    return parquet.write_table(dedup.staging.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
+    tables = regroup_rows((_edge_rows(dedup.read_run(run), dedup.seen) for run in runs), EDGE_SCHEMA)
+    return write_table(dedup.staging.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
 
 
 def _edge_rows(edges: pa.Table, seen: Sequence[SeenStore]) -> pa.Table:
@@ -155,7 +156,7 @@ def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tupl
     store_numbers = [number for number in requested if 0 <= number - store.first_number < store.documents]
     if store_numbers:
         store_rows = to_arrow(np.array(store_numbers) - store.first_number)
-        rows = parquet.read_columns(store.documents_file, ["doc_id", "source"]).take(store_rows)
+        rows = read_columns(store.documents_file, ["doc_id", "source"]).take(store_rows)
         for number, row in zip(store_numbers, rows.to_pylist(), strict=True):
             yield number, GroupSample(row["doc_id"], row["source"], "", store.name)
 

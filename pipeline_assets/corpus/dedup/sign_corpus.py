@@ -14,8 +14,8 @@ from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES, IDS, POIS
 from pipeline_assets.corpus.dedup.sorted_runs import divide_keys
 from pipeline_assets.corpus.dedup.verify import write_sets
 from pipeline_assets.corpus.document_shards import poison_row_error
-from pipeline_assets.corpus.formats import parquet
 from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow, to_numpy
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
@@ -55,7 +55,7 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
 
 
 def _write(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
-    return parquet.write_table(run.staging.path(name), name, parquet.regroup_rows(tables, schema), schema)
+    return write_table(run.staging.path(name), name, regroup_rows(tables, schema), schema)
 
 
 def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:

@@ -1,7 +1,7 @@
 """Parquet files with a content hash, which covers schema, row order and values."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -121,25 +121,6 @@ class ParquetOutput:
         """Describe the finished file; `name` is its path in the staging directory."""
         digest = self._content.hexdigest()
         return OutputFile(name, self._content.rows, self._file.bytes_written, self._file.sha256, digest)
-
-
-def regroup_rows(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
-    """Regroup tables into tables of `rows` rows; the last may have fewer or none."""
-    pending = pa.Table.from_batches([], schema)
-    for table in tables:
-        pending = pa.concat_tables([pending, table])
-        while pending.num_rows >= rows:
-            yield pending.slice(0, rows).combine_chunks()
-            pending = pending.slice(rows)
-    yield pending.combine_chunks()
-
-
-def write_table(path: Path, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
-    """Write tables of one schema, one after another, to one file."""
-    with ParquetOutput(path, schema) as output:
-        for table in tables:
-            output.write(table)
-    return output.output(name)
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:

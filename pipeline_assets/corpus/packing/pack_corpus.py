@@ -19,7 +19,7 @@ from typing import Any
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
-from pipeline_assets.corpus.formats.parquet import regroup_rows, write_table
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
 from pipeline_assets.corpus.packing.drawn_documents import SCHEMA, DrawnDocuments
 from pipeline_assets.corpus.packing.empty_sources import raise_if_unencodable

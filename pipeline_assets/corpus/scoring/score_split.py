@@ -14,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
-from pipeline_assets.corpus.formats.parquet import read_columns, regroup_rows, write_table
+from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.formats.python_columns import fill_null, to_column
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.pool_selection import Selection

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.chat_templates.marked_text import MarkedSpans, encode_row, parse_row
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
-from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns, write_table
+from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns
+from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS, START, Refusal

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
-from pipeline_assets.corpus.formats.parquet import regroup_rows, write_table
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.packing.drawn_documents import count_license_tokens
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard, encode_corpus
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.chat_templates.marked_text import parse_row
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet, regroup_rows
+from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.harmony.chats import Chat, to_chat_messages
 from pipeline_assets.corpus.harmony.encode import loss_messages

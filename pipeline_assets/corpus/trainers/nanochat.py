@@ -12,7 +12,8 @@ import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, regroup_rows
+from pipeline_assets.corpus.formats.parquet import ParquetOutput
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.spine.build_result import BuildResult

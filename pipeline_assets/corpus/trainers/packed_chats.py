@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
 from pipeline_assets.corpus.formats.npy_header import map_npy
-from pipeline_assets.corpus.formats.parquet import read_columns, write_table
+from pipeline_assets.corpus.formats.parquet import read_columns
+from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_pieces, rows_needed
 from pipeline_assets.spine.ledger import dropped_key

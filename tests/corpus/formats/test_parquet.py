@@ -18,7 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.formats.parquet import ContentHash, ParquetOutput, write_table
+from pipeline_assets.corpus.formats.parquet import ContentHash, ParquetOutput
+from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.spine import durable
 from pipeline_assets.trust.verify import content_sha256
 

@@ -1,0 +1,28 @@
+"""Parquet files written from a stream of Arrow tables."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline_assets.corpus.formats.parquet import HASH_BLOCK_ROWS, ParquetOutput
+from pipeline_assets.spine.staging import OutputFile
+
+
+def regroup_rows(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
+    """Regroup tables into tables of `rows` rows; the last may have fewer or none."""
+    pending = pa.Table.from_batches([], schema)
+    for table in tables:
+        pending = pa.concat_tables([pending, table])
+        while pending.num_rows >= rows:
+            yield pending.slice(0, rows).combine_chunks()
+            pending = pending.slice(rows)
+    yield pending.combine_chunks()
+
+
+def write_table(path: Path, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
+    """Write tables of one schema, one after another, to one file."""
+    with ParquetOutput(path, schema) as output:
+        for table in tables:
+            output.write(table)
+    return output.output(name)
