@@ -3,7 +3,8 @@
 import contextlib
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.readers.listing import Forecast, input_figures
+from pipeline_assets.build.input_figures import input_figures
+from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.spine.manifest import Manifest, total_count
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.figures import real_figures
+from pipeline_assets.build.input_figures import input_figures
 from pipeline_assets.build.inventory import ArtifactStatus
 from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS
 from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, estimate_mixture
-from pipeline_assets.corpus.readers.listing import Forecast, input_figures
+from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.corpus.readers.source_formats import COMPRESSION_SUFFIXES
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError

@@ -8,8 +8,6 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 
-Inputs = Iterable[Mapping[str, Any]]
-
 
 @dataclass(frozen=True)
 class Forecast:
@@ -42,17 +40,3 @@ class Listing:
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(missing_bytes=missing)
-
-
-def input_figures(inputs: Inputs) -> dict[str, int]:
-    """Return `bytes_read` and `rows` of a build's input files; artifacts do not count.
-
-    If an entry lists row groups, only row groups are summed. Otherwise, `bytes_read` is the sum of file sizes, and
-    `rows` is missing. Without files, the dict is empty.
-    """
-    files = [entry for entry in inputs if "bytes" in entry]
-    groups = [group for entry in files for group in entry.get("row_groups", ())]
-    if groups:
-        size = sum(group["stop"] - group["start"] for group in groups)
-        return {"bytes_read": size, "rows": sum(group["rows"] for group in groups)}
-    return {"bytes_read": sum(entry["bytes"] for entry in files)} if files else {}

@@ -1,0 +1,20 @@
+"""Bytes and rows that a build reads, by the input entries of a manifest."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Inputs = Iterable[Mapping[str, Any]]
+
+
+def input_figures(inputs: Inputs) -> dict[str, int]:
+    """Return `bytes_read` and `rows` of a build's input files; artifacts do not count.
+
+    If an entry lists row groups, only row groups are summed. Otherwise, `bytes_read` is the sum of file sizes, and
+    `rows` is missing. Without files, the dict is empty.
+    """
+    files = [entry for entry in inputs if "bytes" in entry]
+    groups = [group for entry in files for group in entry.get("row_groups", ())]
+    if groups:
+        size = sum(group["stop"] - group["start"] for group in groups)
+        return {"bytes_read": size, "rows": sum(group["rows"] for group in groups)}
+    return {"bytes_read": sum(entry["bytes"] for entry in files)} if files else {}
