@@ -16,7 +16,8 @@ from nemotron_rows import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, en
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.row_census import RowCensus
-from pipeline_assets.corpus.normalize.row_map import RowMap, local_doc_id
+from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
+from pipeline_assets.corpus.normalize.row_map import RowMap
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local, read_first_rows

@@ -21,11 +21,10 @@ from pipeline_assets.corpus.document_sizes import SIZES, describe_outsized_docum
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.forgotten import forget_documents
 from pipeline_assets.corpus.normalize.row_map import NO_SUCH_COLUMN, DocumentOrReject
-from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column_fix
+from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
 from pipeline_assets.corpus.readers.unreadable import LostFiles
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
-from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.ledger import check_rejects, dropped_key
@@ -36,9 +35,7 @@ from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
 NORMALIZE_STAGE = StageVersion("normalize", 3)
 _FLOOR_ROWS = 5  # rejects that a local source may always have
-WITHOUT_VALUES = "columns_without_values"
 _STAGE = "normalize"
-_FOUND = "found/"  # prefix of a receipt's counts of fields with values
 _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
 S = TypeVar("S", bound=Shard)
 
@@ -94,35 +91,6 @@ def _reject_fix(first: Reject | None) -> str:
     if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
         return "inspect these rows"
     return f"{column_fix('text')}, or move files with other columns to a source of their own"
-
-
-def no_derived_id(text: str) -> str:
-    """Return an empty id, for sources whose rows all have ids of their own."""
-    return ""
-
-
-def count_fields_with_values(fields_with_values: Iterable[str], writer: ShardWriter) -> None:
-    """Add 1 to the count `found/<field>` for each Document field with a value."""
-    for field in sorted(fields_with_values):
-        writer.count(f"{_FOUND}{field}")
-
-
-def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """List the recipe's columns for id, date and licence that are empty in all rows."""
-    named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
-    return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
-
-
-def named_columns_have_values(normalized: Artifact) -> Verdict:
-    """Check that each column for id, date or licence has a value in some document.
-
-    A misspelt column name would give every row a derived id, no date, or the recipe's licence.
-    """
-    missing = normalized.manifest.identity.decisions.get(WITHOUT_VALUES, [])
-    if missing:
-        names = ", ".join(f"`{name}`" for name in missing)
-        return Verdict(False, f"no document has a value for {names}; check the spelling")
-    return Verdict(True, "every named column has values")
 
 
 @dataclass(frozen=True)

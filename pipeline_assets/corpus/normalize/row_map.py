@@ -3,7 +3,7 @@
 import datetime
 from typing import Any
 
-from pipeline_assets.corpus.document import DeriveId, Document, Meta, derive_doc_id, to_iso_time
+from pipeline_assets.corpus.document import DeriveId, Document, Meta, to_iso_time
 from pipeline_assets.corpus.licences import LicenceTag
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.columns import Column, Fault, find_column
@@ -102,11 +102,3 @@ class RowMap:
             return self._default_licence.tag, self._default_licence.evidence
         tag = column.value.strip().lower() if isinstance(column.value, str) else "unknown"
         return tag, f"row: {column.name}"
-
-
-def local_doc_id(source: str, text: str) -> str:
-    """Derive the id of a local text from its source and its content.
-
-    The file name is not used, so that a file that is renamed, split or compressed keeps its ids.
-    """
-    return derive_doc_id("local", source, "", text)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.normalize.converted import ConvertedSource, no_derived_id, write_outcomes
+from pipeline_assets.corpus.normalize.converted import ConvertedSource, write_outcomes
+from pipeline_assets.corpus.normalize.derived_ids import no_derived_id
 from pipeline_assets.corpus.normalize.piece_shards import PieceShard, convert_pieces, piece_shards
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, split_byte_ranges

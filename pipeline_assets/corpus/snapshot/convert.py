@@ -13,12 +13,8 @@ from pipeline_assets.corpus.document import DeriveId, derive_doc_id
 from pipeline_assets.corpus.filters.column_rules import first_failed_rule
 from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.normalize.converted import (
-    ConvertedSource,
-    count_fields_with_values,
-    finish_source,
-    write_outcomes,
-)
+from pipeline_assets.corpus.normalize.converted import ConvertedSource, finish_source, write_outcomes
+from pipeline_assets.corpus.normalize.empty_columns import count_fields_with_values
 from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import Fault, check_columns, convert_batch
@@ -90,7 +86,7 @@ def convert_shard(
     """Convert the rows of one shard to Documents; drop rows that fail a rule.
 
     `columns` replace the recipe's columns; rows may then state their own licences, whose tags come from the table of
-    licences. The receipt has the counts of `ShardWriter`, `rows` (rows read), `dropped/<rule>`, and
+    licences. The receipt has the counts of `ShardWriter`, `rows` (rows read), `dropped/<rule>`, and with `columns`
     `found/<field>` for each field with a value.
     """
     derive_id, licences = id_deriver(recipe), licence_table() if columns else None
@@ -105,7 +101,8 @@ def convert_shard(
                 outcomes = _convert_parquet(fetched, window, first_row, recipe, row_map, columns, writer)
             write_outcomes(outcomes, writer, derive_id, licences)
             first_row += fetched.piece.rows
-        count_fields_with_values(fields, writer)
+        if columns is not None:
+            count_fields_with_values(fields, writer)
     return writer.receipt()
 
 

@@ -9,7 +9,7 @@ import pytest
 from refusals import refusal
 from stage_a_build import ledger
 
-from pipeline_assets.corpus.normalize.row_map import local_doc_id
+from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 

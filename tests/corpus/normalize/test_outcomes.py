@@ -14,7 +14,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize.converted import write_outcomes
-from pipeline_assets.corpus.normalize.row_map import local_doc_id
+from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.staging import StagingView
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline_assets.corpus.document import Document, Meta, derive_doc_id
-from pipeline_assets.corpus.normalize.row_map import RowMap, local_doc_id
+from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
+from pipeline_assets.corpus.normalize.row_map import RowMap
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
 from pipeline_assets.spine.rejects import Reject
 

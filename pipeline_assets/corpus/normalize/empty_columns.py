@@ -1,0 +1,34 @@
+"""Columns that a recipe names but that have a value in no row."""
+
+from collections.abc import Iterable, Mapping
+
+from pipeline_assets.corpus.converted_shards import ShardWriter
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
+from pipeline_assets.spine.artifact import Artifact, Verdict
+
+WITHOUT_VALUES = "columns_without_values"
+_FOUND = "found/"  # prefix of a receipt's counts of fields with values
+
+
+def count_fields_with_values(fields_with_values: Iterable[str], writer: ShardWriter) -> None:
+    """Add 1 to the count `found/<field>` for each Document field with a value."""
+    for field in sorted(fields_with_values):
+        writer.count(f"{_FOUND}{field}")
+
+
+def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
+    """List the recipe's columns for id, date and licence that are empty in all rows."""
+    named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
+    return [name for field, name in named if not counts.get(f"{_FOUND}{field}")]
+
+
+def named_columns_have_values(normalized: Artifact) -> Verdict:
+    """Check that each column for id, date or licence has a value in some document.
+
+    A misspelt column name would give every row a derived id, no date, or the recipe's licence.
+    """
+    missing = normalized.manifest.identity.decisions.get(WITHOUT_VALUES, [])
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing)
+        return Verdict(False, f"no document has a value for {names}; check the spelling")
+    return Verdict(True, "every named column has values")
