@@ -26,7 +26,7 @@ from pipeline_assets.corpus.nemotron.row_values import (
     has_value,
     to_text,
 )
-from pipeline_assets.corpus.readers.columns import is_nested_within
+from pipeline_assets.corpus.readers.nesting import is_nested_within
 
 _SWITCHES = ("thinking", "enable_thinking")
 

@@ -22,7 +22,7 @@ import msgspec
 from pipeline_assets.corpus.harmony.message import JsonValue, Message
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace, function_namespace
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, canonical_text, decode_text, has_value
-from pipeline_assets.corpus.readers.columns import is_nested_within
+from pipeline_assets.corpus.readers.nesting import is_nested_within
 
 # Limits on the parts of a schema and on the steps of checking all calls of a row, which could take minutes: expanded
 # references can make a schema exponentially large, and a row can have many schemas. Real schemas weigh 10 to 1,000.

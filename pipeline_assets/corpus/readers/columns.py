@@ -11,12 +11,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipeline_assets.corpus.readers.column_recipe import column_fix
+from pipeline_assets.corpus.readers.nesting import MAX_NESTING, is_nested_within
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.rejects import Reject
-
-# Nesting of objects and lists in a value. Far below Python's recursion limit, which may be reached or not depending on
-# the depth of the caller; the fate of a row must not depend on it.
-MAX_NESTING = 64
 
 
 @dataclass(frozen=True)
@@ -33,18 +30,6 @@ class Fault:
 # Invalid UTF-8 or an offset beyond a day (ValueError), an unknown time zone, a time outside Python's range.
 _VALUE_ERRORS = (ValueError, LookupError, OverflowError)
 NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and lists inside one another")
-_CONTAINER_TYPES = frozenset((dict, list, tuple))
-
-
-def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
-    """Check whether objects, lists and Arrow maps nest at most `levels` deep."""
-    level: list[Any] = [value] if type(value) in _CONTAINER_TYPES else []
-    for _ in range(levels):  # one level at a time takes half as long as recursion
-        if not level:
-            return True
-        contents = (container.values() if type(container) is dict else container for container in level)
-        level = [item for content in contents for item in content if type(item) in _CONTAINER_TYPES]
-    return not level
 
 
 def utf8_fault(error: UnicodeDecodeError) -> Fault:

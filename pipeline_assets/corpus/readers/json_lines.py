@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.readers.columns import MAX_NESTING, NESTED_TOO_DEEP, Fault, is_nested_within, utf8_fault
+from pipeline_assets.corpus.readers.columns import NESTED_TOO_DEEP, Fault, utf8_fault
+from pipeline_assets.corpus.readers.nesting import MAX_NESTING, is_nested_within
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.errors import InputError
