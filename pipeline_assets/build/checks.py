@@ -15,7 +15,7 @@ from pipeline_assets.spine.artifact import (
     write_check_results,
 )
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.replacement import forbid_replacement
 
 
 def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:

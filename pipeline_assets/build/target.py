@@ -23,7 +23,7 @@ from pipeline_assets.spine.artifact import (
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.pinned_folder import ReplacedError
+from pipeline_assets.spine.replacement import ReplacedError
 from pipeline_assets.spine.staging import WORK_FILES_VERSION
 
 if TYPE_CHECKING:

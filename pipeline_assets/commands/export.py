@@ -22,7 +22,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
-from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.harmony.message import Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.visible import VISIBLE
 from pipeline_assets.systems.registry import SYSTEMS
 

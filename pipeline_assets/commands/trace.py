@@ -14,7 +14,7 @@ from pipeline_assets.commands.inputs import warn_of_unsearchable
 from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.visible import IN_ONE_LINE
 from pipeline_assets.systems.registry import SYSTEMS
 

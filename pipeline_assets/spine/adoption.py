@@ -13,10 +13,10 @@ _PLAN_FILE: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run 
 
 
 def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
-    """Rename the newest staging directory with an equal plan to `folder`, if one has it.
+    """Rename the newest staging directory with an equal plan to `folder`.
 
-    Other staging directories are removed, and so are files without a valid receipt. An earlier builder that still runs
-    loses its paths and cannot seal.
+    If no plan is equal, `folder` is not created. Other staging directories are removed, and so are files without a
+    valid receipt. An earlier builder that still runs loses its paths and cannot seal.
     """
     for other in reversed(staging_folders(target)):
         if not folder.exists() and _PLAN_FILE.has_content(other / PLAN, plan_bytes):

@@ -18,7 +18,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.files import file_sha256, read_error_text, require_folder
 from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelNames, Manifest, StoredFile, is_seal_intact
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
-from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
 _BROKEN_SEAL = "bytes differ from the sealed ones, though the identity is equal"

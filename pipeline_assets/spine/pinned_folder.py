@@ -1,4 +1,4 @@
-"""Folders that stay open while they are read, so that a replacement is detected."""
+"""Folders that stay open while they are read, unaffected by a replacement."""
 
 import contextlib
 import functools
@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline_assets.spine.errors import RetryableError
-
-_RETRY_HINT = "run the same command again"
-
-
-class ReplacedError(RetryableError):
-    """Error about a folder that was replaced while it was read."""
+from pipeline_assets.spine.replacement import RETRY_HINT, hold_folder
 
 
 class PinnedFolder:
@@ -42,47 +36,12 @@ class PinnedFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def is_in_place(self) -> bool:
-        """Check whether the path still leads to this folder."""
-        # No other folder can get the inode while this one is open.
-        try:
-            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
-        except OSError:
-            return False
-
 
 @contextlib.contextmanager
-def pin_folder(folder: Path, fix: str = _RETRY_HINT) -> Iterator[PinnedFolder]:
-    """Open a folder; raise RetryableError if it is replaced before the block ends.
+def pin_folder(folder: Path, fix: str = RETRY_HINT) -> Iterator[PinnedFolder]:
+    """Open a folder; raise ReplacedError if it is replaced before the block ends.
 
     The message ends with `fix`. A missing folder raises an OSError.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        opened = PinnedFolder(folder, descriptor)
-        try:
-            yield opened
-        except Exception as error:  # removed files, or files of two folders, fail in many ways
-            if opened.is_in_place():
-                raise
-            raise replaced_error(folder, fix) from error
-        if not opened.is_in_place():
-            raise replaced_error(folder, fix)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def forbid_replacement(folder: Path) -> Iterator[None]:
-    """Raise RetryableError if the folder is replaced while the block reads its files.
-
-    A missing folder is ignored here; the block reports it.
-    """
-    with contextlib.ExitStack() as holding:
-        with contextlib.suppress(OSError):
-            holding.enter_context(pin_folder(folder))
-        yield
-
-
-def replaced_error(folder: Path, fix: str = _RETRY_HINT) -> ReplacedError:
-    return ReplacedError("the folder was replaced while it was read", folder, fix)
+    with hold_folder(folder, fix) as descriptor:
+        yield PinnedFolder(folder, descriptor)

@@ -1,4 +1,4 @@
-"""Tasks: shards bound to the kernels that process them, for stages that share workers."""
+"""Tasks: shards bound to their kernels, for stages that share workers."""
 
 import functools
 from collections.abc import Callable

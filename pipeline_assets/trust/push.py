@@ -20,8 +20,8 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import collect_chain
 from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, is_inside, is_seal_intact
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
-from pipeline_assets.spine.pinned_folder import forbid_replacement
 from pipeline_assets.spine.progress import Progress
+from pipeline_assets.spine.replacement import forbid_replacement
 
 SCHEMA = "corpusmill/ref/1"
 REFS = "refs"

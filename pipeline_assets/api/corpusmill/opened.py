@@ -18,7 +18,7 @@ from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.artifact import hash_error, open_artifact, repair_hint
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
-from pipeline_assets.spine.pinned_folder import forbid_replacement, replaced_error
+from pipeline_assets.spine.replacement import forbid_replacement, replaced_error
 from pipeline_assets.systems.registry import SYSTEMS
 
 

@@ -28,7 +28,7 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage, collect_chain
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
-from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.temporary_names import temporary_path
 from pipeline_assets.spine.verified_reads import verify_reads
 

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.pinned_folder import forbid_replacement
+from pipeline_assets.spine.replacement import forbid_replacement
 
 ENCODE_META, MODEL = "ENCODE.meta.json", "spm.model"
 ENCODE_FIX = "run `corpusmill parallel encode`"

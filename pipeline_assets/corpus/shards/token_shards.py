@@ -16,7 +16,8 @@ from pipeline_assets.corpus.formats.memmap import DOCUMENTS, read_sealed_manifes
 from pipeline_assets.corpus.formats.npy_header import NpyHeader, read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent
-from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder, replaced_error
+from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder
+from pipeline_assets.spine.replacement import replaced_error
 
 if TYPE_CHECKING:
     import pyarrow as pa

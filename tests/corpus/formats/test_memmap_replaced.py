@@ -13,12 +13,12 @@ from packed_sets import letter_of, seal_set
 
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.spine import durable, folder_exchange, pinned_folder
+from pipeline_assets.spine import durable, folder_exchange, pinned_folder, replacement
 from pipeline_assets.spine.errors import InputError
 
 TESTS = Path(__file__).parents[2]
 PROJECT = TESTS.parent
-READERS = (memmap, pinned_folder)
+READERS = (memmap, pinned_folder, replacement)
 pytestmark = pytest.mark.usefixtures("nothing_waits_for_the_disk")
 UNPICKLED_IN_A_WORKER = """
 import multiprocessing, sys
