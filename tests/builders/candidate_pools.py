@@ -51,8 +51,9 @@ def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.S
 
 
 def pools_of(root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None) -> Artifact:
-    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), "pools", Path("pools"), {})
     asked = recipe or PoolsRecipe()
+    content = {"pools": asked.content()}
+    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), "pools", Path("pools"), content)
     return build_target(target, root, lambda building: build_pools(building, splits, asked, RunSettings()), True, {})
 
 

@@ -116,7 +116,8 @@ class PoolsRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_quotas(self) -> Self:
         for name in self.quotas or ():
-            if name not in (EVERY_POOL, *self.rules) and not name.startswith(f"{CAPABILITY}_"):
+            is_by_capability = self.by_capability and name.startswith(f"{CAPABILITY}_")
+            if name not in (EVERY_POOL, *self.rules) and not is_by_capability:
                 known = ", ".join((EVERY_POOL, *self.rules))
                 raise ValueError(f"`quotas` names {name!r}, but the recipe has no such pool; use one of {known}")
         return self

@@ -17,6 +17,7 @@ from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
+from pipeline_assets.corpus.nemotron.pools_recipe import CAPABILITY
 from pipeline_assets.corpus.nemotron.rows_recipe import rows_recipe
 from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.tokens.encode import is_spot_checked
@@ -191,7 +192,8 @@ def compare_coverage(shards: Artifact, inventories: Sequence[Artifact | None]) -
 
 def pools_have_rows(pools: Artifact) -> Verdict:
     """Check that each pool has rows, unless its rules need values that no row has."""
-    decisions = pools.manifest.identity.decisions
+    identity = pools.manifest.identity
+    decisions, rows_by_pool = identity.decisions, identity.counts["pools"]
     empty = [
         f"{name}: no row meets all of {', '.join(f'`{rule}` (rows: {rows:,})' for rule, rows in conditions.items())}"
         for name, conditions in decisions["empty"].items()
@@ -200,13 +202,16 @@ def pools_have_rows(pools: Artifact) -> Verdict:
     for name, why in decisions["left_out"].items():
         omitted.setdefault(why, []).append(name)
     left_out = [f"omitted, because {why}: {', '.join(names)}" for why, names in omitted.items()]
-    counts = [f"{name} {rows:,}" for name, rows in pools.manifest.identity.counts["pools"].items()]
+    counts = [f"{name} {rows:,}" for name, rows in rows_by_pool.items()]
     parts = [*empty, ", ".join(counts) or "no pool has rows"]
     parts += [
         f"{name} has {quota['rows']:,} of {quota['candidates']:,} rows by its quota"
         for name, quota in decisions.get("quotas", {}).items()
         if quota["rows"] < quota["candidates"]
     ]
+    limited = identity.recipe["pools"].get("quotas") or {}
+    unused = [name for name in limited if name.startswith(f"{CAPABILITY}_") and name not in rows_by_pool]
+    parts += [f"no row is in {name}, which `quotas` limits" for name in unused]
     if gap := decisions.get("correctness_gap"):
         named = ", ".join(gap["examples"]) + (", …" if gap["rows"] > len(gap["examples"]) else "")
         bounds = f"{gap['lowest']} to {gap['highest']}"

@@ -127,6 +127,17 @@ def test_without_quotas_recipe_and_manifest_are_as_before(tmp_path: Path, splits
     assert "quotas" not in pools.manifest.identity.decisions
 
 
+def test_a_quota_of_a_capability_that_no_row_has_is_named(tmp_path: Path) -> None:
+    rows = rows_artifact(tmp_path, [row(number, meta_capability_target="math") for number in range(3)])
+    limits = {"capability_math": {"max_rows": 2}, "capability_maths": {"max_rows": 2}}
+    asked = PoolsRecipe.from_mapping({"rules": RULES, "quotas": limits}, "the test")
+
+    because = pools_have_rows(pools_of(tmp_path, {"low": rows}, asked)).because
+
+    assert "no row is in capability_maths, which `quotas` limits" in because
+    assert "no row is in capability_math," not in because
+
+
 def test_the_report_lists_quotas_by_stratum(tmp_path: Path, splits: dict[str, Artifact]) -> None:
     pools = pools_of(tmp_path, splits, recipe(right={"max_rows": 3, "stratify": ["meta_solved_bin"]}))
     target = Target(unknown_kind("nemotron/pool_report", STAGE), "report", Path("report"), {})
@@ -153,6 +164,10 @@ def test_the_plan_names_the_quotas() -> None:
         (
             {"wrong": {"max_rows": 1}},
             "`quotas` names 'wrong', but the recipe has no such pool; use one of every_pool, right, long",
+        ),
+        (
+            {"capability_math": {"max_rows": 1}},
+            "`quotas` names 'capability_math', but the recipe has no such pool; use one of every_pool, right, long",
         ),
         ({"right": {"max_rows": 0}}, "`quotas.right.max_rows` must be >= 1, got 0"),
         (
