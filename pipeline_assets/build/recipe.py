@@ -11,8 +11,9 @@ import pydantic
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import Name
+from pipeline_assets.spine.recipe_validation import RecipeError, validate_section
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
-from pipeline_assets.spine.section import RecipeError, RecipeSection, validate_section
+from pipeline_assets.spine.section import RecipeSection
 
 
 class Recipe(RecipeSection):

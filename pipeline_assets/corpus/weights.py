@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import pydantic
 
 from pipeline_assets.spine.key_types import DecimalText, decimal_text
+from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at
-from pipeline_assets.spine.section import RecipeError
 
 # Shares computed from ratios may be fractions, such as 1/3.
 _WEIGHT = re.compile(r"[0-9]{1,99}(\.[0-9]{1,99})?|[0-9]{1,999}/[1-9][0-9]{0,999}")

@@ -31,7 +31,7 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
 
     @property
     def patience_s(self) -> float:
-        """Seconds to wait for the lock, since the process may be dead or about to write its id."""
+        """Seconds to wait for the lock, since the process may be dead or just starting."""
         return _DYING_CHILD_S if is_dead(self) else _UNNAMED_OWNER_S if self.pid is None else 0.0
 
 
@@ -47,7 +47,7 @@ def is_dead(owner: Builder) -> bool:
 
 
 def busy_error(target: Path, owner: Builder) -> BuilderBusy:
-    """Return the error for a lock that a builder has; it names the process and its age."""
+    """Return the error that names the builder of `target` and its age."""
     who = "another process" if owner.pid is None else f"process {owner.pid} on {owner.host}"
     age = "" if owner.since_s is None else f", for {max(0.0, time.time() - owner.since_s):.0f} s"
     return BuilderBusy(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")

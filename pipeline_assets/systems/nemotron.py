@@ -35,7 +35,7 @@ from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.section import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
 from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets, template_targets
 

@@ -33,8 +33,8 @@ from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at
-from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
 

@@ -46,8 +46,8 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, Name
+from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.systems import filtered, stage_a
 from pipeline_assets.systems.checks import (
     documents_have_licences,

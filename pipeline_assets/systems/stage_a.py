@@ -46,8 +46,8 @@ from pipeline_assets.spine.artifact import Artifact, copy_manifest, open_artifac
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, Option
 from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import sections_at
-from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.systems.checks import (
     draws_are_deduplicated,
     no_document_is_outsized,

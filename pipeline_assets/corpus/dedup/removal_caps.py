@@ -11,8 +11,8 @@ from pipeline_assets.corpus.source_caps import SourceCaps
 from pipeline_assets.spine.artifact import Verdict
 from pipeline_assets.spine.key_types import Decimal, Option
 from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at
-from pipeline_assets.spine.section import RecipeError
 from pipeline_assets.spine.typed_values import convert
 
 _ADVICE = "look at some with `corpusmill dedup show`, then raise `max_removed`, or change the rules of `dedup`"

@@ -22,7 +22,8 @@ from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import Share, text_rule
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.section import FOLDER, RecipeSection
+from pipeline_assets.spine.recipe_validation import FOLDER
+from pipeline_assets.spine.section import RecipeSection
 
 _FILE: MetadataFile[object] = MetadataFile("step", 1 << 16, "write the step into a plain file", object)
 _FILE_RULE = "must be the name of a file in the recipe's folder, such as my_filter.py"

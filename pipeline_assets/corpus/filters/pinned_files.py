@@ -11,7 +11,8 @@ import pydantic
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256, read_error_text
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.section import RecipeError, RecipeSection
+from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.section import RecipeSection
 
 _FILTER_FILES = "filter_files"  # provenance key: sha256, size and modification time of each file, by path
 

@@ -12,8 +12,9 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of_partition, partition_key
 from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import RecipeError, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 
 PROMPTS_STAGE = StageVersion("nemotron_prompts", 1)
 DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 2)

@@ -22,8 +22,9 @@ from pipeline_assets.corpus.stores.object_source import SourcePath, source_path
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.key_types import MaxRejectShare, Name, Option, Patterns, split_patterns
 from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import RecipeError, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 
 _LICENCE_TEXTS = "licence_texts"
 _KEYS_WITHOUT_EFFECT = frozenset({"path", "filters"})  # on the rows of the normalised source

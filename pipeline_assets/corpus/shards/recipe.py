@@ -15,8 +15,9 @@ from pipeline_assets.corpus.weights import Weights
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.key_types import Name, reject_duplicates
 from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.spine.section import RecipeError, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 
 SHARDS_STAGE = StageVersion("token_shards", 1)
 INVENTORY_STAGE = StageVersion("token_inventory", 2)

@@ -1,0 +1,71 @@
+"""Validation of recipes, which reports all errors, sorted by line."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pydantic
+
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError, combine_errors
+from pipeline_assets.spine.recipe_errors import format_validation_errors
+from pipeline_assets.spine.section import RecipeSection
+
+FOLDER = "folder"  # validation context: the folder of the recipe file, whose files sections may name
+
+
+@dataclass(frozen=True)
+class RecipeError:
+    """Problem of a recipe that no key shows alone, such as contradictory keys.
+
+    Attributes:
+        location: Path of the key to correct, from the top of the recipe; positions in lists count from 0.
+    """
+
+    location: tuple[int | str, ...]
+    what: str
+    fix: str
+
+
+R = TypeVar("R", bound=RecipeSection)
+
+
+def validate_section(
+    section: type[R],
+    values: Mapping[str, object],
+    locate: Callable[[Sequence[int | str]], object],
+    cross_checks: Iterable[RecipeError] = (),
+    folder: Path | None = None,
+) -> R:
+    """Build a section from values; raise UsageError with all errors, sorted by line.
+
+    `locate` returns the place of a key, or, if the key is missing, of its section. `cross_checks` are errors about
+    values that contradict each other. `folder` is the folder of the recipe file, if the values are from a file.
+    """
+    errors: list[InputError] = []
+    checked = None
+    try:
+        checked = section.model_validate(dict(values), context={FOLDER: folder})
+    except pydantic.ValidationError as error:
+        errors += format_validation_errors(error, section, locate)
+    for problem in _run_cross_checks(cross_checks, checked is not None):
+        dotted = ".".join(map(str, problem.location))
+        errors.append(UsageError(problem.what, RecipeKey(dotted, str(locate(problem.location))), problem.fix))
+    if checked is None or errors:
+        raise combine_errors(sorted(errors, key=_line_in_message))
+    return checked
+
+
+def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: bool) -> Iterator[RecipeError]:
+    """Yield errors; end early if a check breaks on a value of an invalid type."""
+    try:
+        yield from cross_checks
+    except (TypeError, AttributeError, LookupError):
+        if have_valid_types:
+            raise
+
+
+def _line_in_message(error: InputError) -> int:
+    line = re.search(r":([0-9]+)$", error.where)
+    return int(line[1]) if line else 0
