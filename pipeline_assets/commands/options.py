@@ -20,10 +20,10 @@ from typer.core import TyperCommand
 from pipeline_assets.commands.settings import Settings, export_settings, signature_parameters
 from pipeline_assets.commands.terminal import name_recipe_keys, resume_hint, running_command
 from pipeline_assets.spine.bars import end_bars
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.disk_errors import os_errors_explained
 from pipeline_assets.spine.errors import OptionFinder
-from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.recipe_errors import sections_in
 

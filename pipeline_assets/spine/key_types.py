@@ -5,11 +5,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
 import pydantic
+
+from pipeline_assets.spine.command_option import Option
 
 UNPINNED = "0" * 40  # revision of a dataset that is not pinned yet
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
@@ -75,24 +76,6 @@ OptionalPatterns = Annotated[
 ]
 Patterns = Annotated[OptionalPatterns, pydantic.Field(min_length=1)]
 """File patterns, relative to the source's folder (see `list_files`); on a hub, in fnmatch syntax."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """Command-line option for a key of a section.
-
-    Attributes:
-        help: Text in `--help`.
-        name: Name without `--`; if None, the key with hyphens for underscores.
-        default: Default value. None leaves the default to the command. `...` stands for the key's own default, if it
-            has one.
-        other_names: Further names, with `--`.
-    """
-
-    help: str
-    name: str | None = None
-    default: object = ...
-    other_names: tuple[str, ...] = ()
 
 
 MaxRejectShare = Annotated[Share, Option("Maximum share of rejected rows; a larger one stops the build.")]

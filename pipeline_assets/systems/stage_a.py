@@ -44,7 +44,8 @@ from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import add_missing_weight, check_recipe_weights
 from pipeline_assets.spine.artifact import Artifact, copy_manifest, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, Option
+from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import sections_at

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.dedup.proposal import Banding, DistanceLimit, recommend_banding, recommend_distance
-from pipeline_assets.spine.key_types import Decimal, Option
+from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import Decimal
 from pipeline_assets.spine.section import RecipeSection
 
 MAX_DOCUMENTS = 2**32  # of one deduplication: their numbers have 32 bits

@@ -9,7 +9,8 @@ import pydantic
 
 from pipeline_assets.corpus.source_caps import SourceCaps
 from pipeline_assets.spine.artifact import Verdict
-from pipeline_assets.spine.key_types import Decimal, Option
+from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import Decimal
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at

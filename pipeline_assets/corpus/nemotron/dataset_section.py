@@ -9,7 +9,8 @@ import pydantic
 
 from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
 from pipeline_assets.spine.areas import AREAS
-from pipeline_assets.spine.key_types import COMMIT_PATTERN, DOTS, DOTS_RULE, Option
+from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import COMMIT_PATTERN, DOTS, DOTS_RULE
 from pipeline_assets.spine.section import RecipeSection
 
 Domain = Literal["math", "proof", "science", "agentic", "chat_if", "code", "safety"]

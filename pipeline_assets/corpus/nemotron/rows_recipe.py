@@ -12,7 +12,8 @@ from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, SystemContent
 from pipeline_assets.corpus.nemotron.dataset_section import Effort
 from pipeline_assets.corpus.nemotron.message_text import REASONING_KEYS, ThinkTags
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
-from pipeline_assets.spine.key_types import COMMIT_PATTERN, Option, Share
+from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import COMMIT_PATTERN, Share
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import RecipeSection
 

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.nemotron.dataset_section import DOMAINS, EFFORTS, DatasetSection, Domain, known_domain
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of_partition, partition_key
-from pipeline_assets.spine.key_types import Option
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at

@@ -19,8 +19,9 @@ from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
 from pipeline_assets.corpus.stores.object_source import SourcePath, source_path
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.key_types import MaxRejectShare, Name, Option, Patterns, split_patterns
+from pipeline_assets.spine.key_types import MaxRejectShare, Name, Patterns, split_patterns
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at

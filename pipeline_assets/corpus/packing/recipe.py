@@ -13,7 +13,7 @@ from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, Tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import Weights
-from pipeline_assets.spine.key_types import Option
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import RecipeSection
 

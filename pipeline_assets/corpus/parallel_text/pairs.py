@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 import pydantic
 
-from pipeline_assets.spine.key_types import Option
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.section import RecipeSection
 
 Split = Literal["train", "val", "test"]

@@ -23,9 +23,10 @@ from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Languages, Pair, 
 from pipeline_assets.corpus.parallel_text.translation_files import TranslationRow
 from pipeline_assets.corpus.reservoir import Algorithm
 from pipeline_assets.corpus.weights import apportion
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import seeded_sort_key
-from pipeline_assets.spine.key_types import MaxRejectShare, Option
+from pipeline_assets.spine.key_types import MaxRejectShare
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion, canonical_sha256
 from pipeline_assets.spine.metadata_file import MetadataFile

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import pydantic
 
-from pipeline_assets.spine.key_types import Option
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.section import RecipeSection
 
 ID_COLUMN_FIX = "set `columns.id` to another column, or to null for ids that are derived from the texts"

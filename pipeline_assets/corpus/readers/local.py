@@ -40,8 +40,9 @@ from pipeline_assets.corpus.readers.source_formats import (
 )
 from pipeline_assets.corpus.readers.unreadable import note_unreadable
 from pipeline_assets.corpus.readers.whole_files import extractor_versions, whole_file_rows
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.key_types import Option, OptionalPatterns, Patterns, text_rule
+from pipeline_assets.spine.key_types import OptionalPatterns, Patterns, text_rule
 
 _HEAD_BYTES = 1 << 12
 SAMPLE_ROWS = 20  # rows per file, and number of files, in a sample of first rows

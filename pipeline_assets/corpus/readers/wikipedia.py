@@ -25,8 +25,9 @@ from pipeline_assets.corpus.readers.columns import Fault
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, read_pages
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.key_types import Option, Patterns
+from pipeline_assets.spine.key_types import Patterns
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.section import RecipeSection
 

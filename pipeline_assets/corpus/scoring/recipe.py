@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.install_hints import not_installed_error
-from pipeline_assets.spine.key_types import Option
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import RecipeSection
 

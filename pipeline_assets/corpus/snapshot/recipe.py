@@ -8,15 +8,8 @@ import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, ColumnRules
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap
-from pipeline_assets.spine.key_types import (
-    COMMIT_PATTERN,
-    SHARD_TEXT_BYTES,
-    MaxRejectShare,
-    Name,
-    Option,
-    Patterns,
-    text_rule,
-)
+from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import COMMIT_PATTERN, SHARD_TEXT_BYTES, MaxRejectShare, Name, Patterns, text_rule
 from pipeline_assets.spine.section import RecipeSection
 
 Unit = Literal["files", "documents", "text_bytes"]

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pipeline_assets.corpus.tokens.losses import Losses, read_losses
 from pipeline_assets.spine.artifact import Verdict
-from pipeline_assets.spine.key_types import Option, Share
+from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import Share
 from pipeline_assets.spine.manifest import Manifest
 
 MAX_UNKNOWN_FRACTION = "0.05"

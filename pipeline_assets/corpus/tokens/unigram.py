@@ -16,9 +16,10 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
-from pipeline_assets.spine.key_types import Option, Share, text_rule
+from pipeline_assets.spine.key_types import Share, text_rule
 from pipeline_assets.spine.section import RecipeSection
 
 Coverage = Annotated[Share, text_rule(lambda share: Fraction(share) >= Fraction("0.98"), "must be in [0.98, 1]")]
