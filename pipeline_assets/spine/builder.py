@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from pipeline_assets.spine.errors import TransientError
-from pipeline_assets.spine.temporary_names import is_dead_process
+from pipeline_assets.spine.processes import is_dead_process
 
 _DYING_CHILD_S, _UNNAMED_OWNER_S = 2.0, 0.3
 

@@ -32,6 +32,11 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
     return RetryableError(what, path, "fix that, then run the same command")
 
 
+def read_error_text(error: OSError) -> str:
+    """Describe a read error of the operating system, such as a bad sector."""
+    return f"cannot be read ({error.strerror or error})"
+
+
 class NoSpaceError(RetryableError):
     """Full disk, exhausted quota, or exceeded file size limit."""
 

@@ -1,4 +1,4 @@
-"""Files: reading in blocks, sha256 hashes, error messages, a seeded order."""
+"""Files: reading in blocks, sha256 hashes, a seeded order."""
 
 import hashlib
 from collections.abc import Iterator
@@ -33,11 +33,6 @@ def read_blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]
     while count := file.readinto(block if remaining is None else block[:remaining]):  # type: ignore[attr-defined]
         yield block[:count]
         remaining = None if remaining is None else remaining - count
-
-
-def read_error_text(error: OSError) -> str:
-    """Describe a read error of the operating system, such as a bad sector."""
-    return f"cannot be read ({error.strerror or error})"
 
 
 def require_folder(folder: Path, fix: str) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import read_error_text
 from pipeline_assets.spine.typed_values import convert
 
 _MAX_DEPTH = 100  # levels of lists and mappings; the project's files have at most ten

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline_assets.spine.files import read_blocks, read_error_text
+from pipeline_assets.spine.disk_errors import read_error_text
+from pipeline_assets.spine.files import read_blocks
 from pipeline_assets.spine.progress import Progress
 
 Algorithm = Literal["sha256", "git-sha1"]

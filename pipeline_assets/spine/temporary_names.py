@@ -1,7 +1,6 @@
 """Names of files that are being written, unique to the process that writes them."""
 
 import contextlib
-import errno
 import functools
 import itertools
 import os
@@ -10,6 +9,8 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from pipeline_assets.spine.processes import is_dead_process
 
 _TEMPORARY_NAME = re.compile(r"\..*\.([A-Za-z0-9-]+)\.([0-9]+)\.[0-9]+\.tmp", re.DOTALL)
 _MAX_NAME_BYTES, _MAX_HOST_CHARACTERS = 255, 40
@@ -48,14 +49,3 @@ def abandoned_entries(folder: Path) -> Iterator[Path]:
             age_s = time.time() - os.lstat(folder / name).st_mtime
             if is_dead_process(int(match[2])) if match[1] == _host() else age_s > _ABANDONED_S:
                 yield folder / name
-
-
-def is_dead_process(pid: int) -> bool:
-    """Check whether no process of this machine has the process id."""
-    try:
-        os.kill(pid, 0)
-    except OverflowError:
-        return True
-    except OSError as error:
-        return error.errno == errno.ESRCH
-    return False

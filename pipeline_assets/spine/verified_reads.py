@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import ChangedFileError, InputError, RetryableError
-from pipeline_assets.spine.files import file_sha256, read_error_text
+from pipeline_assets.spine.files import file_sha256
 
 _THREADS = 4  # hashing releases the interpreter lock
 

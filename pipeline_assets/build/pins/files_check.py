@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from pipeline_assets.corpus.readers import hub_cache, hub_files, source_folder
 from pipeline_assets.corpus.readers.hub_listing import is_digest, read_listing
+from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import read_error_text
 from pipeline_assets.spine.lineage import Finding
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.rehash import Algorithm, HashTask

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import pydantic
 
+from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.files import file_sha256, read_error_text
+from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.section import RecipeSection

@@ -42,9 +42,9 @@ from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
 from pipeline_assets.corpus.readers.unreadable import UNREADABLE, LostFiles, note_unreadable
 from pipeline_assets.corpus.readers.whole_files import extractor_versions
+from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.files import read_error_text
 from pipeline_assets.spine.ledger import Ledger, dropped_key
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.rejects import Reject
