@@ -14,12 +14,11 @@ from pathlib import Path
 
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.files import file_sha256, read_blocks
 
 logger = logging.getLogger("corpusmill")
-
-PARTIAL_SUFFIX = ".part"
+_PARTIAL_SUFFIX = ".part"
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,21 @@ class Span:
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
     """Raise RetryableError, and delete the spans, if their hash is not the file's."""
-    if file_digest([span.local for span in spans], file) != file.digest:
+    if _file_digest(spans, file) != file.digest:
         delete_spans(spans)
-        raise hash_mismatch_error(file.digest, where)
+        what = f"downloaded bytes do not match {file.digest} of the listing"
+        raise RetryableError(what, where, "run again; if the error persists, the hub's copy is damaged")
+
+
+def _file_digest(spans: Sequence[Span], file: HubFile) -> str:
+    """Hash the consecutive spans of a file with the algorithm of the file's digest."""
+    kind = file.digest.partition(":")[0]
+    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
+    for span in spans:
+        with open(span.local, "rb", buffering=0) as data:
+            for block in read_blocks(data):
+                digest.update(block)
+    return f"{kind}:{digest.hexdigest()}"
 
 
 def delete_spans(spans: Iterable[Span]) -> None:
@@ -44,15 +55,10 @@ def delete_spans(spans: Iterable[Span]) -> None:
         span.local.unlink(missing_ok=True)
 
 
-def hash_mismatch_error(digest: str, where: str) -> InputError:
-    what = f"downloaded bytes do not match {digest} of the listing"
-    return RetryableError(what, where, "run again; if the error persists, the hub's copy is damaged")
-
-
 def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
     """Return the cached file of bytes [start, stop), or None; delete damaged files."""
     for path in folder.glob(f"{start}-{stop}.*"):
-        if path.suffix == PARTIAL_SUFFIX:
+        if path.suffix == _PARTIAL_SUFFIX:
             continue
         if file_sha256(path) == path.suffix[1:]:
             with suppress(PermissionError):  # the file of another user, who alone can remove it
@@ -74,23 +80,26 @@ def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
 
     Partial files of the same range that were left before a reboot are deleted.
     """
-    partial = folder / partial_name(start, stop)
-    for other in folder.glob(f"{start}-{stop}.*{PARTIAL_SUFFIX}"):
+    partial = folder / _partial_name(start, stop)
+    for other in folder.glob(f"{start}-{stop}.*{_PARTIAL_SUFFIX}"):
         if other != partial:
             durable.remove(other)
     return partial
 
 
-def partial_name(start: int, stop: int) -> str:
-    return f"{start}-{stop}.{durable.boot_id()}{PARTIAL_SUFFIX}"
+def _partial_name(start: int, stop: int) -> str:
+    return f"{start}-{stop}.{durable.boot_id()}{_PARTIAL_SUFFIX}"
 
 
-def file_digest(parts: Sequence[Path], file: HubFile) -> str:
-    """Hash the consecutive parts of a file with the algorithm of the file's digest."""
-    kind = file.digest.partition(":")[0]
-    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
-    for part in parts:
-        with open(part, "rb", buffering=0) as data:
-            for block in read_blocks(data):
-                digest.update(block)
-    return f"{kind}:{digest.hexdigest()}"
+def count_missing_bytes(folder: Path, start: int, stop: int) -> int:
+    """Count the bytes of [start, stop) that the cache lacks.
+
+    A span or an interrupted download saves bytes only if it has exactly these bounds. Only names and sizes are
+    compared; damage is found when the bytes are used.
+    """
+    missing, partial = stop - start, _partial_name(start, stop)
+    for path in folder.glob(f"{start}-{stop}.*"):
+        size = path.stat().st_size
+        if path.name == partial or (path.suffix != _PARTIAL_SUFFIX and size == stop - start):
+            missing = min(missing, stop - start - size)
+    return max(0, missing)

@@ -16,24 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from pipeline_assets.corpus.readers import hub_http
-from pipeline_assets.corpus.readers.hub_cache import (
-    PARTIAL_SUFFIX,
-    Span,
-    file_digest,
-    find_cached_span,
-    hash_mismatch_error,
-    partial_name,
-    prepare_partial_path,
-)
+from pipeline_assets.corpus.readers import hub_cache, hub_http, hub_listing
+from pipeline_assets.corpus.readers.hub_cache import Span
 from pipeline_assets.corpus.readers.hub_errors import HubCall, RepoType
-from pipeline_assets.corpus.readers.hub_listing import (
-    HubFile,
-    is_digest,
-    parse_tree_entry,
-    read_cached_listing,
-    write_listing,
-)
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, convert_parse_errors
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
@@ -47,6 +33,7 @@ _NAME_RULES: dict[RepoType, tuple[re.Pattern[str], str]] = {
     "dataset": (re.compile(r"\w[\w.-]*/[\w.-]+"), "HuggingFaceFW/fineweb-edu"),
     "model": (re.compile(r"(\w[\w.-]*/)?\w[\w.-]*"), "unsloth/gpt-oss-120b"),  # the oldest models have no owner
 }
+_CHANGED_FIX = "the file changed on the hub: pin a new commit"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MAX_ENTRIES = 1_000_000  # the hub advises fewer than 100,000 files
 CACHE_FOLDER = "hub_cache"  # relative to a data root
@@ -99,11 +86,11 @@ class HubFiles:
             fix = "run `corpusmill pin` to get the commit"
             raise InputError(f"{commit!r} is not a commit of 40 hex digits", dataset, fix)
         path = self.listing_path(dataset, commit)
-        files = read_cached_listing(path)
+        files = hub_listing.read_cached_listing(path)
         if files is None:
             files = self.call_with_retries(dataset, commit, lambda: self._fetch_equal_listings(dataset, commit))
             durable.make_folder(path.parent)
-            write_listing(path, files)
+            hub_listing.write_listing(path, files)
         return files
 
     def confirm_file(self, dataset: str, commit: str, file: HubFile) -> None:
@@ -125,33 +112,19 @@ class HubFiles:
         folder = self.bytes_folder(dataset, file.digest)
         durable.make_folder(folder)
         with lock_folder(folder):
-            path = find_cached_span(folder, start, stop)
+            path = hub_cache.find_cached_span(folder, start, stop)
             if path is None:
-                partial = prepare_partial_path(folder, start, stop)
-                self.call_with_retries(
-                    dataset, commit, lambda: self._download(dataset, commit, file, start, stop, partial)
-                )
-                if (start, stop) == (0, file.size) and file_digest([partial], file) != file.digest:
-                    partial.unlink()
-                    raise hash_mismatch_error(file.digest, f"{dataset}@{commit}:{file.path}")
-                path = folder / f"{start}-{stop}.{file_sha256(partial)}"
-                durable.rename(partial, path)
+                part = Span(start, stop, hub_cache.prepare_partial_path(folder, start, stop))
+                self.call_with_retries(dataset, commit, lambda: self._download(dataset, commit, file, part))
+                if (start, stop) == (0, file.size):
+                    hub_cache.check_file_hash(file, [part], f"{dataset}@{commit}:{file.path}")
+                path = folder / f"{start}-{stop}.{file_sha256(part.local)}"
+                durable.rename(part.local, path)
         return Span(start, stop, path)
 
     def count_missing_bytes(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
-        """Count the bytes of [start, stop) that a fetch would request from the hub.
-
-        A cached span or an interrupted download saves bytes only if it has exactly these bounds. Only the names and
-        sizes of cached files are compared; damage is found when the bytes are used.
-        """
-        folder = self.bytes_folder(dataset, file.digest)
-        partial = partial_name(start, stop)
-        cached_bytes = 0
-        for path in folder.glob(f"{start}-{stop}.*"):
-            size = path.stat().st_size
-            if path.name == partial or (path.suffix != PARTIAL_SUFFIX and size == stop - start):
-                cached_bytes = max(cached_bytes, size)
-        return max(0, stop - start - cached_bytes)
+        """Count the bytes of [start, stop) that a fetch would request from the hub."""
+        return hub_cache.count_missing_bytes(self.bytes_folder(dataset, file.digest), start, stop)
 
     def _fetch_commit(self, dataset: str, revision: str) -> str:
         client = self.client()
@@ -184,7 +157,7 @@ class HubFiles:
                         raise ValueError(f"{entry['path']!r} is listed twice")
                     paths.add(entry["path"])
                     if entry["type"] != "directory":
-                        files.append(parse_tree_entry(entry))
+                        files.append(hub_listing.parse_tree_entry(entry))
             if len(paths) > _MAX_ENTRIES:
                 what = f"the listing has more than {_MAX_ENTRIES:,} files and folders"
                 raise InputError(what, f"{dataset}@{commit} on {client.address}", "check what answers at HF_ENDPOINT")
@@ -193,7 +166,7 @@ class HubFiles:
     def _check_cached_listing(self, dataset: str, commit: str, file: HubFile) -> None:
         """Raise, and delete the cached listing, if it has `file` but the hub does not."""
         path = self.listing_path(dataset, commit)
-        if file in (read_cached_listing(path) or ()) and file not in self._fetch_listing(dataset, commit):
+        if file in (hub_listing.read_cached_listing(path) or ()) and file not in self._fetch_listing(dataset, commit):
             path.unlink()
             what = f"the cached listing of {dataset}@{commit} has {file.path} with {file.digest} of {file.size} bytes"
             raise RetryableError(f"{what}, but the hub has not", path, "run again to fetch the listing")
@@ -207,16 +180,17 @@ class HubFiles:
             self._check_cached_listing(dataset, commit, file)
             listed = f"the listing has {file.digest} of {file.size} bytes"
             what = f"the hub has {located.etag} of {located.size} bytes, {listed}"
-            raise _changed_error(what, f"{dataset}@{commit}:{file.path}")
+            raise InputError(what, f"{dataset}@{commit}:{file.path}", _CHANGED_FIX)
         return located
 
-    def _download(self, dataset: str, commit: str, file: HubFile, start: int, stop: int, partial: Path) -> None:
-        """Append the missing bytes of [start, stop) to `partial`; raise if `file` changed."""
+    def _download(self, dataset: str, commit: str, file: HubFile, part: Span) -> None:
+        """Append the missing bytes of a span to its local file; raise if `file` changed."""
         import httpx2
 
+        partial, stop = part.local, part.stop
         durable.call_failpoint("create", partial)
         partial.touch()
-        first = start + partial.stat().st_size
+        first = part.start + partial.stat().st_size
         if first >= stop:
             return
         client, where = self.client(), f"{dataset}@{commit}:{file.path}"
@@ -231,7 +205,7 @@ class HubFiles:
                 raise InputError("the hub ignores byte ranges", where, "use a hub that supports ranges")
             requested, served = f"bytes {first}-{stop - 1}/{file.size}", response.headers.get("Content-Range")
             if response.status_code == 206 and served not in (requested, requested.replace(f"/{file.size}", "/*")):
-                raise _changed_error(f"the hub sent `{served}` for `{requested}`", where)
+                raise InputError(f"the hub sent `{served}` for `{requested}`", where, _CHANGED_FIX)
             with durable.name_file_in_errors(partial), open(partial, "ab") as output:
                 try:
                     for block in client.body_blocks(response):
@@ -243,7 +217,7 @@ class HubFiles:
                 output.flush()
                 durable.call_failpoint("fsync", partial)
                 os.fsync(output.fileno())
-        if partial.stat().st_size < stop - start:
+        if part.start + partial.stat().st_size < stop:
             raise httpx2.ReadError("the body ended early")
 
     def call_with_retries(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
@@ -261,7 +235,7 @@ class HubFiles:
     def bytes_folder(self, dataset: str, digest: str) -> Path:
         """Return the cache folder of a file's spans; raise InputError for an invalid hash."""
         folder = self._cache_folder(dataset)
-        if not is_digest(digest):
+        if not hub_listing.is_digest(digest):
             raise InputError(f"{digest!r} is not a file hash", dataset, "list the files at their commit again")
         return folder / "bytes" / digest.replace(":", "-")
 
@@ -284,10 +258,6 @@ def map_in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> It
         yield from pool.map(work, items)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _changed_error(what: str, where: str) -> InputError:
-    return InputError(what, where, "the file changed on the hub: pin a new commit")
 
 
 def is_repo_name(name: str, repo_type: RepoType) -> bool:

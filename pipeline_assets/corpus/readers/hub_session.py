@@ -8,7 +8,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -169,13 +169,7 @@ class _TimedBackend(httpcore2.SyncBackend):
         self._progress_s = progress_s
 
     def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
+        self, host: str, port: int, timeout: float | None = None, *arguments: Any, **options: Any
     ) -> httpcore2.NetworkStream:
         limit_s = min(timeout or TIMEOUT_S, TIMEOUT_S, self._progress_s)
-        stream = super().connect_tcp(host, port, limit_s, local_address, socket_options)
-        return _TimedStream(stream, self._progress_s)
+        return _TimedStream(super().connect_tcp(host, port, limit_s, *arguments, **options), self._progress_s)
