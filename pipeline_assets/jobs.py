@@ -105,7 +105,7 @@ def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generato
 
     A failure that `run_targets` raises in spite of `keep_going` is raised here too.
     """
-    remaining = {target.role: (target, view) for target, view in _views(recipe, run.root)}
+    remaining = {target.role: (target, view) for target, view in _load_asset_views(recipe, run.root)}
     failures: list[InputError] = []
     newest = functools.cache(functools.partial(newest_versions, context.instance))
     try:
@@ -158,7 +158,7 @@ def verify_sample(
     share, findings = FileSample.parse(sample, scheduled_time(context, timezone).date().isoformat()), []
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
     kinds: dict[dg.AssetKey, Kind] = {}
-    for target, view in _views(SYSTEMS.read_recipe(recipe_path(recipe, run.root)), run.root):
+    for target, view in _load_asset_views(SYSTEMS.read_recipe(recipe_path(recipe, run.root)), run.root):
         if not target.matches_recipe(run.root):
             context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
             continue
@@ -180,7 +180,7 @@ def verify_sample(
         raise InputError(what, first.where, "run `corpusmill verify` to list them all")
 
 
-def _views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
+def _load_asset_views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
     """Reread all recipes; return the targets of one, each with its `AssetView`."""
     return asset_views(recipe, root, recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root))
 

@@ -185,8 +185,8 @@ class Target:
         intended_use: Use of the artifact, for the provenance; recipes with different uses can share the artifact.
         external_inputs: Local input files outside the data root; None if it has none.
         checked_against: Artifacts that its checks read, but its build does not.
-        is_external: Whether another recipe builds it; if so, whatever is sealed in the folder matches.
-        is_output: Whether the recipe names it as an output, though other artifacts are built from it.
+        is_external: Whether another recipe builds it; whatever is sealed in the folder is then never stale.
+        is_output: Whether the recipe names it as an output, like its last artifacts; it is then never intermediate.
         is_intermediate: Whether it is compressed for speed, since only the next steps of its recipe read it.
     """
 

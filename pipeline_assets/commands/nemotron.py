@@ -168,9 +168,10 @@ def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
 
 
 def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
-    """Return deduplicated rows below a folder, and normalised rows of other splits.
+    """Return the targets of deduplicated splits below a folder, and of other splits.
 
-    A folder in hub layout stands for the rows that it was built from. Raise UsageError if no rows are sealed.
+    The other splits are only normalised. A folder in hub layout stands for the rows that it was built from. Raise
+    UsageError if no rows are sealed.
     """
     targets = sealed_below(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
     for layout in [target for target in targets.values() if target.kind.name == nemotron.HF_LAYOUT.name]:

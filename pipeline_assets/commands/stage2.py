@@ -45,7 +45,7 @@ Dataset = Annotated[str, typer.Option(help="owner/name on the hub.")]
 _HUB_KEYS = ("config", "revision", "split", "amount.documents", "columns.text", "license_tag")
 HubRows = Annotated[Content, Section(HubSource, _HUB_KEYS)]
 LogFile = Annotated[Path | None, typer.Option(help="Log file; .json receives statistics instead.")]
-MixtureName = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
+RecipeArgument = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
 _DOCS_PAGE = Path("docs/stage2_mixture.md")
 _STATISTICS_SUFFIX = ".json"
 
@@ -181,7 +181,7 @@ def check(
 
 
 def process(
-    manifest: MixtureName,
+    manifest: RecipeArgument,
     tokenizer_path: Annotated[Path | None, typer.Option(help="Use this .model, not the recipe's tokenizer.")] = None,
     log_file: LogFile = None,
     *,
@@ -281,7 +281,7 @@ def _write_statistics(file: Path | None, statistics: Content) -> None:
         print_lines([f"statistics {file}"], err=True)
 
 
-def verify(manifest: MixtureName, data: Root = Path("data")) -> bool:
+def verify(manifest: RecipeArgument, data: Root = Path("data")) -> bool:
     """Read every token shard of a recipe and write a dated inventory.
 
     Exit status 1: a file differs from its manifest.
@@ -331,7 +331,7 @@ def docs(output: Annotated[Path, typer.Option(help="Output file (Markdown).")] =
     print_lines([str(output)])
 
 
-def train_config(manifest: MixtureName, data: Root = Path("data")) -> None:
+def train_config(manifest: RecipeArgument, data: Root = Path("data")) -> None:
     """Print a trainer's configuration for the shards, as YAML.
 
     Example: corpusmill stage2 train-config refinedweb_mixture --data out

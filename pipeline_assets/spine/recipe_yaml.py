@@ -1,4 +1,4 @@
-"""Reading of recipe files in YAML, with limits on their size, depth and growth."""
+"""Reading of recipe files in YAML, with limits on size, depth and values."""
 
 import contextlib
 import decimal

@@ -29,7 +29,10 @@ _FORMAT_FIX = "use a model in the format of transformers: config.json, and weigh
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Sorted names of the files that loading a model needs, with manifest decisions."""
+    """Sorted names of a model's files to pin, with facts for `decisions`.
+
+    `decisions` become those of the manifest.
+    """
 
     names: tuple[str, ...]
     decisions: Mapping[str, Any]

@@ -127,7 +127,10 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
 
 
 def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
-    """Return the parts of an identity by topic, except recipe and hub commits."""
+    """Return stage, tokenizer, inputs and selected shards of an identity, by topic.
+
+    File names have no hub commits, so a file that is equal at two commits does not count as changed.
+    """
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
     return {

@@ -27,7 +27,7 @@ _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s]{1,64}\|>")
 
 
 def is_template_file(name: str) -> bool:
-    """Check whether a model's file belongs to its chat template."""
+    """Check whether a model's file belongs to its chat template or tokenizer."""
     is_more = name.startswith(MORE_TEMPLATES) and name.endswith(".jinja")
     return is_more or name in (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_FILE, TEMPLATE, OLD_TEMPLATE)
 

@@ -118,11 +118,11 @@ class EvaluationRecipe(RecipeSection):
 
 
 class EvaluationSource(EvaluationRecipe):
-    """Evaluation set of a recipe, with its folder.
+    """Evaluation set of a recipe, with the folder of its input files.
 
     Attributes:
-        name: Name of the set, and also of its partition and its folder.
-        path: Folder of the set's files, absolute or relative to the data root, or a URL in an object store. The path
+        name: Name of the set, which is also its partition key and the name of its artifact's folder.
+        path: Folder of the input files, absolute or relative to the data root, or a URL in an object store. The path
             does not affect the output.
     """
 

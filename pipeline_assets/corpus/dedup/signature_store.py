@@ -101,7 +101,7 @@ class SeenStore:
 
 
 def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
-    """Read a key range of a corpus, and the rows of stores that share one of its keys.
+    """Read a key range of a corpus, and the rows of stores whose keys occur in it.
 
     Corpus and stores have the same columns: first the uint64 key, and among the others the priority `order`.
     """

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.dedup.words import POLYNOMIAL
 from pipeline_assets.corpus.packing.hashed_order import split_mix
 
-_ONE_64, _ALL = np.uint64(1), np.uint64(2**64 - 1)
+_ONE_64, _MAX_HASH = np.uint64(1), np.uint64(2**64 - 1)
 
 
 class SelectedWindows(NamedTuple):
@@ -69,7 +69,7 @@ def _select(
         # Hash the first window, or the whole text if it is shorter.
         for position in range(offsets[document], end):
             rolled = rolled * POLYNOMIAL + (np.uint64(text[position]) + _ONE_64)
-        smallest = _ALL
+        smallest = _MAX_HASH
         while True:
             hashed = split_mix(rolled)
             smallest = min(smallest, hashed)

@@ -14,7 +14,7 @@ class LanguageTables(NamedTuple):
 
     Attributes:
         moves: Next state by row and byte, shape (rows * 256,).
-        move_rows: Row of each state in `moves`, shape (states,); any unsigned type.
+        move_rows: Row of each state in `moves`, shape (states,).
         features: Index of the feature that each state completes, or -1; shape (states,).
         weights: Log-probability of each feature in each language, shape (features, languages).
         counts: Scratch, zero between calls, shape (features,). A call holds the GIL, so threads can share it.

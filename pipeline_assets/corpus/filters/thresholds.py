@@ -141,7 +141,7 @@ def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
 
 
 @compiled
-def _count_documents(
+def _fill_text_counts(
     text: NDArray[np.uint8],
     eight_bytes: NDArray[np.uint64],
     offsets: NDArray[np.int64],
@@ -223,7 +223,7 @@ class ThresholdFilter(Filter):
         words, scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
         eight_bytes, repeats = unaligned_u64_view(batch.text), self._counts_repetition
         arrays = batch.text, eight_bytes, batch.offsets, self._classes, words, scratch
-        _count_documents(*arrays, before_repetition, repeats, counts)
+        _fill_text_counts(*arrays, before_repetition, repeats, counts)
         return counts
 
     def _count_boilerplate(self, batch: TextBatch, counts: NDArray[np.int64], is_searched: NDArray[np.bool_]) -> None:

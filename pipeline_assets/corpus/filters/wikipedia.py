@@ -1,4 +1,4 @@
-"""Removal of tags, templates and emptied brackets that wikiextractor leaves.
+"""Removal of markup and emptied brackets that wikiextractor leaves.
 
 The rules are based on six real extractions in three languages, versions 2.66 to 3.1.0:
 
@@ -7,7 +7,8 @@ The rules are based on six real extractions in three languages, versions 2.66 to
   text, and so are `main()`, `(...)` and `(1,)`.
 - wikiextractor keeps tags and templates without an end as they were written.
 
-Marks are read once, regardless of nesting, and nested brackets are repaired three levels deep, so time is linear.
+The filter also drops pages with little running text. Tags, braces and switches are found in one pass, and brackets are
+repaired from the innermost outwards in at most three passes, so time is linear.
 """
 
 import re

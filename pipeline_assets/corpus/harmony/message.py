@@ -193,8 +193,8 @@ def _convert_numbers(value: JsonValue, depth: int = 0) -> JsonValue:
 
 # Harmony does not limit a field. No real name has 256 characters, and the limit bounds the excerpt of a bad text.
 FIELD = r"[^\s<\ud800-\udfff]{1,256}+"
-_IS_FIELD = re.compile(FIELD)
-_IS_CONTENT_TYPE = re.compile(f"(?:{re.escape(CONSTRAIN)}|(?!to=)){FIELD}")
+_FIELD = re.compile(FIELD)
+_CONTENT_TYPE = re.compile(f"(?:{re.escape(CONSTRAIN)}|(?!to=)){FIELD}")
 # Tools that reply under a name without a namespace: Harmony's built-in one, and the bare role of older datasets.
 _UNDOTTED_TOOLS = frozenset({"python", "tool"})
 
@@ -253,9 +253,9 @@ def render_header(
     """
     fields = {"name": name, "recipient": recipient, "channel": channel}
     for field, value in fields.items():
-        if value is not None and (_IS_FIELD.fullmatch(value) is None or (field, value) == ("recipient", "all")):
+        if value is not None and (_FIELD.fullmatch(value) is None or (field, value) == ("recipient", "all")):
             raise Refusal(Reason.INVALID_HEADER_FIELD, f"{field} is {value!r:.80}")
-    if content_type is not None and _IS_CONTENT_TYPE.fullmatch(content_type) is None:
+    if content_type is not None and _CONTENT_TYPE.fullmatch(content_type) is None:
         raise Refusal(Reason.INVALID_HEADER_FIELD, f"content type is {content_type!r:.80}")
     author = str(role) if name is None else name if role is Role.TOOL else f"{role}:{name}"
     if (role is Role.TOOL and name is None) or read_author(author, recipient is not None) != (role, name):

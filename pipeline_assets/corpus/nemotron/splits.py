@@ -171,7 +171,10 @@ def _find_card_splits(configs: Sequence[Config], paths: Sequence[str], where: st
 
 
 def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str, list[str]]:
-    """Return the files of a config by split, in the card's order."""
+    """Return the sorted files of a config by split.
+
+    Splits have the card's order, or are sorted by name if the config names a folder.
+    """
     if config.folder is not None:
         owner = f"config {config.name!r} of the card"
         return _group_by_name(files_matching(paths, [posixpath.join(config.folder, "**")], owner, where), where)

@@ -1,4 +1,4 @@
-"""Unknown channels and control characters of a text."""
+"""Checks of channels and control characters with repair of LaTeX words."""
 
 import re
 from collections import Counter

@@ -233,14 +233,14 @@ def convert_site(
     """Convert a site's dump: write its rows sorted by question, then join the threads."""
     size = file.bytes if is_archive(file.path) else file.bytes // COMPRESSION_RATIO
 
-    def file_settings(shards: Sequence[object]) -> RunSettings:
+    def limited_settings(shards: Sequence[object]) -> RunSettings:
         return limit_workers(staging, settings, [size // len(shards)] * len(shards) if shards else [])
 
     parts = spill.plan_spill(file.path)
-    spilled = list(run_stage("spill", spill.spill_rows, parts, staging, file_settings(parts)))
+    spilled = list(run_stage("spill", spill.spill_rows, parts, staging, limited_settings(parts)))
     buckets = spill.plan_buckets(staging, spilled, bucket_bytes)
     work = functools.partial(normalize_bucket, file=file.name, recipe=recipe, zstd_level=settings.zstd_level)
-    named = convert_shards(staging, work, buckets, file_settings(buckets))
+    named = convert_shards(staging, work, buckets, limited_settings(buckets))
     before, after = total_counts(spilled), total_counts(named.values())
     if before["spilled"] != after.get("rows", 0):
         what = f"the reader wrote {after.get('rows', 0):,} of {before['spilled']:,} posts"

@@ -22,7 +22,7 @@ from pipeline_assets.spine.task import Task, run_task
 def forget_documents(
     staging: StagingDir, converted: Mapping[str, Receipt], removals: Removals, settings: RunSettings
 ) -> dict[str, Receipt]:
-    """Rewrite the shards with documents on the removal list; return all receipts.
+    """Rewrite shards without their documents on the removal list; return all receipts.
 
     `converted` and the result map the names of shards to receipts of `ShardWriter`, in manifest order.
     """

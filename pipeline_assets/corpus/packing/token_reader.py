@@ -40,7 +40,8 @@ class TokenReader:
     def read_blocks(self, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
         """Yield the token ids [start, stop) of the shard, in blocks of about a million.
 
-        Blocks are divided between documents, so a document of more than a million ids is in one block.
+        No block splits a document, so a document of more than a million ids is a block of its own. Only `start` and
+        `stop` may cut a document.
         """
         ends = self._table.starts + self._table.tokens
         first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()  # documents of these two ids

@@ -82,7 +82,7 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
 
 
 def check_pool_file(path: Path) -> None:
-    """Raise InputError if a pool file is unreadable or lacks a column."""
+    """Raise InputError if a pool file is unreadable or a column is unusable."""
     _open_pool(path).close()
 
 

@@ -224,7 +224,10 @@ class ObjectStore:
         raise TransientError(what, f"{self.url}/{key}", "run the same command again")
 
     def _put_if(self, key: str, data: bytes, before: Pointer | None) -> bool:
-        """Try once to replace a pointer; return False if the stored one is not `before`."""
+        """Try once to replace a pointer; return False if the store refuses.
+
+        It refuses if the stored pointer is not `before`; some stores also refuse simultaneous puts, with HTTP 409.
+        """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
