@@ -23,10 +23,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.spine import worker
+from pipeline_assets.spine import forked_usage, worker
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.stage import WarmUp, Work
-from pipeline_assets.spine.usage import add_forked_usage, reset_forked_cpu
 
 SERVER_NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
@@ -93,7 +92,7 @@ class _Server:
         if ended is None:
             return None
         status, maxrss, cpu_s = ended
-        add_forked_usage(maxrss, cpu_s)
+        forked_usage.add(maxrss, cpu_s)
         return status
 
     def stop(self) -> str:
@@ -164,7 +163,7 @@ def _stop_server() -> str:
     if server is None:
         return "gone"
     end = server.stop()
-    reset_forked_cpu()
+    forked_usage.reset_cpu()
     return end
 
 

@@ -8,24 +8,10 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipeline_assets.spine import forked_usage
+
 _OWN_USAGES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts bytes on macOS, KiB on Linux
-_forked_maxrss, _forked_cpu_s = 0, 0.0
-
-
-def add_forked_usage(maxrss: int, cpu_s: float) -> None:
-    """Count `ru_maxrss` and CPU seconds of a worker that the fork server waited for."""
-    global _forked_maxrss, _forked_cpu_s
-    _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
-
-
-def reset_forked_cpu() -> None:
-    """Reset the CPU time of forked workers when the fork server has ended.
-
-    `getrusage` in this process includes that time from then on.
-    """
-    global _forked_cpu_s
-    _forked_cpu_s = 0.0
 
 
 def peak_memory_bytes() -> int:
@@ -34,7 +20,7 @@ def peak_memory_bytes() -> int:
     It includes shared memory and never falls, so that a later build in a process has at least the value of an earlier
     one. A program that is started by `exec`, as by `subprocess`, begins with the value of the process that started it.
     """
-    return _MAXRSS_BYTES * max(_forked_maxrss, *(resource.getrusage(who).ru_maxrss for who in _OWN_USAGES))
+    return _MAXRSS_BYTES * max(forked_usage.maxrss, *(resource.getrusage(who).ru_maxrss for who in _OWN_USAGES))
 
 
 def resident_bytes() -> int:
@@ -47,7 +33,7 @@ def resident_bytes() -> int:
 def cpu_seconds() -> float:
     """Return the CPU time of this process, its ended children and forked workers."""
     usages = (resource.getrusage(who) for who in _OWN_USAGES)
-    return _forked_cpu_s + sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return forked_usage.cpu_s + sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def nearest_existing(path: Path) -> Path:

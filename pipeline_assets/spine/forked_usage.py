@@ -1,0 +1,18 @@
+"""Resource usage of ended forked workers, whose parent is the fork server."""
+
+maxrss, cpu_s = 0, 0.0
+
+
+def add(worker_maxrss: int, worker_cpu_s: float) -> None:
+    """Count `ru_maxrss` and CPU seconds of a worker that the fork server waited for."""
+    global maxrss, cpu_s
+    maxrss, cpu_s = max(worker_maxrss, maxrss), cpu_s + worker_cpu_s
+
+
+def reset_cpu() -> None:
+    """Reset the CPU time when the fork server has ended.
+
+    `getrusage` in this process includes that time from then on.
+    """
+    global cpu_s
+    cpu_s = 0.0
