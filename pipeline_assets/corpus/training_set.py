@@ -77,11 +77,8 @@ def read_selection(selection: Manifest) -> Sequence[FileContent]:
 
 def preview_selection(selection: Artifact) -> list[dict[str, str]]:
     """Return path, documents and sha256 of the first shards of a text manifest."""
-    shards = selection.manifest.identity.decisions["shards"][:_PREVIEW_SHARDS]
-    return [
-        {"shard": shard["path"], "documents": f"{shard['rows']:,}", "sha256": shard["content_sha256"]}
-        for shard in shards
-    ]
+    shards = read_selection(selection.manifest)[:_PREVIEW_SHARDS]
+    return [{"shard": file.path, "documents": f"{file.rows:,}", "sha256": file.content_sha256} for file in shards]
 
 
 def describe_split(valid_fraction: str) -> dict[str, str]:

@@ -114,7 +114,7 @@ def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm
     `work` distinguishes the stages by the types of their shards. The workers stop when the last reference to the
     function is dropped.
     """
-    run_missing: StageRunner[S] = _run_here(work, warm_up)
+    run_missing: StageRunner[S] = functools.partial(_run_here, work, functools.cache(warm_up))
     if settings.workers > 0 and settings.engine == "ray":
         run_missing = run_on_ray(work, warm_up, settings.workers, settings.worker_bytes)
     elif settings.workers > 0:
@@ -123,15 +123,12 @@ def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm
     return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing, work=work)
 
 
-def _run_here(work: Work[S], warm_up: WarmUp) -> StageRunner[S]:
-    warm_up_once = functools.cache(warm_up)
-
-    def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
-        for shard in shards:
-            warm_up_once()
-            yield run_shard(work, shard, WHOLE_SHARD, folder, stage)
-
-    return run
+def _run_here(
+    work: Work[S], warm_up_once: WarmUp, stage: str, shards: Sequence[S], folder: StagingView
+) -> Generator[Receipt]:
+    for shard in shards:
+        warm_up_once()
+        yield run_shard(work, shard, WHOLE_SHARD, folder, stage)
 
 
 def adopt_finished_shards(
