@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.disk_errors import read_error_text
+from pipeline_assets.spine.disk_errors import read_error_text, require_folder
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.files import file_sha256, require_folder
+from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelNames, Manifest, StoredFile, is_seal_intact
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.replacement import forbid_replacement
