@@ -136,15 +136,8 @@ class DurableFile:
         if self.bytes_written and file_sha256(self._temporary) != self.sha256:
             raise RetryableError("the disk stored other bytes", self.path, "run the same command again")
 
-    def flush(self) -> None:
-        """Do nothing, since nothing is buffered; library writers expect this method."""
-
     def fileno(self) -> int:
         return self._file.fileno()
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
