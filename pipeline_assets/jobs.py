@@ -20,8 +20,9 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.compat import SCHEDULED_TIME_TAG
 from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_versions
-from pipeline_assets.spine.artifact import CheckResult, open_artifact, require_manifest
+from pipeline_assets.spine.artifact import CheckResult, open_artifact
 from pipeline_assets.spine.errors import InputError, combine_errors
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.result import FileSample, VerificationScope
 from pipeline_assets.trust.verify import read_and_check, scan_chain

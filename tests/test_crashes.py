@@ -70,7 +70,7 @@ def damage_below(root: Path, recipe: HealingRecipe) -> list[Damage]:
     return [
         item
         for target in recipe.targets()
-        for item in verify(root / target.folder, SYSTEMS.label_names)
+        for item in verify(open_artifact(root / target.folder), SYSTEMS.label_names)
         if isinstance(item, Damage)
     ]
 

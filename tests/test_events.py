@@ -29,9 +29,10 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.events import COMMAND
 from pipeline_assets.sealed_sensor import report_sealed
-from pipeline_assets.spine.artifact import CheckResult, read_check_results, require_manifest, write_check_results
+from pipeline_assets.spine.artifact import CheckResult, read_check_results, write_check_results
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems import stage_a
 from pipeline_assets.systems.registry import SYSTEMS
 

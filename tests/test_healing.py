@@ -26,7 +26,8 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER
-from pipeline_assets.spine.artifact import read_manifest, require_manifest
+from pipeline_assets.spine.artifact import read_manifest
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
 SPLITS = ("train", "valid")

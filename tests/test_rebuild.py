@@ -16,7 +16,7 @@ from held_runs import hold_at, wait_for
 from stage_a_build import build, notes_recipe, step
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.spine.artifact import require_manifest
+from pipeline_assets.spine.sealed_folder import require_manifest
 
 pytestmark = pytest.mark.slow
 INLINE = {"CORPUSMILL_WORKERS": "0"}

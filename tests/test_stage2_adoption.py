@@ -82,7 +82,7 @@ def assert_adopted(artifact: Artifact, earlier: Artifact, fresh: Artifact) -> No
     assert provenance["taken_over_from"] == earlier.manifest.name
     assert provenance["taken_over_digest"] == earlier.manifest.digest
     assert provenance["lost_text"] == fresh.manifest.provenance["lost_text"]
-    list(verify(artifact.folder, SYSTEMS.label_names))
+    list(verify(artifact, SYSTEMS.label_names))
 
 
 def test_a_head_that_moves_without_new_rows_encodes_nothing(versions: Versions) -> None:

@@ -79,7 +79,7 @@ def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     assert weeks.inode("small_20261116", shard) == weeks.inode("small_20261102", shard)
     for target in second.targets():
         assert target.is_up_to_date(tmp_path)
-        list(verify(tmp_path / target.folder, SYSTEMS.label_names))
+        list(verify(open_artifact(tmp_path / target.folder), SYSTEMS.label_names))
     own, old = (open_artifact(tmp_path / f"stage2/{name}/raw_corpus/web").manifest for name in weeks.versions()[::-1])
     assert own.identity.counts["documents"] == old.identity.counts["documents"] + 1
 
@@ -112,7 +112,7 @@ def test_older_versions_lose_artifacts_and_keep_their_recipes(tmp_path: Path, in
     old, new = (SYSTEMS.read_recipe(tmp_path / "recipes" / f"{name}.yaml") for name in weeks.versions())
     assert not any((tmp_path / target.folder).exists() for target in old.targets())
     for target in new.targets():
-        list(verify(tmp_path / target.folder, SYSTEMS.label_names))
+        list(verify(open_artifact(tmp_path / target.folder), SYSTEMS.label_names))
         assert target.is_up_to_date(tmp_path)
     delete_old_artifacts("small", tmp_path, SYSTEMS, 1)
     assert (tmp_path / new.target("stage2/inventory").folder).exists()

@@ -33,7 +33,7 @@ def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verd
     """Check that files match their sealed size and sha256, and no other file exists."""
     labels = dict(_label_names(target))
     with forbid_replacement(artifact.folder):
-        findings = list(verify(artifact.folder, lambda kind: labels.get(kind, ())))
+        findings = list(verify(artifact, lambda kind: labels.get(kind, ())))
     damage = [item for item in findings if isinstance(item, Damage)]
     if damage:
         more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""

@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 import typer
 
 from pipeline_assets.commands.terminal import OptionalRoot, data_root, print_lines
-from pipeline_assets.spine.artifact import open_artifact, require_manifest
+from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.lineage import collect_chain
 from pipeline_assets.spine.replacement import forbid_replacement
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
 Form = Literal["croissant", "spdx", "in-toto", "eu-summary", "ab2013", "answers"]

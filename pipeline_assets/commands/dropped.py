@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_assets.commands import terminal
-from pipeline_assets.spine.artifact import Artifact, open_artifact, require_manifest
+from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.replacement import forbid_replacement
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.visible import IN_ONE_LINE
 
 if TYPE_CHECKING:

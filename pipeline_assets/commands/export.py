@@ -17,12 +17,13 @@ from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, for
 from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS
-from pipeline_assets.spine.artifact import Artifact, check_record_path, require_manifest
+from pipeline_assets.spine.artifact import Artifact, check_record_path
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.replacement import forbid_replacement
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:

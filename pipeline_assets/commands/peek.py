@@ -10,9 +10,9 @@ import typer
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.harmony.message import Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
-from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.replacement import forbid_replacement
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.visible import VISIBLE
 from pipeline_assets.systems.registry import SYSTEMS
 

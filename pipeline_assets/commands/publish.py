@@ -20,11 +20,12 @@ from pipeline_assets.commands.terminal import (
     pluralize,
     print_lines,
 )
-from pipeline_assets.spine.artifact import open_artifact, require_manifest
+from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.replacement import forbid_replacement
+from pipeline_assets.spine.sealed_folder import require_manifest
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.publishing.hub_repo import HubRepo

@@ -11,8 +11,9 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
-from pipeline_assets.spine.artifact import open_artifact, repair_hint, require_manifest
+from pipeline_assets.spine.artifact import open_artifact, repair_hint
 from pipeline_assets.spine.replacement import forbid_replacement
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.visible import IN_ONE_LINE
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory

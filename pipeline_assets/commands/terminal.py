@@ -65,8 +65,8 @@ def data_root(folder: Path | None, typed: Path | None) -> Path:
 
     If all are missing, return `data` for a command without `folder`, otherwise raise UsageError.
     """
-    from pipeline_assets.spine.artifact import require_manifest
     from pipeline_assets.spine.data_root import find_data_root
+    from pipeline_assets.spine.sealed_folder import require_manifest
 
     root = typed or (find_data_root(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
     if folder is not None and root is None:

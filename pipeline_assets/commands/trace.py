@@ -11,10 +11,10 @@ import typer
 
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import warn_of_unsearchable
-from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.replacement import forbid_replacement
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.visible import IN_ONE_LINE
 from pipeline_assets.systems.registry import SYSTEMS
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.disk_errors import read_error_text, require_folder
-from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.disk_errors import read_error_text
+from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelNames, Manifest, StoredFile, is_seal_intact
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
@@ -127,39 +127,23 @@ class Damage:
     what: str
 
 
-def require_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a folder that must contain a sealed artifact.
-
-    Raise UsageError if nothing is sealed, or the folder is an exported copy; InputError if the manifest is damaged.
-    """
-    require_folder(folder, "pass the folder of a finished artifact")
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise UsageError("nothing is sealed here (no manifest.json)", folder, "pass the folder of a finished artifact")
-    has_own_files = not manifest.storage or any((folder / file.path).exists() for file in manifest.storage)
-    if not has_own_files and any(path.suffix in (".parquet", ".zst") for path in folder.rglob("*")):
-        what = f"these files are an exported copy of {manifest.kind} {manifest.name}"
-        raise UsageError(what, folder, f"pass the folder that they were exported from, {manifest.digest}")
-    return manifest
-
-
-def verify(folder: Path, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
+def verify(artifact: Artifact, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Read every file of an artifact and its members; yield each file or its damage.
 
-    Paths are relative to `folder`. Raise UsageError if nothing is sealed there, InputError if the manifest is damaged.
-    These are damage, too: a missing or replaced member; a file that the manifest does not name; and a named file that
-    the digest does not cover, unless `label_names` returns its name for the artifact's kind.
+    Paths are relative to the artifact's folder. These are damage, too: a missing or replaced member; a file that the
+    manifest does not name; and a named file that the digest does not cover, unless `label_names` returns its name for
+    the artifact's kind.
     """
-    manifest = require_manifest(folder)
-    for item in scan_folder(folder, manifest, label_names):
+    folder = artifact.folder
+    for item in scan_folder(folder, artifact.manifest, label_names):
         problem = hash_error(folder, item) if isinstance(item, StoredFile) else None
         yield Damage(item.path, problem) if problem else item
-    for member, digest in member_digests(manifest).items():
+    for member, digest in member_digests(artifact.manifest).items():
         result = read_member(folder, member, digest)
         if isinstance(result, Damage):
             yield result
             continue
-        for item in verify(folder / member, label_names):
+        for item in verify(Artifact(folder / member, result), label_names):
             yield replace(item, path=f"{member}/{item.path}")
 
 

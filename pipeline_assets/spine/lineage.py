@@ -12,17 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES, read_sealed_manifest, scan_areas
-from pipeline_assets.spine.artifact import (
-    Artifact,
-    Damage,
-    member_digests,
-    open_artifact,
-    read_manifest,
-    read_member,
-    require_manifest,
-)
+from pipeline_assets.spine.artifact import Artifact, Damage, member_digests, open_artifact, read_manifest, read_member
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
+from pipeline_assets.spine.sealed_folder import require_manifest
 
 OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
 

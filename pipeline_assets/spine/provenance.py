@@ -63,20 +63,6 @@ def library_versions() -> Mapping[str, str | None]:
     return {name: None if package is None else package.version for name, package in packages.items()}
 
 
-def current_versions() -> dict[str, str | None]:
-    """Return the versions of program, Python, platform and libraries in this process."""
-    return recorded_versions(ProvenanceRecorder().provenance({}))
-
-
-def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the versions that a provenance has, keyed as in `current_versions`."""
-    keys = {"program": "git_sha", "python": "python", "platform": "platform"}
-    return {
-        **{name: provenance[key] for name, key in keys.items() if key in provenance},
-        **provenance.get("libraries", {}),
-    }
-
-
 @functools.cache
 def git_sha() -> str | None:
     """Return the commit of the program's source, or None.

@@ -8,8 +8,9 @@ from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.packing.empty_sources import DEDUPLICATED
 from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
-from pipeline_assets.spine.artifact import Artifact, Verdict, require_manifest
+from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.recipe_yaml import section_at
+from pipeline_assets.spine.sealed_folder import require_manifest
 
 
 def documents_have_licences(corpus: Artifact) -> Verdict:

@@ -25,13 +25,14 @@ from pipeline_assets.build.target import Kind, Kinds, Target
 from pipeline_assets.corpus.removals import REMOVALS
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES
-from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest, require_manifest
+from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import OTHER_ROOT_HINT, Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.provenance import current_versions, recorded_versions
+from pipeline_assets.spine.program_versions import current_versions, recorded_versions
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.trust.differences import RebuildStep, StepOutcome, compare_step
 
 

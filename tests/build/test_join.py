@@ -21,13 +21,14 @@ from pipeline_assets.build.checks import FILES, context_check
 from pipeline_assets.build.join import join_targets
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Target
-from pipeline_assets.spine.artifact import Artifact, Verdict, read_check_results, require_manifest
+from pipeline_assets.spine.artifact import Artifact, Verdict, read_check_results
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.sealed_folder import require_manifest
 
 SOURCES = [f"s{number}" for number in range(6)]
 PATIENCE_S = 30.0

@@ -160,7 +160,7 @@ def test_the_next_version_equals_a_build_from_nothing(change: Change, first_root
 
     assert built == from_nothing(tmp_path / "data", second, tmp_path / "empty")
     for target in second.targets():
-        list(verify(tmp_path / "data" / target.folder, SYSTEMS.label_names))
+        list(verify(open_artifact(tmp_path / "data" / target.folder), SYSTEMS.label_names))
 
 
 def reused(caplog: pytest.LogCaptureFixture) -> dict[str, tuple[int, int]]:
@@ -276,6 +276,6 @@ def test_a_version_that_is_killed_at_any_step_has_the_same_bytes(first_root: Pat
 
         artifact = open_artifact(tmp_path / "data" / filtered.folder)
         assert artifact.manifest.digest == expected[filtered.role]
-        list(verify(artifact.folder, SYSTEMS.label_names))
+        list(verify(artifact, SYSTEMS.label_names))
     assert {"link", "rename", "fsync", "unlink"} <= kinds
     assert build(second, run) == expected

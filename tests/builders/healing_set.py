@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.build.run import Run
-from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.result import FileSample, Verification, VerificationScope

@@ -10,6 +10,7 @@ from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
 
@@ -45,4 +46,4 @@ def names_beside(target: Path) -> list[str]:
 
 
 def is_whole(folder: Path) -> bool:
-    return not any(isinstance(item, Damage) for item in verify(folder))
+    return not any(isinstance(item, Damage) for item in verify(Artifact(folder, require_manifest(folder))))

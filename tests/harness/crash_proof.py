@@ -23,10 +23,11 @@ from healing_build import INLINE
 from power_loss import Disk, Tree, followed, write_tree
 
 from pipeline_assets.spine import durable, folder_exchange
-from pipeline_assets.spine.artifact import Damage, verify
+from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
 
@@ -202,7 +203,10 @@ def unsound(root: Path) -> list[str]:
     sealed = [path.parent for path in root.rglob(FILE_NAME) if not _is_aside(path.relative_to(root))]
     try:
         damaged = [
-            item for folder in sealed for item in verify(folder, SYSTEMS.label_names) if isinstance(item, Damage)
+            item
+            for folder in sealed
+            for item in verify(Artifact(folder, require_manifest(folder)), SYSTEMS.label_names)
+            if isinstance(item, Damage)
         ]
     except InputError as edited:
         return [f"a reader can't open it: {edited}"]

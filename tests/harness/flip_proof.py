@@ -19,7 +19,7 @@ from crash_points import Victim, count_steps, killed_at
 from healing_build import INLINE
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.spine.artifact import Damage, read_manifest, verify
+from pipeline_assets.spine.artifact import Artifact, Damage, read_manifest, verify
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.systems.registry import SYSTEMS
@@ -144,10 +144,10 @@ class FlipProof:
             if flip.path == self._root / folder / FILE_NAME:
                 continue
             manifest = read_manifest(self._root / folder)
-            found = manifest.digest if manifest is not None else "missing"
-            if found != digest:
-                return f"{folder} is {found}, undisturbed {digest}"
-            items = [item for item in verify(self._root / folder, SYSTEMS.label_names) if isinstance(item, Damage)]
+            if manifest is None or manifest.digest != digest:
+                return f"{folder} is {manifest.digest if manifest else 'missing'}, undisturbed {digest}"
+            artifact = Artifact(self._root / folder, manifest)
+            items = [item for item in verify(artifact, SYSTEMS.label_names) if isinstance(item, Damage)]
             damaged = [item for item in items if flip.path != self._root / folder / item.path]
             if damaged:
                 return f"{folder}/{damaged[0].path}: {damaged[0].what}"

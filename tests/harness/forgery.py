@@ -7,8 +7,8 @@ from pathlib import Path
 import zstandard
 
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
-from pipeline_assets.spine.artifact import require_manifest
 from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.trust.verify import content_sha256
 
 

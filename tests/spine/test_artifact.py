@@ -11,10 +11,11 @@ from forgery import overwrite
 from refusals import refusal
 from word_artifact import build_words
 
-from pipeline_assets.spine.artifact import Damage, copy_manifest, open_artifact, read_manifest, verify
+from pipeline_assets.spine.artifact import Artifact, Damage, copy_manifest, open_artifact, read_manifest, verify
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Identity, StageVersion, StoredFile
 from pipeline_assets.spine.opening import seal_in_place
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.verified_reads import verify_reads
 
 
@@ -38,7 +39,8 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def damages(folder: Path) -> list[Damage]:
-    return [item for item in verify(folder) if isinstance(item, Damage)]
+    artifact = Artifact(folder, require_manifest(folder))
+    return [item for item in verify(artifact) if isinstance(item, Damage)]
 
 
 def names(items: Iterable[StoredFile | Damage]) -> list[str]:
@@ -46,7 +48,7 @@ def names(items: Iterable[StoredFile | Damage]) -> list[str]:
 
 
 def test_an_intact_artifact_gives_every_file_as_sealed(folder: Path) -> None:
-    found = list(verify(folder))
+    found = list(verify(open_artifact(folder)))
 
     texts = {"parts/a.txt": b"ONE\nTWO\n", "parts/b.txt": b"THREE\nFOUR\nFIVE\n", "parts/c.txt": b"SIX\n"}
     assert found == [StoredFile(name, len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()]
@@ -119,7 +121,7 @@ def test_an_edited_manifest_is_refused_before_anything_is_read(folder: Path) -> 
     manifest = folder / "manifest.json"
     overwrite(manifest, manifest.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
 
-    told = refusal(lambda: next(verify(folder)))
+    told = refusal(lambda: require_manifest(folder))
 
     assert told.startswith(f"{manifest}: digest is sha256:")
     assert told.endswith("; the manifest was edited; restore it, or run its recipe with --replace")
@@ -136,7 +138,7 @@ def test_an_edited_manifest_is_refused_before_anything_is_read(folder: Path) -> 
 def test_what_is_no_artifact_is_said_to_be_none(folder: Path, name: str, what: str) -> None:
     missing = folder.parent / name
 
-    assert refusal(lambda: list(verify(missing))) == f"{missing}: {what}; pass the folder of a finished artifact"
+    assert refusal(lambda: require_manifest(missing)) == f"{missing}: {what}; pass the folder of a finished artifact"
 
 
 def test_nothing_sealed_has_no_manifest(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_a_file_that_an_artifact_does_not_hold_is_an_error_that_lists_what_it_ho
 def test_the_files_of_members_are_verified_with_the_artifact_that_holds_them(dataset: Path) -> None:
     overwrite(dataset / "valid/parts/c.txt", b"SEX\n")
 
-    found = list(verify(dataset))
+    found = list(verify(open_artifact(dataset)))
 
     assert names(found) == [f"{member}/parts/{part}.txt" for member in ("train", "valid") for part in "abc"]
     assert [item.path for item in found if isinstance(item, Damage)] == ["valid/parts/c.txt"]

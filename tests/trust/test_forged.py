@@ -16,9 +16,10 @@ from pipeline_assets.build.checks import files_match_manifest
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.formats.parquet_tables import write_table
-from pipeline_assets.spine.artifact import Artifact, open_artifact, require_manifest
+from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest, StoredFile
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.healing import MEGATRON_SPLIT
 
 TRAIN = Path("megatron", "pages_v1", "train")

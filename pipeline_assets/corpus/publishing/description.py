@@ -8,11 +8,12 @@ from pathlib import Path
 
 from pipeline_assets.corpus.licences import licence_table, tag_or_unknown
 from pipeline_assets.corpus.publishing.dataset_card import without_nulls
-from pipeline_assets.spine.artifact import Artifact, member_digests, require_manifest
+from pipeline_assets.spine.artifact import Artifact, member_digests
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Chain
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile, total_count
 from pipeline_assets.spine.recipe_yaml import section_at
+from pipeline_assets.spine.sealed_folder import require_manifest
 
 NOT_ANSWERED = "not answered"
 DATASETS_URL = "https://huggingface.co/datasets"

@@ -12,11 +12,12 @@ from pipeline_assets.corpus.markdown import code, markdown_table
 from pipeline_assets.corpus.shards.mixture_figures import INVENTORY_JSON, INVENTORY_MD
 from pipeline_assets.corpus.shards.token_shards import SHARD_SUFFIX
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT
-from pipeline_assets.spine.artifact import Artifact, Damage, require_manifest, verify
+from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
@@ -107,7 +108,8 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
 def _read_corpus(folder: Path) -> tuple[Manifest | None, list[Damage]]:
     """Return a folder's manifest (None if unreadable), and all damage of its files."""
     try:
-        return require_manifest(folder), [item for item in verify(folder) if isinstance(item, Damage)]
+        manifest = require_manifest(folder)
+        return manifest, [item for item in verify(Artifact(folder, manifest)) if isinstance(item, Damage)]
     except UsageError:
         raise
     except InputError as error:

@@ -190,7 +190,7 @@ def test_the_shards_change_nothing(tmp_path: Path, inventories: Inventories, mon
     built = inventories(tmp_path / "hub", "tool_calling")["tool_calling"]
 
     assert built.manifest.digest == whole
-    assert [item for item in verify(built.folder) if isinstance(item, Damage)] == []
+    assert [item for item in verify(built) if isinstance(item, Damage)] == []
 
 
 def test_a_recipe_may_name_the_files_where_the_card_is_broken(tmp_path: Path, inventories: Inventories) -> None:

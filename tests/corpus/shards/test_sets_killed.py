@@ -45,7 +45,7 @@ def _without_git(monkeypatch: pytest.MonkeyPatch) -> None:
 def build(make: Make, root: Path, inputs: Path, settings: RunSettings | None = None) -> dict[str, bytes]:
     """The set in a folder that holds nothing, or what a killed build left; its files."""
     made = make(root, inputs, settings)
-    assert [item for item in verify(made.folder, lambda _: (META,)) if isinstance(item, Damage)] == []
+    assert [item for item in verify(made, lambda _: (META,)) if isinstance(item, Damage)] == []
     assert [path for path in made.folder.parent.iterdir() if path.suffix != ".lock"] == [made.folder]
     files = {path.name: path.read_bytes() for path in made.folder.iterdir() if path.name != "manifest.json"}
     return files | {"digest": made.manifest.digest.encode()}

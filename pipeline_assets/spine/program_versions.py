@@ -1,0 +1,20 @@
+"""Versions of program, Python, platform and libraries that a provenance has."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline_assets.spine.provenance import ProvenanceRecorder
+
+
+def current_versions() -> dict[str, str | None]:
+    """Return the versions of program, Python, platform and libraries in this process."""
+    return recorded_versions(ProvenanceRecorder().provenance({}))
+
+
+def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the versions that a provenance has, keyed as in `current_versions`."""
+    keys = {"program": "git_sha", "python": "python", "platform": "platform"}
+    return {
+        **{name: provenance[key] for name, key in keys.items() if key in provenance},
+        **provenance.get("libraries", {}),
+    }

@@ -1,0 +1,24 @@
+"""Folders that users name, which must contain a sealed artifact."""
+
+from pathlib import Path
+
+from pipeline_assets.spine.artifact import read_manifest
+from pipeline_assets.spine.disk_errors import require_folder
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.manifest import Manifest
+
+
+def require_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a folder that must contain a sealed artifact.
+
+    Raise UsageError if nothing is sealed, or the folder is an exported copy; InputError if the manifest is damaged.
+    """
+    require_folder(folder, "pass the folder of a finished artifact")
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise UsageError("nothing is sealed here (no manifest.json)", folder, "pass the folder of a finished artifact")
+    has_own_files = not manifest.storage or any((folder / file.path).exists() for file in manifest.storage)
+    if not has_own_files and any(path.suffix in (".parquet", ".zst") for path in folder.rglob("*")):
+        what = f"these files are an exported copy of {manifest.kind} {manifest.name}"
+        raise UsageError(what, folder, f"pass the folder that they were exported from, {manifest.digest}")
+    return manifest
