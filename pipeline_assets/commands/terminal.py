@@ -18,8 +18,8 @@ from typing import Annotated, TextIO, TypeAlias
 import typer
 
 from pipeline_assets.commands.output import writing_output
-from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, OptionFinder, RetryableError, UsageError
+from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.json_log import JsonFormatter, is_json_log
 from pipeline_assets.spine.visible import VISIBLE
 

@@ -26,8 +26,8 @@ from pipeline_assets.demo.loopback_http import (
 )
 from pipeline_assets.demo.loopback_repos import COMMITS, EPOCH, Repo, RepoFile, RepoReader
 from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites
-from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import require_folder
 
 HUB_FOLDER = "hub"  # in a data root; served as a hub on loopback
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")

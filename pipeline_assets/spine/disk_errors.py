@@ -37,13 +37,6 @@ def read_error_text(error: OSError) -> str:
     return f"cannot be read ({error.strerror or error})"
 
 
-def require_folder(folder: Path, fix: str) -> None:
-    """Raise UsageError, with this fix, if a path is missing or not a folder."""
-    if not folder.is_dir():
-        what = "expected a folder, got a file" if folder.exists() else "folder not found"
-        raise UsageError(what, folder, fix)
-
-
 class NoSpaceError(RetryableError):
     """Full disk, exhausted quota, or exceeded file size limit."""
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from pipeline_assets.spine.errors import UsageError
+
 _BLOCK_BYTES = 1 << 20
 
 
@@ -31,6 +33,13 @@ def read_blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]
     while count := file.readinto(block if remaining is None else block[:remaining]):  # type: ignore[attr-defined]
         yield block[:count]
         remaining = None if remaining is None else remaining - count
+
+
+def require_folder(folder: Path, fix: str) -> None:
+    """Raise UsageError, with this fix, if a path is missing or not a folder."""
+    if not folder.is_dir():
+        what = "expected a folder, got a file" if folder.exists() else "folder not found"
+        raise UsageError(what, folder, fix)
 
 
 def seeded_sort_key(seed: str, *parts: object) -> bytes:

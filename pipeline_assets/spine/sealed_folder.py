@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from pipeline_assets.spine.artifact import read_manifest
-from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import Manifest
 
 

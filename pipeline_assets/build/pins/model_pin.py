@@ -35,8 +35,8 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.command_option import Option
-from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
+from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.key_types import COMMIT_PATTERN, UNPINNED
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import RecipeSection

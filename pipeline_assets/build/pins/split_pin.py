@@ -39,8 +39,8 @@ from pipeline_assets.corpus.readers.source_folder import (
 )
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.durable import name_file_in_errors
+from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.staging import WORK, StagingView
 

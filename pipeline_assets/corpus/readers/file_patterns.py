@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path, PurePosixPath
 
-from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.files import require_folder
 
 _SPECIAL = re.compile(r"[*?\[]")
 

@@ -19,9 +19,8 @@ from urllib.parse import unquote, urlsplit
 from pipeline_assets.corpus.publishing.hub_repo import UploadFile
 from pipeline_assets.corpus.readers.hub_files import map_in_order
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.disk_errors import require_folder
 from pipeline_assets.spine.errors import DeniedError, InputError, TransientError, UsageError, one_line
-from pipeline_assets.spine.files import read_blocks
+from pipeline_assets.spine.files import read_blocks, require_folder
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.install_hints import not_installed_error
 
