@@ -30,6 +30,7 @@ from pipeline_assets.corpus.licences import check_tag, licence_table
 from pipeline_assets.corpus.normalize import converted, empty_columns
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.files import convert_files
+from pipeline_assets.corpus.normalize.stage import NORMALIZE_STAGE
 from pipeline_assets.corpus.normalize.wikipedia import pages_add_up
 from pipeline_assets.corpus.packing import recipe as packing
 from pipeline_assets.corpus.packing.empty_sources import raise_if_source_empty, upstream_deduplicated
@@ -232,7 +233,7 @@ def _write_manifest_copy(artifact: Artifact) -> None:
 
 NORMALIZED = Kind(
     "stage_a/normalized",
-    converted.NORMALIZE_STAGE,
+    NORMALIZE_STAGE,
     file_builder(normalise),
     """Documents of a source in one schema: text, origin, licence and the evidence for the licence.
 

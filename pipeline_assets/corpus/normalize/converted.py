@@ -1,10 +1,9 @@
 """Steps that turn the converted rows of any kind of source into an artifact."""
 
-import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -26,18 +25,13 @@ from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
 from pipeline_assets.corpus.readers.unreadable import LostFiles
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, run_stage
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.ledger import check_rejects, dropped_key
-from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.rejects import Reject, RejectFormatter
-from pipeline_assets.spine.stage import Shard, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
-NORMALIZE_STAGE = StageVersion("normalize", 3)
 _FLOOR_ROWS = 5  # rejects that a local source may always have
-_STAGE = "normalize"
 _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
-S = TypeVar("S", bound=Shard)
 
 
 def write_outcomes(
@@ -112,17 +106,9 @@ class ConvertedSource:
     derive_id: DeriveId
     decisions: Mapping[str, Any]
     is_expected: Callable[[Reject], bool] = lambda reject: False
-    uncounted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    uncounted: Mapping[str, int] = field(default_factory=dict)
     reject_formatter: RejectFormatter = format_numbered_reject
     lost_files: LostFiles | None = None
-
-
-def convert_shards(
-    staging: StagingDir, work: Work[S], shards: Sequence[S], settings: RunSettings
-) -> dict[str, Receipt]:
-    """Convert the shards of a source; return receipts by name, in shard order."""
-    receipts = run_stage(_STAGE, work, shards, staging, settings)
-    return {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
 
 
 def finish_source(

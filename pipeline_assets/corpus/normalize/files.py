@@ -15,7 +15,7 @@ from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.licence_texts import LICENCE_TEXT_BYTES, identify_licence
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag, licence_table
-from pipeline_assets.corpus.normalize.converted import ConvertedSource, convert_shards, write_outcomes
+from pipeline_assets.corpus.normalize.converted import ConvertedSource, write_outcomes
 from pipeline_assets.corpus.normalize.derived_ids import local_doc_id, no_derived_id
 from pipeline_assets.corpus.normalize.empty_columns import (
     WITHOUT_VALUES,
@@ -25,6 +25,7 @@ from pipeline_assets.corpus.normalize.empty_columns import (
 from pipeline_assets.corpus.normalize.piece_shards import PieceShard, convert_pieces, piece_shards
 from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
+from pipeline_assets.corpus.normalize.stage import convert_shards
 from pipeline_assets.corpus.normalize.wikipedia import convert_wikipedia
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.columns import Fault

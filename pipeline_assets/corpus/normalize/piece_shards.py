@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pipeline_assets.corpus.normalize.converted import convert_shards
+from pipeline_assets.corpus.normalize.stage import convert_shards
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.local import Piece
 from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers

@@ -2,8 +2,9 @@
 
 import functools
 
-from pipeline_assets.corpus.normalize.converted import ConvertedSource, convert_shards
+from pipeline_assets.corpus.normalize.converted import ConvertedSource
 from pipeline_assets.corpus.normalize.empty_columns import WITHOUT_VALUES, columns_without_values
+from pipeline_assets.corpus.normalize.stage import convert_shards
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.convert import convert_shard, id_deriver
