@@ -5,7 +5,6 @@ nothing is downloaded twice, and a commit that was read once needs no network. T
 path only if it is a hash.
 """
 
-import logging
 import math
 import os
 import re
@@ -26,7 +25,6 @@ from pipeline_assets.spine.errors import InputError, RetryableError, TransientEr
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.folder_lock import lock_folder
 
-logger = logging.getLogger("corpusmill")
 F = TypeVar("F")
 T = TypeVar("T")
 _NAME_RULES: dict[RepoType, tuple[re.Pattern[str], str]] = {

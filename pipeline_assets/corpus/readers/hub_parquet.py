@@ -1,6 +1,5 @@
 """Parquet files on a hub, fetched in parts: footer and row groups."""
 
-import bisect
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +7,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline_assets.corpus.readers.columns import check_columns
 from pipeline_assets.corpus.readers.hub_cache import Span, delete_spans
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -23,11 +21,8 @@ class SpanFile(io.RawIOBase):
 
     def __init__(self, size: int, spans: Sequence[Span]) -> None:
         super().__init__()
-        self._size = size
-        self._spans = sorted(spans, key=lambda span: span.start)
-        self._starts = [span.start for span in self._spans]
-        self._files = [open(span.local, "rb") for span in self._spans]  # noqa: SIM115, closed in close()
-        self._position = 0
+        self._size, self._position = size, 0
+        self._files = {span: open(span.local, "rb") for span in spans}  # noqa: SIM115, closed in close()
 
     def readable(self) -> bool:
         return True
@@ -44,17 +39,16 @@ class SpanFile(io.RawIOBase):
         stop = self._size if size < 0 else min(self._size, self._position + size)
         parts = []
         while self._position < stop:
-            number = bisect.bisect_right(self._starts, self._position) - 1
-            if number < 0 or self._spans[number].stop <= self._position:
+            span = next((span for span in self._files if span.start <= self._position < span.stop), None)
+            if span is None:
                 raise OSError(f"bytes {self._position} to {stop} were not fetched")
-            span, file = self._spans[number], self._files[number]
-            file.seek(self._position - span.start)
-            parts.append(file.read(min(stop, span.stop) - self._position))
+            self._files[span].seek(self._position - span.start)
+            parts.append(self._files[span].read(min(stop, span.stop) - self._position))
             self._position += len(parts[-1])
         return b"".join(parts)
 
     def close(self) -> None:
-        for file in self._files:
+        for file in self._files.values():
             file.close()
         super().close()
 
@@ -106,11 +100,8 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
     raise InputError(what, f"{dataset}@{commit}:{file.path}", fix)
 
 
-def list_row_groups(footer: Footer, file: HubFile, text_column: str, where: str) -> list[RowGroup]:
-    """List the row groups of a file, in order; UsageError without the text column."""
-    metadata = footer.metadata
-    schema = metadata.schema.to_arrow_schema()
-    check_columns(schema, [("text", text_column)], where)
+def list_row_groups(metadata: pq.FileMetaData, file: HubFile, text_column: str) -> list[RowGroup]:
+    """List the row groups of a file, in order."""
     groups, first_row = [], 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)

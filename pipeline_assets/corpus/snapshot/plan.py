@@ -2,7 +2,6 @@
 
 import fnmatch
 import functools
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -19,8 +18,6 @@ from pipeline_assets.corpus.snapshot.line_prefixes import read_prefixes
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.progress import Progress
-
-logger = logging.getLogger("corpusmill")
 
 
 @dataclass(frozen=True)
@@ -41,12 +38,12 @@ def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[
     where = recipe.input_name(file.path)
     footer = read_footer(hub, recipe.dataset, recipe.revision, file)
     schema = footer.metadata.schema.to_arrow_schema()
-    check_columns(schema, [("id", recipe.columns.id), ("created_at", recipe.columns.created_at)], where)
+    check_columns(schema, recipe.columns, where)
     for column, fix in recipe.rule_columns().items():
         if column not in schema.names:
             raise UsageError(f"column `{column}` not found; the columns are {', '.join(schema.names)}", where, fix)
-    groups = list_row_groups(footer, file, recipe.columns.text, where)
-    return Tail(footer.spans, footer.metadata.num_row_groups, tuple(schema.names)), groups
+    groups = list_row_groups(footer.metadata, file, recipe.columns.text)
+    return Tail(footer.spans, len(groups), tuple(schema.names)), groups
 
 
 @dataclass(frozen=True)

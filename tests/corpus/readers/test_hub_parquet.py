@@ -42,7 +42,7 @@ class Published:
         return read_footer(self.hub, DATASET, self.commit, self.file)
 
     def row_groups(self) -> list[RowGroup]:
-        return list_row_groups(self.footer(), self.file, "text", "here")
+        return list_row_groups(self.footer().metadata, self.file, "text")
 
 
 @pytest.fixture
