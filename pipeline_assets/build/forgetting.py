@@ -23,7 +23,7 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, read_decisions
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST
-from pipeline_assets.corpus.removal_list import list_path
+from pipeline_assets.corpus.removal_entries import LIST_FILE
 from pipeline_assets.corpus.removals import Removals, RowKeys, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.folder_lock import lock_folder
@@ -118,7 +118,7 @@ def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison
     Return, by folder, the comparison of each artifact that contains listed rows or is downstream of one. Comparisons of
     downstream artifacts are stored too: once their inputs are rebuilt, the lineage no longer leads to them.
     """
-    folder = list_path(stores.lineage.root).parent
+    folder = (stores.lineage.root / LIST_FILE).parent
     with lock_folder(folder) if folder.is_dir() else contextlib.nullcontext():  # without a folder, no entries
         comparisons = _update_comparisons(stores)
     found = ((folder, comparisons.get(item.digest)) for folder, item in stores.lineage.sealed.items())

@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from pipeline_assets.corpus.removal_list import list_path, read_list
+from pipeline_assets.corpus.removal_entries import LIST_FILE
+from pipeline_assets.corpus.removal_list import read_list
 from pipeline_assets.corpus.removals import REMOVALS, Removals
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
@@ -36,6 +37,7 @@ class RemovalComparison(msgspec.Struct, frozen=True):
         return bool(self.rows) or self.is_downstream
 
 
+_COMPARISONS = f"{REMOVALS}/compared.json"
 _COMPARISONS_FILE = MetadataFile(
     "record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", dict[str, RemovalComparison]
 )
@@ -44,7 +46,7 @@ _COMPARISONS_FILE = MetadataFile(
 def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
     """Read the comparisons by artifact digest; empty before the first `forget`."""
     try:
-        return _COMPARISONS_FILE.read(list_path(root).with_name("compared.json"))
+        return _COMPARISONS_FILE.read(root / _COMPARISONS)
     except (FileNotFoundError, NotADirectoryError):
         return {}
 
@@ -64,12 +66,12 @@ def read_removals(root: Path, applied: Mapping[str, str] = MappingProxyType({}))
     listed = read_list(root)  # after the positions, since another process may add entries and use them
     fix = "restore the folder from the newest backup"
     if positions.difference(listed.positions):
-        raise InputError("the removal list lacks entries that artifacts were compared with", list_path(root), fix)
+        raise InputError("the removal list lacks entries that artifacts were compared with", root / LIST_FILE, fix)
     if lost := [name for position, name in applied.items() if position not in listed.positions]:
         what = f"the removal list is missing or lacks entries that {lost[0]} was built with"
-        raise InputError(what, list_path(root), f"{fix}, or delete each artifact that this error names")
+        raise InputError(what, root / LIST_FILE, f"{fix}, or delete each artifact that this error names")
     return listed
 
 
 def write_comparisons(root: Path, comparisons: dict[str, RemovalComparison]) -> None:
-    durable.write_durably(list_path(root).with_name("compared.json"), msgspec.json.encode(comparisons))
+    durable.write_durably(root / _COMPARISONS, msgspec.json.encode(comparisons))

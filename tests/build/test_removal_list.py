@@ -13,7 +13,7 @@ from held_runs import hold_at, wait_for, wait_for_lock
 from marked_rows import build, built_sources, forget_ids, run_in, sources
 
 from pipeline_assets.commands.forget import forget
-from pipeline_assets.corpus.removal_additions import add_entries
+from pipeline_assets.corpus.removal_entries import add_entries
 from pipeline_assets.corpus.removal_list import read_list
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact

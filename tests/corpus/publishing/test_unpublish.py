@@ -22,8 +22,8 @@ from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import publish
 from pipeline_assets.corpus.publishing.repo_search import RepoSearch
 from pipeline_assets.corpus.publishing.unpublish import Removal, unpublish
-from pipeline_assets.corpus.removal_additions import add_entries
-from pipeline_assets.corpus.removal_list import entry_dates, read_list
+from pipeline_assets.corpus.removal_entries import add_entries, entry_dates
+from pipeline_assets.corpus.removal_list import read_list
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.builder import BuilderBusy

@@ -1,0 +1,62 @@
+"""Entries of the removal list of a data root, which is only ever extended.
+
+An entry has no id, URL or text in clear: its hash is keyed with `removals/secret.json`, so the list can be published,
+but not the secret.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from pipeline_assets.corpus.removal_key import RESTORE, create_key, read_key
+from pipeline_assets.corpus.removals import REMOVALS, Selector, keyed_hash, normalize_value
+from pipeline_assets.spine import durable
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.metadata_file import MetadataFile
+
+LIST_FILE = f"{REMOVALS}/list.json"  # in a data root
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Entry of the list: date, reason in the user's words, selector, and hex hash.
+
+    `key` is a hash of the secret, by which a wrong secret is recognized; earlier entries lack it.
+    """
+
+    added: str
+    reason: str
+    selector: Selector
+    hash: str
+    key: str = ""
+
+
+LIST: MetadataFile[list[Entry]] = MetadataFile("removal list", 1 << 30, RESTORE, list[Entry])
+
+
+def entry_dates(root: Path) -> dict[str, str]:
+    """Return the date of each entry by its hash."""
+    return {entry.hash: entry.added for entry in LIST.read(root / LIST_FILE)}
+
+
+def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str, date: str) -> int:
+    """Add entries for ids, texts, URLs and hosts; return how many are new.
+
+    The file is replaced in one step, so a crash adds all entries or none. Raise BuilderBusy while another process adds
+    entries, and InputError if the list or its secret is damaged.
+    """
+    path = root / LIST_FILE
+    with locked(path):
+        stored = LIST.read(path) if path.exists() else []
+        if not stored:
+            create_key(path)
+        secret, key = read_key(path, {entry.key for entry in stored})
+        known, new = {entry.hash for entry in stored}, dict[str, Entry]()
+        for selector, value in values:
+            hashed = keyed_hash(secret, selector, normalize_value(selector, value))
+            if hashed not in known:
+                new[hashed] = Entry(date, reason, selector, hashed, key)
+        if new:
+            lines = msgspec.json.format(msgspec.json.encode([*stored, *new.values()]), indent=1)
+            durable.write_durably(path, lines + b"\n")
+        return len(new)
