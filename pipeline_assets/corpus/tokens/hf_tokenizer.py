@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS, END
-from pipeline_assets.corpus.tokens.loss_counter import LossCounter
+from pipeline_assets.corpus.tokens.loss_counter import LossCounter, with_losses
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, read_pinned
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -82,7 +82,8 @@ class HfTokenizer(Tokenizer):
         except Exception as error:  # the library raises no narrower one
             fix = "use a tokenizer.json that has an id for every text"
             raise InputError(f"the tokenizer cannot encode a text ({error})", self.path, fix) from None
-        return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).with_losses(self._counter, texts)
+        encoded = TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts))
+        return with_losses(encoded, self._counter, texts)
 
     def encode_with_offsets(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Encode a text and the special tokens in it; return ids and offsets.

@@ -6,13 +6,14 @@ Characters are counted too, because SentencePiece writes one unknown token for a
 """
 
 import unicodedata
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
+from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 
 _BLANK_MARK, _NO_TEXT = "\u2581", "\ufffd"  # spaces of SentencePiece and Metaspace; bytes that are not UTF-8
 
@@ -44,6 +45,11 @@ class LossCounter:
                 lost = max(characters - _count_characters(kept), unknown)
             losses += Losses(len(ids), unknown, max(characters, lost), lost)
         return losses
+
+
+def with_losses(runs: TokenRuns, counter: LossCounter | None, texts: Sequence[str]) -> TokenRuns:
+    """Return a copy with the losses of `texts`; without `counter`, return `runs`."""
+    return runs if counter is None else replace(runs, losses=counter.count(texts, runs.split()))
 
 
 def _count_characters(text: str) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.tokens.loss_counter import LossCounter
+from pipeline_assets.corpus.tokens.loss_counter import LossCounter, with_losses
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, read_pinned
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -39,7 +39,8 @@ class SentencePieceModel(Tokenizer):
         runs = self.library.encode(
             list(texts), out_type=int, add_bos=False, add_eos=False, enable_sampling=False, num_threads=1
         )
-        return TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts)).with_losses(self._losses, texts)
+        encoded = TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts))
+        return with_losses(encoded, self._losses, texts)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
         return str(self.library.decode(ids.tolist()))

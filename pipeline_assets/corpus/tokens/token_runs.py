@@ -1,13 +1,12 @@
 """Token ids of texts, as tokenizers return them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline_assets.corpus.tokens.loss_counter import LossCounter
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 
 
@@ -47,10 +46,6 @@ class TokenRuns:
         return TokenRuns(
             np.concatenate([self.ids[:0], *closed]), self.lengths + np.int32(1), self.text_bytes, self.losses
         )
-
-    def with_losses(self, counter: LossCounter | None, texts: Sequence[str]) -> "TokenRuns":
-        """Return a copy with the losses of `texts`; without `counter`, return this object."""
-        return self if counter is None else replace(self, losses=counter.count(texts, self.split()))
 
 
 class ControlledIds(NamedTuple):
