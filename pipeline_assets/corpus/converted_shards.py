@@ -83,11 +83,11 @@ class ShardWriter:
         """Write the next documents, in order."""
         if not documents:
             return
-        self._ids.add(document.doc_id for document in documents)
         texts = (document.text for document in documents)
-        self.count("documents", len(documents))
         sizes = [len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts]
+        self.count("documents", len(documents))
         self.count("bytes", sum(sizes))
+        self._ids.add(document.doc_id for document in documents)
         self._sizes.add(documents, sizes)
         self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
@@ -143,7 +143,12 @@ def finalize_shards(
     work = functools.partial(finalize_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in rewritten])
     rewritten_receipts = iter(list(run_stage("publish", work, rewritten, staging, settings)) if rewritten else [])
-    return [_link_shard(shard, staging) if shard.repeats is None else next(rewritten_receipts) for shard in shards]
+    return [
+        Receipt([shard.receipt.files[0].link_as(f"{SHARDS}/{shard.name}{SUFFIX}", staging)], shard.receipt.counts)
+        if shard.repeats is None
+        else next(rewritten_receipts)
+        for shard in shards
+    ]
 
 
 def gather_rejects(
@@ -166,12 +171,6 @@ def read_rejects(staging: StagingDir, receipts: Sequence[Receipt]) -> Iterator[R
 
 def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
     return (file for receipt in receipts for file in receipt.files if file.path.startswith(REJECTS))
-
-
-def _link_shard(shard: ConvertedShard, folder: StagingView) -> Receipt:
-    """Link a shard without repeated ids as `shards/NAME.jsonl.zst`."""
-    name = f"{SHARDS}/{shard.name}{SUFFIX}"
-    return Receipt([shard.receipt.files[0].link_as(name, folder)], shard.receipt.counts)
 
 
 def finalize_shard(
@@ -197,15 +196,12 @@ def finalize_shard(
             block_occurrences, kept = list(itertools.islice(occurrences, len(lines))), []
             for row, line in window.enumerate_rows(lines, first_row):
                 outcome = _finalize_line(line, row, block_occurrences[row - first_row], shard, window, derive_id)
-                if isinstance(outcome, Reject):
-                    rejects.write_lines(_encoder.encode(outcome) + b"\n", 1)
-                    counts[rejected_key(outcome.reason)] += 1
-                    counts["documents"] -= 1
-                    counts["bytes"] -= (
-                        len(_decoder.decode(line).text.encode("utf-8")) if row not in window.poison_rows else 0
-                    )
-                else:
+                if isinstance(outcome, bytes):
                     kept.append(outcome)
+                    continue
+                rejects.write_lines(_encoder.encode(outcome) + b"\n", 1)
+                text_bytes = 0 if row in window.poison_rows else len(_decoder.decode(line).text.encode("utf-8"))
+                counts.update({rejected_key(outcome.reason): 1, "documents": -1, "bytes": -text_bytes})
             first_row += len(lines)
             writer.write_lines(b"".join(kept), len(kept))
     return Receipt([writer.output(name), rejects.output(rejects_name)], dict(counts))

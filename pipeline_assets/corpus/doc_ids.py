@@ -61,13 +61,6 @@ class IdsWriter(DurableFile):
         self._hashes.clear()
 
 
-def write_ids(path: Path, name: str, doc_ids: Iterable[str]) -> OutputFile:
-    """Write a shard's file of ids; `name` is its path in the staging directory."""
-    with IdsWriter(path) as writer:
-        writer.add(doc_ids)
-    return writer.output(name)
-
-
 def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
     """Yield the documents that repeat the id of an earlier document.
 
@@ -120,20 +113,17 @@ def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
     Rows of earlier shards count. `path` is the shard's file of `write_repeats`, None if the shard has no repeats. The
     file is sorted by hash, so it is read once per `_WINDOW_ROWS` rows.
     """
+    if path is None:
+        yield from itertools.repeat(0, rows)
+        return
+    repeats = path.stat().st_size // _REPEAT_DTYPE.itemsize
     for first in range(0, rows, _WINDOW_ROWS):
         times = np.zeros(min(_WINDOW_ROWS, rows - first), np.uint32)
-        for block in _read_blocks(path):
+        for start in range(0, repeats, _BLOCK_IDS):
+            block = np.fromfile(path, _REPEAT_DTYPE, _BLOCK_IDS, offset=start * _REPEAT_DTYPE.itemsize)
             inside = block[(block["row"] >= first) & (block["row"] < first + len(times))]
             times[inside["row"] - first] = inside["times"]
         yield from times.tolist()
-
-
-def _read_blocks(path: Path | None) -> Iterator[NDArray[np.void]]:
-    if path is None:
-        return
-    with open(path, "rb", buffering=0) as file:
-        while len(block := np.fromfile(file, _REPEAT_DTYPE, _BLOCK_IDS)):
-            yield block
 
 
 class _Run(NamedTuple):

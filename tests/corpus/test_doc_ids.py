@@ -1,6 +1,7 @@
 """Repeated ids of a corpus: found by a merge of sorted runs, as a dictionary of everything would find them."""
 
 import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,21 @@ from hypothesis import strategies as st
 from pipeline_assets.corpus import doc_ids
 from pipeline_assets.corpus.first_repeat import find_first_repeat
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.staging import StagingView
+from pipeline_assets.spine.staging import OutputFile, StagingView
 
 pytestmark = pytest.mark.usefixtures("nothing_waits_for_the_disk")
+
+
+def write_ids(path: Path, ids: Iterable[str]) -> OutputFile:
+    with doc_ids.IdsWriter(path) as writer:
+        writer.add(ids)
+    return writer.output(path.name)
 
 
 def written(folder: Path, shards: list[list[str]]) -> list[Path]:
     paths = [folder / f"{number:05d}" for number in range(len(shards))]
     for path, ids in zip(paths, shards, strict=True):
-        doc_ids.write_ids(path, path.name, ids)
+        write_ids(path, ids)
     return paths
 
 
@@ -73,7 +80,7 @@ def test_shards_without_documents_and_a_corpus_without_shards_have_no_repeats(tm
 
 
 def test_an_id_takes_24_bytes_and_the_file_has_the_sha256_that_is_told(tmp_path: Path) -> None:
-    file = doc_ids.write_ids(tmp_path / "ids", "ids", ["a", "b"])
+    file = write_ids(tmp_path / "ids", ["a", "b"])
 
     # sha256("a") is ca978112…, sha256("b") is 3e23e816…: b comes first, each half little-endian, then its row.
     assert (file.path, file.rows, file.bytes) == ("ids", 2, 48)
@@ -133,7 +140,7 @@ def test_merging_more_ids_takes_no_more_memory(tmp_path: Path, monkeypatch: pyte
         shards = (f"{number * 7919 % distinct}" for number in range(half)), (f"{number}" for number in range(half))
         paths = [folder / f"{number}" for number in range(2)]
         for path, of_shard in zip(paths, shards, strict=True):
-            doc_ids.write_ids(path, path.name, of_shard)
+            write_ids(path, of_shard)
         doc_ids.write_repeats(paths, StagingView(folder))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

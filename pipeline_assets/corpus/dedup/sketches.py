@@ -17,7 +17,7 @@ from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, min
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import read_run, write_run
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
-from pipeline_assets.corpus.doc_ids import write_ids
+from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.first_repeat import find_first_repeat
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools, to_numpy, to_table
@@ -139,7 +139,9 @@ def _write(
         table = pa.concat_tables([block[area] for block in blocks]).combine_chunks()
         if area == IDS:
             name = f"{ID_HASHES}/{shard.name}.{number:05d}"
-            yield write_ids(folder.path(name), name, table["doc_id"].to_pylist())
+            with IdsWriter(folder.path(name)) as writer:
+                writer.add(table["doc_id"].to_pylist())
+            yield writer.output(name)
         else:
             table = table.take(to_arrow(np.argsort(to_numpy(table.column(0)))))
         yield write_run(folder, f"{area}/{shard.name}.{number:05d}.run", table)

@@ -39,13 +39,9 @@ def bool_column(rows: NDArray[np.bool_]) -> pa.BooleanArray:
     return pa.Array.from_buffers(pa.bool_(), len(rows), [None, bits])
 
 
-def string_column(values: Sequence[str]) -> pa.StringArray:
-    """Convert texts of at most 2 GiB in total to a column."""
-    return utf8_column([value.encode() for value in values])
-
-
-def utf8_column(encoded: Sequence[bytes]) -> pa.StringArray:
-    """Convert UTF-8 texts of at most 2 GiB in total to a column."""
+def string_column(values: Sequence[str | bytes]) -> pa.StringArray:
+    """Convert texts, or their UTF-8 bytes, of at most 2 GiB in total to a column."""
+    encoded = [value.encode() if isinstance(value, str) else value for value in values]
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, encoded), np.int32, len(encoded)), out=offsets[1:])
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))

@@ -60,9 +60,6 @@ class _Source:
         self.is_empty = self.is_empty and not block
         return block
 
-    def readable(self) -> bool:
-        return True
-
     def close(self) -> None:
         pass
 

@@ -64,20 +64,13 @@ class ContentHash:
         self._pending, self._pending_rows = [], 0
 
 
-class _Sink:
-    """File object that can discard what Arrow still writes after an error."""
+class _Sink(DurableFile):
+    """Durable file that can discard what Arrow still writes after an error."""
 
-    closed = False
+    closed = is_discarding = False
 
-    def __init__(self, file: DurableFile) -> None:
-        self._file = file
-        self.is_discarding = False
-
-    def write(self, data: memoryview) -> int:
-        return memoryview(data).nbytes if self.is_discarding else self._file.write(data)
-
-    def flush(self) -> None:
-        """Do nothing, because nothing is buffered here."""
+    def write(self, data: bytes | memoryview) -> int:
+        return memoryview(data).nbytes if self.is_discarding else super().write(data)
 
     def close(self) -> None:
         """Do nothing, because `ParquetOutput` closes the file."""
@@ -90,7 +83,7 @@ class ParquetOutput:
     """
 
     def __init__(self, path: Path, schema: pa.Schema, row_group_rows: int = HASH_BLOCK_ROWS, **options: Any) -> None:
-        self._file = DurableFile(path)
+        self._file = _Sink(path)
         self._schema = schema
         self._row_group_rows = row_group_rows
         self._content = ContentHash(schema)
@@ -98,8 +91,8 @@ class ParquetOutput:
 
     def __enter__(self) -> Self:
         self._file.__enter__()
-        self._sink = _Sink(self._file)  # buffered, because a column chunk is written in many small pieces
-        self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _BUFFER_BYTES)
+        # Buffered, because a column chunk is written in many small pieces.
+        self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _BUFFER_BYTES)
         self._writer = pq.ParquetWriter(self._buffered, self._schema, **self._options)
         return self
 
@@ -112,7 +105,7 @@ class ParquetOutput:
             self._writer.close()
             self._buffered.detach()
         except BaseException as failed:
-            self._sink.is_discarding = True
+            self._file.is_discarding = True
             self._file.__exit__(type(failed), failed, failed.__traceback__)
             raise
         self._file.__exit__(*failure)
@@ -214,8 +207,7 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
     kind = array.type
     if pa.types.is_null(kind):
         digest.update(len(array).to_bytes(8, "little"))  # validity bits are padded to bytes: 2 and 3 rows look alike
-        return
-    if pa.types.is_struct(kind):
+    elif pa.types.is_struct(kind):
         for child in array.flatten():
             _hash_array(digest, child)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):

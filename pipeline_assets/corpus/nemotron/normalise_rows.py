@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate
-from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_numpy, utf8_column
+from pipeline_assets.corpus.formats.arrow_columns import repeat_text, string_column, to_numpy
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
@@ -189,7 +189,7 @@ def _to_batch(drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], origin
         "source_file": origin.file,
         "source_revision": origin.revision,
     }
-    columns = {"text": utf8_column([draft.text.parsed.utf8 for draft in drafts])}
+    columns = {"text": string_column([draft.text.parsed.utf8 for draft in drafts])}
     size = len(drafts)
     for name, value in constants.items():
         columns[name] = to_column([None] * size, pa.string()) if value is None else repeat_text(value, size)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, utf8_column
+from pipeline_assets.corpus.formats.arrow_columns import bool_column, string_column, to_arrow
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet, read_columns, read_footer
 from pipeline_assets.corpus.licences import tag_or_unknown
 from pipeline_assets.corpus.nemotron.pool_card import write_pool_card
@@ -187,7 +187,7 @@ def _read_pool_rows(
             is_known = frame["meta_correctness"].is_not_null().to_numpy()
             gaps.append(_describe_gap(split, frame.filter(is_known & is_allowed & ~is_in_any)))
             if is_in_any.any():
-                flags = utf8_column([row.tobytes() for row in chosen])
+                flags = string_column([row.tobytes() for row in chosen])
                 yield table.append_column(_FLAGS, flags).filter(bool_column(is_in_any))
 
 

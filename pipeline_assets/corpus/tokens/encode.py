@@ -178,9 +178,9 @@ class _ShardEncoder:
 
     def _spot_check(self, documents: Rows, runs: TokenRuns) -> int:
         """Compare the ids of 0.1 % of documents with the oracle's; return their number."""
-        chosen = [number for number, (_, document) in enumerate(documents) if is_spot_checked(document.doc_id)]
-        ids = [*runs.split()] if chosen else []
-        return sum(self._compare_with_oracle(documents[at][1].text, ids[at], documents[at][0]) for at in chosen)
+        encoded = zip(documents, runs.split(), strict=True)
+        sample = [(document.text, ids, row) for (row, document), ids in encoded if is_spot_checked(document.doc_id)]
+        return sum(self._compare_with_oracle(*document) for document in sample)
 
     def _compare_with_oracle(self, text: str, ids: NDArray[np.int32], row: int) -> bool:
         """Raise if the oracle's ids differ; return whether the tokenizer has an oracle."""

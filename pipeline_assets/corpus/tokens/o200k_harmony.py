@@ -142,9 +142,7 @@ class HarmonyEncoder(Tokenizer):
 
     def contains_special(self, ids: NDArray[np.int32]) -> bool:
         """Check whether one of `ids` is a special id or out of range."""
-        return (
-            len(ids) > 0 and int(ids.view(np.uint32).max()) >= NUM_RANKS
-        )  # a negative id is above all others as uint32
+        return bool(ids.view(np.uint32).max(initial=0) >= NUM_RANKS)  # a negative id is above all others as uint32
 
     def can_encode(self, text: str) -> bool:
         """Check that tiktoken does not panic, as it can on 999,999 spaces in a row."""
