@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from pipeline_assets.corpus.formats import compression
 from pipeline_assets.corpus.formats.compression import ZSTD, Codec
+from pipeline_assets.spine.durable import name_file_in_errors
 from pipeline_assets.spine.verified_reads import Readable
 
 _XZ_MEMORY_BYTES = 1 << 27  # the window of `xz -9`, 64 MiB, and the decoder's state
@@ -42,3 +43,27 @@ def detect_codec(head: bytes) -> Codec | None:
     if head[:3] == b"BZh" and head[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):  # a block, or an empty stream
         return BZIP2
     return XZ if head[:6] == b"\xfd7zXZ\0" else None
+
+
+def read_decompressed(
+    file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int
+) -> Iterator[bytes]:
+    """Read an open file in decompressed blocks of at least `block_bytes`.
+
+    A block exceeds `block_bytes` by less than 256 KiB; the last block may be shorter. Without a codec, the file is read
+    as it is, in blocks of at most `block_bytes`. Errors are those of `decompress`.
+    """
+    if codec is None:
+        with name_file_in_errors(where):
+            yield from iter(lambda: file.read(block_bytes), b"")
+        return
+    pending: list[bytes] = []
+    size = 0
+    for block in compression.decompress(file, codec, where, fix):
+        pending.append(block)
+        size += len(block)
+        if size >= block_bytes:
+            yield b"".join(pending) if len(pending) > 1 else block
+            pending, size = [], 0
+    if size:
+        yield b"".join(pending)

@@ -12,7 +12,6 @@ import lzma
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from pipeline_assets.spine.durable import name_file_in_errors
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import Readable
 
@@ -75,29 +74,17 @@ class Codec:
 ZSTD = Codec("zstd", lambda file: decompress_by_arrow(file, "zstd"))
 
 
-def decompress(file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int) -> Iterator[bytes]:
-    """Decompress an open file in blocks of at least `block_bytes`.
+def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterator[bytes]:
+    """Decompress an open file in blocks of at most `STEP_BYTES`, which may be empty.
 
-    A block exceeds `block_bytes` by less than 256 KiB; the last block may be shorter. Without a codec, the file is read
-    as it is, in blocks of at most `block_bytes`. Errors name the file `where` and advise `fix`.
+    Errors name the file `where` and advise `fix`.
 
     Raises:
         InputError: The compressed stream is empty, truncated or damaged. Discard the blocks that were already yielded,
             because a frame's checksum is at its end.
     """
-    if codec is None:
-        with name_file_in_errors(where):
-            yield from iter(lambda: file.read(block_bytes), b"")
-        return
-    pending: list[bytes] = []
-    size = 0
     try:
-        for block in codec.blocks(file):
-            pending.append(block)
-            size += len(block)
-            if size >= block_bytes:
-                yield b"".join(pending) if len(pending) > 1 else block
-                pending, size = [], 0
+        yield from codec.blocks(file)
     except TruncatedError:
         raise InputError(f"the {codec.name} stream is truncated", where, fix) from None
     except (lzma.LZMAError, OSError) as error:
@@ -108,8 +95,6 @@ def decompress(file: Readable, codec: Codec | None, where: object, fix: str, blo
             fix = "decompress the file, such as by zstd -d --long=31 or xz -d, and read the result"
             raise InputError(f"the {codec.name} stream needs more than 128 MiB of memory", where, fix) from None
         raise InputError(f"the {codec.name} stream is damaged ({error})", where, fix) from None
-    if size:
-        yield b"".join(pending)
 
 
 def whole_lines(

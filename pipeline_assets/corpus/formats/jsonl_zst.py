@@ -64,7 +64,7 @@ def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[by
     Raise InputError for a truncated, damaged or empty file: even a file without lines has a zstd frame.
     """
     with open(path, "rb", buffering=0) as file:
-        blocks = decompress(hash_while_reading(file, path), ZSTD, path, _FIX, 1)
+        blocks = decompress(hash_while_reading(file, path), ZSTD, path, _FIX)
         yield from whole_lines(blocks, path, block_bytes=block_bytes)
 
 

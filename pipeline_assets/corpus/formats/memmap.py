@@ -252,4 +252,4 @@ def _read_frame(index: bytes | mmap.mmap | None, where: Path, frames: Sequence[F
         raise InputError("file not found", where, _FIX)
     stop = frames[number + 1].offset if number + 1 < len(frames) else None
     frame = io.BytesIO(index[frames[number].offset : stop])
-    return b"".join(decompress(frame, ZSTD, where, _FIX, 1 << 20)).splitlines()
+    return b"".join(decompress(frame, ZSTD, where, _FIX)).splitlines()

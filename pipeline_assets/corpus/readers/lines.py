@@ -8,8 +8,8 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from pipeline_assets.corpus.formats.codecs import detect_codec
-from pipeline_assets.corpus.formats.compression import decompress, whole_lines
+from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
+from pipeline_assets.corpus.formats.compression import whole_lines
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import hash_while_reading
@@ -96,4 +96,4 @@ def read_blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     codec = detect_codec(opened.read(HEAD_BYTES)) if offset == 0 else None
     opened.seek(offset)
     source = hash_while_reading(opened, file.path) if offset == 0 else opened
-    return decompress(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
+    return read_decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)

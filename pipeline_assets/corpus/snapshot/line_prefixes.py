@@ -13,8 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from pipeline_assets.corpus.formats.codecs import detect_codec
-from pipeline_assets.corpus.formats.compression import decompress
+from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
 from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.readers.columns import Fault, find_column
 from pipeline_assets.corpus.readers.hub_cache import Span, check_file_hash, delete_spans
@@ -101,7 +100,7 @@ def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
     Memory is one block or the longest line. If the file is damaged, its cached spans are deleted.
     """
     try:
-        text = decompress(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
+        text = read_decompressed(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
         for _, block in regroup_by_lines(text, 0, where):
             yield from (line for line in io.BytesIO(block) if not line.isspace())
     except RetryableError:

@@ -12,8 +12,7 @@ import pytest
 import zstandard
 from refusals import refusal
 
-from pipeline_assets.corpus.formats.codecs import detect_codec
-from pipeline_assets.corpus.formats.compression import decompress
+from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
 from pipeline_assets.spine.errors import InputError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -30,7 +29,7 @@ codecs = pytest.mark.parametrize("name", COMPRESS)
 def read(content: bytes, block_bytes: int = 1 << 20) -> bytes:
     codec = detect_codec(content)
     assert codec is not None
-    return b"".join(decompress(io.BytesIO(content), codec, "here", "fetch it again", block_bytes))
+    return b"".join(read_decompressed(io.BytesIO(content), codec, "here", "fetch it again", block_bytes))
 
 
 @codecs
@@ -68,7 +67,7 @@ def test_a_stream_larger_than_a_read_comes_in_blocks(name: str) -> None:
     text = b"".join(numbers.randbytes(60).hex().encode() + b"\n" for _ in range(16_000))
     content = COMPRESS[name](text)
 
-    blocks = list(decompress(io.BytesIO(content), detect_codec(content), "here", "fetch it again", 1 << 16))  # type: ignore[arg-type]
+    blocks = list(read_decompressed(io.BytesIO(content), detect_codec(content), "here", "fetch it again", 1 << 16))  # type: ignore[arg-type]
 
     assert len(blocks) > 1
     assert b"".join(blocks) == text

@@ -26,8 +26,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 MEASURE = """
 import sys
 from pathlib import Path
-from pipeline_assets.corpus.formats.codecs import detect_codec
-from pipeline_assets.corpus.formats.compression import decompress
+from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.lines import line_blocks
 from pipeline_assets.spine.errors import InputError
@@ -35,7 +34,7 @@ from tests.harness.peak_memory import own_peak_mib
 
 def read(name):
     with open(name, "rb") as file:
-        return sum(map(len, decompress(file, detect_codec(file.peek(16)), name, "", 1 << 20)))
+        return sum(map(len, read_decompressed(file, detect_codec(file.peek(16)), name, "", 1 << 20)))
 
 small, bomb = sys.argv[1:]
 read(small)
