@@ -46,11 +46,11 @@ from pipeline_assets.spine.staging import (
     PLAN,
     PULLED,
     RECEIPTS,
+    artifact_of_kept_folder,
+    artifact_of_leftover,
     fencing_number,
     kept_folder,
-    kept_folder_target,
     leftover_path,
-    leftover_target,
     staging_folders,
 )
 
@@ -271,14 +271,14 @@ def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Pat
     for area in (*AREAS, "rebuilds"):
         for parent, names, files in os.walk(root / area):
             for path in (Path(parent, name) for name in sorted((*names, *files))):
-                folder = leftover_target(path)
+                folder = artifact_of_leftover(path)
                 if path.is_symlink():
                     what = "a link hides what its artifacts were built from"
                     fix = "mount that folder here instead, or link a whole area"
                     links += [] if path.name.startswith(".") else [RetryableError(what, path, fix)]
                 elif folder is not None and path.is_dir():
                     leftovers.append((path, folder))
-                elif (folder := kept_folder_target(path)) is not None and path.is_dir():
+                elif (folder := artifact_of_kept_folder(path)) is not None and path.is_dir():
                     kept.append((path, folder))
             names[:] = (name for name in names if not name.startswith("."))
     return leftovers, kept, links

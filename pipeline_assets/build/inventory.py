@@ -20,7 +20,14 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, total_count
-from pipeline_assets.spine.staging import PLAN, PULLED, RECEIPTS, leftover_folders, leftover_target, staging_folders
+from pipeline_assets.spine.staging import (
+    PLAN,
+    PULLED,
+    RECEIPTS,
+    artifact_of_leftover,
+    leftover_folders,
+    staging_folders,
+)
 
 Condition = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]
 
@@ -104,7 +111,9 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
     statuses = []
     folders = {target.folder.parent for target in targets}
     paths = [(folder, path) for folder in folders if (root / folder).is_dir() for path in (root / folder).iterdir()]
-    leftovers = {folder / artifact.name for folder, path in paths if (artifact := leftover_target(path)) is not None}
+    leftovers = {
+        folder / artifact.name for folder, path in paths if (artifact := artifact_of_leftover(path)) is not None
+    }
     for target in targets:
         status = _artifact_status(root, target, states, target.folder in leftovers)
         states[target.role] = status.sealed
@@ -127,7 +136,7 @@ def find_orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
 
 
 def _artifact_status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
-    """Return the state of a target; `upstream` has the states of its inputs by role."""
+    """Return the status of a target; `upstream` has the states of its inputs by role."""
     folder = root / target.folder
     unfinished = _find_partial_build(folder) if has_leftover else None
     sealed, explanation = target.state(root)

@@ -24,7 +24,7 @@ from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence
-from pipeline_assets.spine.staging import kept_folder_target, leftover_path, leftover_target
+from pipeline_assets.spine.staging import artifact_of_kept_folder, artifact_of_leftover, leftover_path
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
     without_rows = (folder for folder, manifest in sealed.items() if _lacks_listed_rows(manifest, digests))
     touched = {*affected, *without_rows}
     for folder in _hidden_folders(root):
-        target, plan = leftover_target(folder), read_plan(folder)
+        target, plan = artifact_of_leftover(folder), read_plan(folder)
         kind, inputs = stores.kinds.get(plan.get("kind", "")), {entry["digest"] for entry in plan.get("inputs", ())}
         is_clean = kind is not None and not kind.applies_removals and not inputs & digests
         if target is not None and not is_clean and lock_owner(target) is None:
             yield Remnant(folder, "left by a build that ended", target)
-        elif (target := kept_folder_target(folder)) in touched:
+        elif (target := artifact_of_kept_folder(folder)) in touched:
             yield Remnant(folder, "work that was kept for the next version", target)
     sources = list(_source_files(stores, touched))
     cached = {entry["digest"] for _, entry in sources}

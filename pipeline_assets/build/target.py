@@ -241,7 +241,10 @@ class Target:
         return spec | ({REMOVALS: listed} if listed else {})
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
-        """Return why a manifest does not match; None if it does or `is_external` is set."""
+        """Return why a manifest does not match the target, or None if it does.
+
+        If `is_external` is set, every manifest matches.
+        """
         identity = manifest.identity
         if self.is_external:
             return None

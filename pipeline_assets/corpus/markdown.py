@@ -11,7 +11,10 @@ _PIPE = re.compile(r"(\\*)\|")
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> list[str]:
-    """Format a table of escaped texts as lines, or as `(none)` if it has no rows."""
+    """Format a Markdown table as lines, or as `(none)` if it has no rows.
+
+    Texts must be escaped already. Integers get thousands separators.
+    """
     if not rows:
         return ["(none)"]
     cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]

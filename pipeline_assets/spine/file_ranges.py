@@ -7,7 +7,7 @@ from pipeline_assets.spine import durable
 
 
 def reserve(path: Path, size: int) -> None:
-    """Create a durable file of `size` zero bytes, unless it exists.
+    """Create a durable file of `size` bytes, all of them zero, unless it exists.
 
     Workers then write their own ranges of the file, so that no bytes are copied afterwards.
     """

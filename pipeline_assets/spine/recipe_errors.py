@@ -129,7 +129,10 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
 
 
 def _mapping_example(problem: ErrorDetails, recipe: type[pydantic.BaseModel]) -> str:
-    """Return a fix: an example mapping, or all keys unless exactly one is required."""
+    """Return the fix for a value that must be a mapping: an example of one.
+
+    The fix for a section lists its keys instead, unless exactly one of them is required.
+    """
     value, known = problem["input"], ["NAME"]
     if problem["type"] == "model_type":
         [section, *_], _ = _possible_sections(recipe, problem["loc"])

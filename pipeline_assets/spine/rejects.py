@@ -9,7 +9,7 @@ from fractions import Fraction
 from pipeline_assets.spine.errors import InputError
 
 _MAX_EXAMPLES, _MAX_REPEATED_CHARACTERS = 5, 20  # rejects in a message; a detail that may be repeated
-_LIMITS = ("0.01", "0.05", "0.1", "0.5")
+_SUGGESTED_LIMITS = ("0.01", "0.05", "0.1", "0.5")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def too_many_rejects(
 
 def sufficient_limit(share: Fraction) -> str:
     """Return a round `max_reject_fraction`, as a decimal string, that allows `share`."""
-    return next((limit for limit in _LIMITS if share <= Fraction(limit)), "1")
+    return next((limit for limit in _SUGGESTED_LIMITS if share <= Fraction(limit)), "1")
 
 
 def summarize_reasons(rejects: Iterable[Reject], format_reject: RejectFormatter = str) -> tuple[str, str]:

@@ -249,13 +249,13 @@ def kept_folder(target: Path) -> Path:
     return target.with_name(f".{target.name}.kept")
 
 
-def kept_folder_target(folder: Path) -> Path | None:
+def artifact_of_kept_folder(folder: Path) -> Path | None:
     """Return the artifact folder of a `kept_folder`; None for any other folder."""
     match = _KEPT.fullmatch(folder.name)
     return folder.with_name(match[1]) if match else None
 
 
-def leftover_target(folder: Path) -> Path | None:
+def artifact_of_leftover(folder: Path) -> Path | None:
     """Return the artifact folder of a leftover; None if the name is not a leftover's."""
     match = _LEFTOVER.fullmatch(folder.name)
     return folder.with_name(match[1]) if match else None
@@ -271,7 +271,7 @@ def list_leftovers(target: Path) -> list[Path]:
     """List a target's leftovers: entries next to it with names as in `leftover_path`."""
     if not target.parent.is_dir():
         return []
-    return [path for path in target.parent.iterdir() if leftover_target(path) == target]
+    return [path for path in target.parent.iterdir() if artifact_of_leftover(path) == target]
 
 
 def fencing_number(folder: Path) -> int:

@@ -237,7 +237,7 @@ class RowStore(ABC):
         return next((reject for reject in self.rejects(name) if (reject.file, reject.row) == (file, row)), None)
 
     def find_reject(self, file: str, row: int) -> tuple[str, Reject] | None:
-        """Find the outcome and reject of an unused input row; None if the row was used."""
+        """Find the outcome and reject of an input row; None if no reject file has the row."""
         for outcome, name in self.reject_files.items():
             reject = self.find_reject_row(file, row, name)
             if reject is not None:

@@ -115,7 +115,10 @@ def prepare_run(
     settings: RunSettings,
     seen: Sequence[SeenStore] = (),
 ) -> DedupRun:
-    """Prepare the deduplication of shards, with workers that load its compiled code."""
+    """Prepare the deduplication of shards, with workers that load the compiled code.
+
+    `seen` has the stores whose documents come before those of the shards.
+    """
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     run_stage = stage_runner(run_task, settings, functools.partial(_load_kernels, recipe))
     return DedupRun(staging, shards, recipe, settings, run_stage, seen)

@@ -1,4 +1,4 @@
-"""Recipe section of a Nemotron dataset, with its known domains and efforts."""
+"""Recipe section of a Nemotron dataset, with tables of the known datasets."""
 
 import re
 from collections.abc import Callable

@@ -121,7 +121,10 @@ class Mixture:
         return Draws(drawn, None)
 
     def _draw_prefix(self, number: int, tokens: int) -> SourceDraws:
-        """Draw source `number` for as many epochs, then documents, as fit in `tokens`."""
+        """Draw the whole epochs of a source that fit in `tokens`, then part of the next.
+
+        That part is the longest prefix of the epoch that fits in the remaining tokens. `number` is the source's.
+        """
         source = self.sources[number]
         epochs, remaining = divmod(tokens, source.tokens)
         partial, prefix_tokens = longest_prefix(self.ordered_lengths(number, epochs), remaining)

@@ -237,11 +237,11 @@ def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[
 
     `error_bar` maps each split to the error bar of its NLL, null if unknown. `rules` maps each rule to:
 
-    - `candidates` (by band and conditions) and `taken`: numbers of rows;
-    - `splits`: rows, and lowest and highest `nll_mean` and percentile of the chosen rows;
-    - `could_flip`: number of rows that meet the conditions and are near a boundary (`is_near_boundary`), and their
-      share of the rows that are near a boundary or candidates, over the splits with an error bar; null if no split
-      has an error bar;
+    - `candidates`: number of rows that are in the band and meet all conditions; `taken`: number of chosen rows;
+    - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
+    - `could_flip`: counts of the splits with an error bar; null without such a split. `rows` is the number of rows that
+      meet the conditions and are near a boundary (`is_near_boundary`); `share` divides it by the number of these rows
+      and candidates together, each row counted once;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.splits()}

@@ -55,7 +55,7 @@ class SpanStream:
         return head
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return at most `size` bytes of the current span; b"" after the last span."""
+        """Return the next bytes, at most `size` and of one span; b"" after the last span."""
         while not (block := self._file.read(size)):
             span = next(self._remaining, None)
             if span is None:

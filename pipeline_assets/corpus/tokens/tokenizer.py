@@ -56,7 +56,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def contains_special(self, ids: NDArray[np.int32]) -> bool:
-        """Check whether one of `ids` is an id that only a builder may add."""
+        """Check whether one of `ids` is special, such as the end of a document.
+
+        Text must not be encoded to such an id.
+        """
 
     def can_encode(self, text: str) -> bool:
         """Check whether the library can encode the text without crashing."""
