@@ -38,8 +38,7 @@ class ShardWriter:
     """Writer of one shard: documents, ids and rejects.
 
     Attributes:
-        counts: `documents` and `bytes` of text written, `rejected/<reason>`, `nul_documents`,
-            `nul_characters_removed`, and the caller's own counts.
+        counts: `documents` and `bytes` of text written, `rejected/<reason>`, and the caller's own counts.
     """
 
     def __init__(self, folder: StagingView, name: str, zstd_level: int) -> None:
@@ -68,16 +67,6 @@ class ShardWriter:
         """Write a reject, and count it under its reason."""
         self._rejects.write_lines(_encoder.encode(reject) + b"\n", 1)
         self.count(rejected_key(reject.reason))
-
-    def remove_nul(self, text: str) -> str:
-        """Return a text without NUL characters; count them if other characters remain."""
-        if "\0" not in text:
-            return text
-        plain = text.replace("\0", "")
-        if plain:
-            self.count("nul_documents")
-            self.count("nul_characters_removed", len(text) - len(plain))
-        return plain
 
     def write(self, documents: Sequence[Document]) -> None:
         """Write the next documents, in order."""

@@ -121,11 +121,9 @@ def _document_tokens(split: Artifact) -> list[memoryview]:
     """Return each document's token ids as bytes, which are compared instead of texts."""
     dataset = _open_dataset(split)
     data: Any = dataset.tokens.view(np.uint8)
-    ends = np.cumsum(dataset.lengths, dtype=np.int64) * 4  # bytes: ids are int32
-    return [
-        memoryview(data)[int(end) - int(length) * 4 : int(end)]
-        for end, length in zip(ends, dataset.lengths, strict=True)
-    ]
+    stops = dataset.pointers + 4 * dataset.lengths.astype(np.int64)  # bytes: ids are int32
+    spans = zip(dataset.pointers.tolist(), stops.tolist(), strict=True)
+    return [memoryview(data)[start:stop] for start, stop in spans]
 
 
 def _count_valid_in_train(

@@ -68,9 +68,11 @@ def _clean_document(
     """Remove NUL characters, replace an unlisted licence tag; reject a NUL-only text."""
     changes: dict[str, object] = {}
     if "\0" in document.text:
-        text = writer.remove_nul(document.text)
+        text = document.text.replace("\0", "")
         if not text:
             return Reject(document.meta.source_file, document.meta.source_row, "empty_text", "nothing but NUL")
+        writer.count("nul_documents")
+        writer.count("nul_characters_removed", len(document.text) - len(text))
         is_derived = document.doc_id == derive_id(document.text)
         changes |= {"text": text} | ({"doc_id": derive_id(text)} if is_derived else {})
     if licences is not None and document.license_tag not in licences:

@@ -61,24 +61,6 @@ def test_nothing_is_not_counted(folder: StagingView) -> None:
     assert [file.rows for file in receipt.files] == [0, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("text", "plain", "counts"),
-    [
-        ("Text.", "Text.", {}),
-        ("", "", {}),
-        ("A\0B\0", "AB", {"nul_documents": 1, "nul_characters_removed": 2}),
-        ("\0\0", "", {}),
-    ],
-)
-def test_nul_characters_are_counted_where_a_text_is_left(
-    text: str, plain: str, counts: dict[str, int], folder: StagingView
-) -> None:
-    with ShardWriter(folder, "00000", 3) as writer:
-        found = writer.remove_nul(text)
-
-    assert (found, writer.counts) == (plain, counts)
-
-
 def test_a_shard_that_fails_leaves_no_file(folder: StagingView) -> None:
     with pytest.raises(ZeroDivisionError), ShardWriter(folder, "00000", 3) as writer:
         writer.write([document("a")])

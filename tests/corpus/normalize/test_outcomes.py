@@ -72,6 +72,19 @@ def test_nul_characters_are_removed_and_counted_and_nothing_else_is_touched(writ
     assert (written.counts["nul_documents"], written.counts["nul_characters_removed"]) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("Text.", {"documents": 1, "bytes": 5}),
+        ("", {"documents": 1}),
+        ("A\0B\0", {"documents": 1, "bytes": 2, "nul_documents": 1, "nul_characters_removed": 2}),
+        ("\0\0", {"rejected/empty_text": 1}),
+    ],
+)
+def test_nul_characters_are_counted_where_a_text_is_left(text: str, counts: dict[str, int], write) -> None:
+    assert write(document(text, "1")).counts == counts
+
+
 def test_a_derived_id_is_that_of_the_text_without_nul_and_a_source_id_stays(write) -> None:
     written = write(document("A\0B", derive_id("A\0B")), document("A\0B", "note-1"))
 
