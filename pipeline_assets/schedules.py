@@ -29,7 +29,8 @@ from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.build.recipe_versions import Period
 from pipeline_assets.jobs import JobWork, build_job, invalid_recipe_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.spine.key_types import Name, reject_duplicates
+from pipeline_assets.spine.key_types import Name
+from pipeline_assets.spine.recipe_validation import reject_duplicates
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.trust.result import FileSample

@@ -36,6 +36,7 @@ from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.artifact import check_record_path
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.folder_lock import lock_folder
+from pipeline_assets.spine.kept_folder import artifact_of_kept_folder, kept_folder
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
@@ -46,10 +47,8 @@ from pipeline_assets.spine.staging import (
     PLAN,
     PULLED,
     RECEIPTS,
-    artifact_of_kept_folder,
     artifact_of_leftover,
     fencing_number,
-    kept_folder,
     leftover_path,
     staging_folders,
 )

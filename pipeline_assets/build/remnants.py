@@ -20,11 +20,12 @@ from pipeline_assets.spine.adoption import read_plan
 from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.folder_lock import lock_folder
+from pipeline_assets.spine.kept_folder import artifact_of_kept_folder
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence
-from pipeline_assets.spine.staging import artifact_of_kept_folder, artifact_of_leftover, leftover_path
+from pipeline_assets.spine.staging import artifact_of_leftover, leftover_path
 
 
 @dataclass(frozen=True)

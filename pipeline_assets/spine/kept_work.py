@@ -13,9 +13,10 @@ import msgspec
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.kept_folder import KEPT_TASKS, kept_folder
 from pipeline_assets.spine.manifest import is_inside
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
-from pipeline_assets.spine.staging import KEPT_TASKS, WORK, Receipt, StagingView, kept_folder, remove_unnamed
+from pipeline_assets.spine.staging import WORK, Receipt, StagingView, remove_unnamed
 
 
 @dataclass(frozen=True)

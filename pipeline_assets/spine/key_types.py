@@ -3,8 +3,7 @@
 import decimal
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Annotated
 
@@ -79,10 +78,3 @@ Patterns = Annotated[OptionalPatterns, pydantic.Field(min_length=1)]
 
 
 MaxRejectShare = Annotated[Share, Option("Maximum share of rejected rows; a larger one stops the build.")]
-
-
-def reject_duplicates(names: Sequence[str], prefix: str, fix: str) -> None:
-    """Raise ValueError, with the message `prefix NAME: fix`, if a name occurs twice."""
-    repeated = next((name for name, times in Counter(names).items() if times > 1), None)
-    if repeated is not None:
-        raise ValueError(f"{prefix} {repeated}: {fix}")

@@ -1,6 +1,7 @@
 """Validation of recipes, which reports all errors, sorted by line."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,3 +70,10 @@ def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: boo
 def _line_in_message(error: InputError) -> int:
     line = re.search(r":([0-9]+)$", error.where)
     return int(line[1]) if line else 0
+
+
+def reject_duplicates(names: Sequence[str], prefix: str, fix: str) -> None:
+    """Raise ValueError, with the message `prefix NAME: fix`, if a name occurs twice."""
+    repeated = next((name for name, times in Counter(names).items() if times > 1), None)
+    if repeated is not None:
+        raise ValueError(f"{prefix} {repeated}: {fix}")

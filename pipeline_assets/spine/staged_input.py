@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.staging import OutputFile, StagingView
 
 NOT_DIGESTED: Mapping[str, bool] = {"digested": False}
 """Metadata of a dataclass field that `task_digest` ignores, because other fields determine the content."""
@@ -17,6 +18,11 @@ class StagedInput:
 
     path: Path = field(metadata=NOT_DIGESTED)
     sha256: str
+
+    @classmethod
+    def from_output(cls, staging: StagingView, file: OutputFile) -> "StagedInput":
+        """Return a finished file of the staging directory as an input."""
+        return cls(staging.path(file.path), file.sha256)
 
     def read(self) -> bytes:
         """Read the whole file; raise RetryableError if its sha256 differs."""

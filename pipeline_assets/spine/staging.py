@@ -26,20 +26,18 @@ from typing import Any, Literal
 
 from pipeline_assets.spine import artifact, durable, folder_exchange
 from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.kept_folder import KEPT_TASKS, keep_work
 from pipeline_assets.spine.lock import Lock
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.staged_input import StagedInput
 from pipeline_assets.spine.typed_values import convert
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
-KEPT_TASKS = "tasks.json"  # if WORK has this file, the seal keeps WORK, see `kept_work`
 WORK_FILES_VERSION = 2  # version of the formats of all work files; raise it if one of them changes
 BUILDER = "builder"  # key of the fencing number in the provenance
 PULLED = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
 RECEIPT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 Role = Literal["building", "old"]
-_KEPT = re.compile(r"\.(.+)\.kept", re.DOTALL)
 _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
 
 
@@ -146,10 +144,6 @@ class StagingView:
             durable.make_folder(path.parent)
         return path
 
-    def input(self, file: OutputFile) -> StagedInput:
-        """Return a file of an earlier stage as the input of a task."""
-        return StagedInput(self.path(file.path), file.sha256)
-
     def write(self, name: str, data: bytes | memoryview, rows: int = 1) -> OutputFile:
         """Write a file with this data."""
         with durable.DurableFile(self.path(name)) as file:
@@ -244,17 +238,6 @@ def leftover_path(target: Path, role: Role, number: int) -> Path:
     return target.with_name(f".{target.name}.{role}.{number}")
 
 
-def kept_folder(target: Path) -> Path:
-    """Return the folder of an artifact's kept work."""
-    return target.with_name(f".{target.name}.kept")
-
-
-def artifact_of_kept_folder(folder: Path) -> Path | None:
-    """Return the artifact folder of a `kept_folder`; None for any other folder."""
-    match = _KEPT.fullmatch(folder.name)
-    return folder.with_name(match[1]) if match else None
-
-
 def artifact_of_leftover(folder: Path) -> Path | None:
     """Return the artifact folder of a leftover; None if the name is not a leftover's."""
     match = _LEFTOVER.fullmatch(folder.name)
@@ -292,8 +275,7 @@ def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
 def finish_seal(folder: Path, target: Path, fence: int) -> None:
     """Run steps 2 to 4 of the seal: keep or remove work files, make read-only, rename."""
     if (folder / WORK / KEPT_TASKS).exists():
-        durable.remove(kept_folder(target))
-        durable.rename(folder / WORK, kept_folder(target))
+        keep_work(folder / WORK, target)
     for name in (RECEIPTS, WORK, PLAN):
         durable.remove(folder / name)
     make_read_only(folder, sorted(folder.rglob("*")))

@@ -18,7 +18,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.spine import durable, task_digest
 from pipeline_assets.spine.artifact import open_artifact, verify
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.staging import KEPT_TASKS, kept_folder
+from pipeline_assets.spine.kept_folder import KEPT_TASKS, kept_folder
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from pipeline_assets.spine.kept_folder import kept_folder
 from pipeline_assets.spine.kept_work import KeptWork
-from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, kept_folder
+from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView
 
 
 def test_a_kept_task_is_reused_with_its_files_and_notes_of_any_size(building: StagingDir, tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, listed_files
 from pipeline_assets.corpus.stores.object_source import SourcePath
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.key_types import Decimal, Name, Patterns, reject_duplicates
+from pipeline_assets.spine.key_types import Decimal, Name, Patterns
 from pipeline_assets.spine.manifest import Manifest, StageVersion
+from pipeline_assets.spine.recipe_validation import reject_duplicates
 from pipeline_assets.spine.section import RecipeSection
 
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)

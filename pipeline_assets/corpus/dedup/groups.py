@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
+from pipeline_assets.spine.staged_input import StagedInput
 from pipeline_assets.spine.staging import Receipt
 
 _MAX_GROUPS, _MAX_MEMBERS = 10, 3  # groups in the report, and dropped documents shown for each group
@@ -34,7 +35,7 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
     Memory: four bytes for each of up to 16 Mi documents, and the dropped rows of one shard.
     """
     row_files, kept_files = (
-        [dedup.staging.input(decision.files[number]) for decision in decisions] for number in (1, 2)
+        [StagedInput.from_output(dedup.staging, decision.files[number]) for decision in decisions] for number in (1, 2)
     )
     largest: list[tuple[int, int]] = []  # negated number of dropped documents, and number of the kept one
     for start in range(0, dedup.documents, _BLOCK_DOCUMENTS):

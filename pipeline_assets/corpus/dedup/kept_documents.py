@@ -31,7 +31,8 @@ def write_kept_documents(
     for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
         rows = (number - shard.first_number for number in samples)
         sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
-        dropped, poison = dedup.staging.input(decision.files[1]), frozenset(sketch.notes[POISON_ROWS])
+        dropped = StagedInput.from_output(dedup.staging, decision.files[1])
+        poison = frozenset(sketch.notes[POISON_ROWS])
         tasks.append(Task.bind(write_kept_shard, shard.unnumbered, dropped, poison, sampled, dedup.settings.zstd_level))
     return dedup.run_tasks("keep", tasks)
 

@@ -13,9 +13,9 @@ from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.trained_tokenizer import TrainRecipe
 from pipeline_assets.corpus.weights import Weights
 from pipeline_assets.spine.errors import RecipeKey, UsageError
-from pipeline_assets.spine.key_types import Name, reject_duplicates
+from pipeline_assets.spine.key_types import Name
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeError, reject_duplicates
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import RecipeSection
 

@@ -1,0 +1,26 @@
+"""Folder next to an artifact in which the seal keeps work files for the next version."""
+
+import re
+from pathlib import Path
+
+from pipeline_assets.spine import durable
+
+KEPT_TASKS = "tasks.json"  # a work folder with this file, which `kept_work` writes, is kept
+_KEPT = re.compile(r"\.(.+)\.kept", re.DOTALL)
+
+
+def kept_folder(target: Path) -> Path:
+    """Return the folder of an artifact's kept work."""
+    return target.with_name(f".{target.name}.kept")
+
+
+def artifact_of_kept_folder(folder: Path) -> Path | None:
+    """Return the artifact folder of a `kept_folder`; None for any other folder."""
+    match = _KEPT.fullmatch(folder.name)
+    return folder.with_name(match[1]) if match else None
+
+
+def keep_work(work: Path, target: Path) -> None:
+    """Move a build's work folder to the kept folder of `target`, replacing that folder."""
+    durable.remove(kept_folder(target))
+    durable.rename(work, kept_folder(target))
