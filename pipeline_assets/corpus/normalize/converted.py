@@ -100,8 +100,7 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, for which the limit on rejects is less strict; None for other
-            sources.
+        lost_files: Unreadable files of a local source, whose limit on rejects is less strict; else None.
     """
 
     shards: Mapping[str, Receipt]
@@ -142,10 +141,8 @@ def finish_source(
         converted.lost_files.raise_if_above_limit(max_reject_fraction, staging.target)
         floor = _FLOOR_ROWS
     check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, _reject_fix, floor)
-    remaining = (
-        forget_documents(staging, converted.shards, removals, settings) if removals.entries else converted.shards
-    )
-    finalized = finalize_shards(staging, remaining, converted.derive_id, settings)
+    named = forget_documents(staging, converted.shards, removals, settings) if removals.entries else converted.shards
+    finalized = finalize_shards(staging, named, converted.derive_id, settings)
     counts = total_counts([*finalized, Receipt([], converted.uncounted)])
     check_document_counts(counts, where or staging.target, fix)
     pages = {"pages": counts["pages"]} if "pages" in counts else {}
@@ -154,5 +151,5 @@ def finish_source(
         files=[*(receipt.files[0] for receipt in finalized), rejects],
         counts=document_counts(counts) | pages,
         decisions=converted.decisions,
-        provenance=describe_outsized_document(receipt.notes.get(SIZES, {}) for receipt in remaining.values()),
+        provenance=describe_outsized_document(receipt.notes.get(SIZES, {}) for receipt in named.values()),
     )

@@ -1,8 +1,7 @@
 """Access to the files of hub repositories at a commit, through a local cache.
 
-Each response is checked against the listing of the commit, and all bytes are cached under the hash of their file. So
-nothing is downloaded twice, and a commit that was read once needs no network. Text from a hub becomes part of a local
-path only if it is a hash.
+Each response is checked against the commit's listing, and all bytes are cached under their file's hash. So nothing is
+downloaded twice, and a commit that was read once needs no network. Of a hub's texts, only hashes enter local paths.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Requests to a hub with bounded responses, retries and protected credentials.
 
-Redirects may lead to other origins, to which the token is not sent. The next page of a listing must have the origin of
-the page before it.
+Redirects may lead to other origins, to which the token is not sent. All pages of a listing must have one origin.
 """
 
 import itertools

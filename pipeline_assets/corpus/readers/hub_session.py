@@ -9,7 +9,6 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpcore2
@@ -35,10 +34,9 @@ def _trusted_authorities() -> ssl.SSLContext:
 class LimitedClient(httpx2.Client):
     """HTTP client for one hub, with limits on time, progress and size.
 
-    Only this hub receives credentials. A body may be as long as the requested byte range, or MAX_JSON_BYTES without a
-    range; a longer body raises RetryableError. In `progress_s` seconds of waiting, at least MIN_PROGRESS_BYTES must
-    arrive or be sent. A connection without any bytes times out after the shortest of `progress_s`, `timeout_s` and
-    TIMEOUT_S.
+    Only this hub receives credentials. A body longer than the requested byte range, or than MAX_JSON_BYTES without a
+    range, raises RetryableError. In `progress_s` seconds of waiting, at least MIN_PROGRESS_BYTES must arrive or be
+    sent. A connection without any bytes times out after the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
     """
 
     _decodes_refusals = False
@@ -119,17 +117,17 @@ class _TimedStream(httpcore2.NetworkStream):
         self._direction, self._waited_s, self._bytes = "", 0.0, 0
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        with self._waiting("read"):
-            data = self._stream.read(max_bytes, self._timeout(timeout))
-        self._count(len(data), httpcore2.ReadTimeout)
+        started = time.monotonic()
+        data = self._stream.read(max_bytes, self._timeout(timeout))
+        self._count("read", len(data), started, httpcore2.ReadTimeout)
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for first in range(0, len(buffer), _WRITE_BYTES):
             block = buffer[first : first + _WRITE_BYTES]
-            with self._waiting("write"):
-                self._stream.write(block, self._timeout(timeout))
-            self._count(len(block), httpcore2.WriteTimeout)
+            started = time.monotonic()
+            self._stream.write(block, self._timeout(timeout))
+            self._count("write", len(block), started, httpcore2.WriteTimeout)
 
     def close(self) -> None:
         self._stream.close()
@@ -146,15 +144,10 @@ class _TimedStream(httpcore2.NetworkStream):
     def _timeout(self, requested: float | None) -> float:
         return min(requested or TIMEOUT_S, TIMEOUT_S, self._progress_s)
 
-    @contextmanager
-    def _waiting(self, direction: str) -> Iterator[None]:
+    def _count(self, direction: str, count: int, started: float, error: type[httpcore2.TimeoutException]) -> None:
         if direction != self._direction:
             self._direction, self._waited_s, self._bytes = direction, 0.0, 0
-        started = time.monotonic()
-        yield
         self._waited_s += time.monotonic() - started
-
-    def _count(self, count: int, error: type[httpcore2.TimeoutException]) -> None:
         self._bytes += count
         if self._waited_s >= self._progress_s:
             if self._bytes < MIN_PROGRESS_BYTES:

@@ -86,8 +86,7 @@ def bytes_to_fetch(hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan) ->
 
 
 def _count_missing_bytes(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest) -> int:
-    ranges = (bounds for bounds in request.ranges if bounds[0] < bounds[1])
-    return sum(hub.count_missing_bytes(recipe.dataset, request.file, *bounds) for bounds in ranges)
+    return sum(hub.count_missing_bytes(recipe.dataset, request.file, *bounds) for bounds in request.ranges)
 
 
 def fetch_pieces(

@@ -24,8 +24,7 @@ from pipeline_assets.spine.progress import Progress
 class Tail:
     """End of a Parquet file, fetched for the footer; for JSON lines, without spans.
 
-    The parsed footer is not kept: with a thousand row groups it needs 10 MB of memory, and a sample over all crawl
-    dumps reads hundreds of footers.
+    The parsed footer is not kept: with a thousand row groups it needs 10 MB, and some samples read hundreds of footers.
     """
 
     spans: tuple[Span, ...]  # up to the end of the file, in order; empty for JSON lines, which have no footer
