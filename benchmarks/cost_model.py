@@ -32,7 +32,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES
-from pipeline_assets.spine.manifest import total_count
+from pipeline_assets.spine.manifest_schema import total_count
 from pipeline_assets.spine.stage import MAX_SHARDS
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import SYSTEMS

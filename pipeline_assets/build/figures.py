@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from pipeline_assets.build.input_figures import input_figures
 from pipeline_assets.corpus.readers.listing import Forecast
-from pipeline_assets.spine.manifest import Manifest, total_count
+from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.manifest_schema import total_count
 
 
 @dataclass(frozen=True)

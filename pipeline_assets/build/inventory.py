@@ -19,7 +19,8 @@ from pipeline_assets.spine.builder import Builder
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock_owner import lock_owner
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest, total_count
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest_schema import total_count
 from pipeline_assets.spine.staging import (
     PLAN,
     PULLED,

@@ -1,4 +1,4 @@
-"""Folder next to an artifact in which the seal keeps work files for the next version."""
+"""Folder `.NAME.kept`, which has work files for the next version of an artifact."""
 
 import re
 from pathlib import Path
@@ -21,6 +21,6 @@ def artifact_of_kept_folder(folder: Path) -> Path | None:
 
 
 def keep_work(work: Path, target: Path) -> None:
-    """Move a build's work folder to the kept folder of `target`, replacing that folder."""
+    """Make a build's work folder the kept folder of `target`; remove an earlier one."""
     durable.remove(kept_folder(target))
     durable.rename(work, kept_folder(target))

@@ -231,13 +231,6 @@ class Manifest:
         return manifest
 
 
-def total_count(count: object) -> int | None:
-    """Return a count, or the sum of a mapping of counts; None for other values."""
-    if isinstance(count, dict):
-        return sum(part for part in count.values() if isinstance(part, int))
-    return count if isinstance(count, int) else None
-
-
 def is_seal_intact(data: bytes) -> bool:
     """Check whether the seal of a manifest file is the sha256 of its other lines."""
     seal = _SEAL.search(data)

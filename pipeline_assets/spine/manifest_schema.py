@@ -11,6 +11,13 @@ _CountOrParts: TypeAlias = Count | dict[str, Count]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[^/\0]+\Z", max_length=255)]
 
 
+def total_count(count: object) -> int | None:
+    """Return a count, or the sum of a mapping of counts; None for other values."""
+    if isinstance(count, dict):
+        return sum(part for part in count.values() if isinstance(part, int))
+    return count if isinstance(count, int) else None
+
+
 class _RowGroup(TypedDict):
     """Row group of a Parquet file, in the bytes from `start` to `stop`."""
 

@@ -11,7 +11,8 @@ from pipeline_assets.corpus.publishing.dataset_card import without_nulls
 from pipeline_assets.spine.artifact import Artifact, member_digests
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Chain
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile, total_count
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile
+from pipeline_assets.spine.manifest_schema import total_count
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.sealed_folder import require_manifest
 
