@@ -1,8 +1,8 @@
 """The sensor that reports artifacts built without Dagster.
 
-Such artifacts were built by a command or on another machine. If the Dagster instance was lost, the sensor gives the new
-instance the newest content of each artifact and its check results. An up-to-date artifact whose last run failed, such
-as after a time-out, is reported again, so that the UI does not show it as failed.
+Such artifacts were built by a command or on another machine. If the Dagster instance was lost, the sensor reports the
+current version of each artifact, with its check results, to the new instance. An up-to-date artifact whose last run
+failed, such as after a time-out, is reported again, so that the UI does not show it as failed.
 """
 
 import contextlib

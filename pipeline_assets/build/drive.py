@@ -41,8 +41,8 @@ class BuildReport:
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     """Build an artifact unless it matches its recipe, copy its manifest, and check it.
 
-    If the target is then up to date, by the results of earlier checks, the checks run only if `rerun_checks` is set.
-    A failed check raises no error; see `Target.raise_if_failed`.
+    If the stored results of its checks are valid, the checks run only if `rerun_checks` is set. A failed check raises
+    no error; see `Target.raise_if_failed`.
     """
     kind, was_current = target.kind, target.matches_recipe(run.root)
     with _name_in_logs(target):

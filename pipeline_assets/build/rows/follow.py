@@ -156,10 +156,10 @@ def _with_downstream(
 
 
 def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
-    """Yield an unknown fate for artifacts whose upstream chain is broken.
+    """Yield the fate `unknown` for artifacts that cannot be linked to their corpora.
 
-    A chain is broken if all inputs of an artifact are missing, and their kinds have no rows: the corpora further
-    upstream are then unknown. If a missing input has rows, no fate is yielded: that input must be built first.
+    These are the artifacts whose inputs are all missing, and of kinds without rows. Artifacts that read sources are
+    skipped, and so are those with a missing input that has rows, which `find_unsearchable` reports.
     """
     lineage = stores.lineage
     for folder, summary in lineage.sealed.items():
