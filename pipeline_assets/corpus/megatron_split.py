@@ -25,7 +25,7 @@ from pipeline_assets.corpus.tokens.encode import (
 )
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
-from pipeline_assets.corpus.tokens.o200k_harmony import Driver, HarmonyRecipe
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT
 from pipeline_assets.corpus.training_set import SPLIT_RULE, Split, count_fitting, describe_split, split_budget
 from pipeline_assets.spine.artifact import Artifact
@@ -76,7 +76,6 @@ def build_split(
     recipe: MegatronRecipe,
     split: Split,
     settings: RunSettings,
-    driver: Driver = "gigatoken",
     tokenizer: TokenizerFile | None = None,
 ) -> BuildResult:
     """Build the token files, document table and rejects of one split.
@@ -84,7 +83,7 @@ def build_split(
     Without `tokenizer`, the tokenizer of the recipe is loaded.
 
     The split has the longest prefix of its documents, in manifest order, that fits its budget. Shards after the one
-    that fills the budget are neither written nor counted. If the driver and tiktoken encode a text differently,
+    that fills the budget are neither written nor counted. If the library and tiktoken encode a text differently,
     tiktoken encodes the split again.
 
     Raises:
@@ -100,7 +99,7 @@ def build_split(
         encoded = _encode_shards(staging, to_encode, tokenizer, recipe, split, settings)
         return _join_shards(staging, to_encode, budget, encoded)
 
-    tokenizer = tokenizer or TokenizerFile(recipe.tokenizer, settings.vocabulary, driver)
+    tokenizer = tokenizer or TokenizerFile(recipe.tokenizer, settings.vocabulary)
     receipts, files, lengths, cut = with_oracle_fallback(tokenizer, encode)
     files.append(concatenate_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS, settings.zstd_level))
     unread = [shard.path for shard in to_encode[len(receipts) :]]
@@ -146,9 +145,8 @@ def _encode_shards(
     work = functools.partial(
         encode_shard, tokenizer=tokenizer, zstd_level=settings.zstd_level, split=split, valid_fraction=fraction
     )
-    sizes = [shard.file.stat().st_size for shard in shards]
     warm_up = functools.partial(warm_up_tokenizer, tokenizer, sum(shard.rows for shard in shards))
-    settings = limit_workers(staging, settings, sizes)
+    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     return run_stage(f"encode-{split}-{tokenizer.driver}", work, shards, staging, settings, warm_up)
 
 

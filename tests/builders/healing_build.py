@@ -12,6 +12,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.megatron_split import build_split
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Driver
 from pipeline_assets.corpus.training_set import Split, read_selection
 from pipeline_assets.spine.artifact import Artifact, open_artifact
@@ -88,10 +89,11 @@ def build_megatron(
     selection = _build(recipe.healing_text_manifest(), Run(root, INLINE))
     corpus = open_artifact(root / recipe.fineweb_edu_snapshot().folder)
     shards = read_selection(selection.manifest)
+    tokenizer = TokenizerFile(recipe.megatron.tokenizer, engine.vocabulary, driver)
     return build_target(
         recipe.megatron_split(split),
         root,
-        lambda building: build_split(building, corpus, shards, recipe.megatron, split, engine, driver),
+        lambda building: build_split(building, corpus, shards, recipe.megatron, split, engine, tokenizer),
         replace,
         {},
     )
