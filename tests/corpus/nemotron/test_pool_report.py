@@ -1,5 +1,6 @@
 """The report on candidate pools: its numbers are those of the files, its page shows them and runs nothing of them."""
 
+import inspect
 import json
 import math
 import pickle
@@ -91,9 +92,9 @@ def test_workers_are_forked_from_a_process_that_has_the_kernels_and_no_threads_o
     loads: list[WarmUp] = []
     run_here = engine._run_here
 
-    def spied(work: Any, load: WarmUp) -> Any:
-        loads.append(load)
-        return run_here(work, load)
+    def spied(work: Any, load_once: WarmUp, *stage: Any) -> Any:
+        loads.append(inspect.unwrap(load_once))
+        return run_here(work, load_once, *stage)
 
     monkeypatch.setattr(engine, "_run_here", spied)
     report_of(tmp_path, {"maths": pools_of(tmp_path, {"low": rows_artifact(tmp_path, MIXED)})})
