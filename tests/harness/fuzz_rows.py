@@ -19,7 +19,7 @@ from pipeline_assets.corpus.nemotron.row_census import RowCensus
 from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
 from pipeline_assets.corpus.normalize.row_map import RowMap
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local, read_first_rows
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from pipeline_assets.corpus.decontamination.recipe import EvaluationColumns, EvaluationRecipe, EvaluationSet
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column_fix
-from pipeline_assets.corpus.readers.columns import Fault, find_column
+from pipeline_assets.corpus.readers.columns import find_column
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import SourceFile

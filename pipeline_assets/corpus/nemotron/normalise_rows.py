@@ -22,7 +22,7 @@ from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, declared_tools
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.nesting import is_nested_within
 from pipeline_assets.corpus.removals import FORGOTTEN, NO_REMOVALS, Removals, RowKeys
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder

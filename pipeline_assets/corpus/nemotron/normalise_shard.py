@@ -31,7 +31,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.seed_prompts import open_seed_prompts
 from pipeline_assets.corpus.nemotron.source_rows import RowShard, SourceRow, read_shard
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.corpus.tokens.encode import OracleMismatchError, is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver, HarmonyEncoder, load_encoder

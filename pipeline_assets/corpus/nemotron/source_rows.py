@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline_assets.corpus.nemotron.splits import detect_format
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.json_lines import UNRELATED_TO_TRUNCATION, parse_row
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs

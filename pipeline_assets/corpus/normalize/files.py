@@ -28,7 +28,7 @@ from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, St
 from pipeline_assets.corpus.normalize.stage import convert_shards
 from pipeline_assets.corpus.normalize.wikipedia import convert_wikipedia
 from pipeline_assets.corpus.readers import source_folder
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.local import (
     LocalRecipe,
     Piece,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.file_patterns import real_folders
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source, utf8_pattern

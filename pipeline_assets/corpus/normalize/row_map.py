@@ -1,12 +1,13 @@
 """Map of source columns to the fields of a Document, row by row."""
 
 import datetime
+import functools
 from typing import Any
 
 from pipeline_assets.corpus.document import DeriveId, Document, Meta, to_iso_time
 from pipeline_assets.corpus.licences import LicenceTag
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels
-from pipeline_assets.corpus.readers.columns import Column, Fault, find_column
+from pipeline_assets.corpus.readers.columns import Column, find_column
 from pipeline_assets.corpus.snapshot.recipe import HubRows
 from pipeline_assets.spine.rejects import Reject
 
@@ -43,6 +44,7 @@ class RowMap:
         self._source, self._domain = labels.source, labels.domain
         self._default_licence = default_licence or LicenceTag(labels.license_tag, "recipe")
         self._file_name, self._derive_id = file_name, derive_id
+        self._reject = functools.partial(Reject, file_name)
         self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
@@ -51,12 +53,12 @@ class RowMap:
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:
             detail = f"{NO_SUCH_COLUMN}{', '.join(list(row)[:8]) or 'none'}"
-            return Reject(self._file_name, position, "no_text", detail)
+            return self._reject(position, "no_text", detail)
         text, doc_id, created_at = values["text"], values.get("id"), values.get("created_at")
         if self._is_licensed and type(doc_id) is int:
             doc_id = str(doc_id)
-        if fault := self._find_fault(text, doc_id, created_at):
-            return fault.to_reject(self._file_name, position)
+        if reject := self._check_values(position, text, doc_id, created_at):
+            return reject
         if len(self._fields_with_values) < len(self._columns):
             self._fields_with_values.update(field for field, value in values.items() if value not in (None, ""))
         for field, column in columns.items():
@@ -73,18 +75,18 @@ class RowMap:
             meta=Meta.from_mapping(self._file_name, position, row, evidence),
         )
 
-    def _find_fault(self, text: object, doc_id: object, created_at: object) -> Fault | None:
-        """Return the fault of these values of a row; None if they are usable."""
+    def _check_values(self, position: int, text: object, doc_id: object, created_at: object) -> Reject | None:
+        """Return the reject of a row with unusable values; None if they are usable."""
         if text is None:
-            return Fault("no_text", "null")
+            return self._reject(position, "no_text", "null")
         if not isinstance(text, str):
-            return Fault("wrong_type", f"text is {type(text).__name__}")
+            return self._reject(position, "wrong_type", f"text is {type(text).__name__}")
         if doc_id is not None and not isinstance(doc_id, str):
-            return Fault("wrong_type", f"id is {type(doc_id).__name__}")
+            return self._reject(position, "wrong_type", f"id is {type(doc_id).__name__}")
         if not text:
-            return Fault("empty_text")
+            return self._reject(position, "empty_text")
         if self._is_licensed and not isinstance(created_at, _DATES):
-            return Fault("wrong_type", f"created_at is {type(created_at).__name__}")
+            return self._reject(position, "wrong_type", f"created_at is {type(created_at).__name__}")
         return None
 
     def _find_column(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:

@@ -15,7 +15,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.parallel_text import sample
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, canonical_text, pair_uid
 from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_pairs
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.removals import FORGOTTEN, NO_REMOVALS, Removals, RowKeys
 from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir

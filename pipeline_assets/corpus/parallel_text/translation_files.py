@@ -13,7 +13,7 @@ import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.parallel_text.pairs import Languages
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.json_lines import json_rows
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.local_parquet import parquet_rows, read_local_footer, row_group_runs

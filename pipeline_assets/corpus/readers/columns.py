@@ -5,40 +5,17 @@ The path `metadata.url` is the field `url` of the object `metadata`.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pipeline_assets.corpus.readers.column_recipe import Columns, column_fix
+from pipeline_assets.corpus.readers.faults import NESTED_TOO_DEEP, Fault, utf8_fault
 from pipeline_assets.corpus.readers.nesting import MAX_NESTING, is_nested_within
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.spine.rejects import Reject
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Reason why a row or value cannot become part of a Document, as code and detail."""
-
-    reason: str
-    detail: str = ""
-
-    def to_reject(self, file: str, row: int) -> Reject:
-        return Reject(file, row, self.reason, self.detail)
-
 
 # Invalid UTF-8 or an offset beyond a day (ValueError), an unknown time zone, a time outside Python's range.
 _VALUE_ERRORS = (ValueError, LookupError, OverflowError)
-NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and lists inside one another")
-
-
-def utf8_fault(error: UnicodeDecodeError) -> Fault:
-    """Return the fault of invalid UTF-8: `lone_surrogate`, or else `invalid_utf8`."""
-    try:
-        error.object.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return Fault("invalid_utf8", f"{error.reason} at byte {error.start}")
-    return Fault("lone_surrogate", f"at byte {error.start}")
 
 
 def _column_paths(schema: pa.Schema | pa.StructType, prefix: str = "") -> Iterator[str]:

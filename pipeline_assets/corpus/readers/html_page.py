@@ -5,7 +5,7 @@ import re
 from collections import Counter, defaultdict
 from typing import Any
 
-from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
+from pipeline_assets.corpus.readers.faults import Fault, utf8_fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 
 _REMOVED_ELEMENTS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.readers.columns import NESTED_TOO_DEEP, Fault, utf8_fault
+from pipeline_assets.corpus.readers.faults import NESTED_TOO_DEEP, Fault, utf8_fault
 from pipeline_assets.corpus.readers.nesting import MAX_NESTING, is_nested_within
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange

@@ -25,8 +25,9 @@ import pydantic
 
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels, column_fix
-from pipeline_assets.corpus.readers.columns import Fault, check_columns, find_column, utf8_fault
+from pipeline_assets.corpus.readers.columns import check_columns, find_column
 from pipeline_assets.corpus.readers.csv_rows import read_csv
+from pipeline_assets.corpus.readers.faults import Fault, utf8_fault
 from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
 from pipeline_assets.corpus.readers.json_values import file_values, is_json_value, is_json_value_file
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, lines

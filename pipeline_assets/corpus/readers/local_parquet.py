@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
-from pipeline_assets.corpus.readers.columns import Fault, check_columns, convert_batch
+from pipeline_assets.corpus.readers.columns import check_columns, convert_batch
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.stage import group_by_size

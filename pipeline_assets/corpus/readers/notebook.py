@@ -3,7 +3,8 @@
 import re
 from typing import Any
 
-from pipeline_assets.corpus.readers.columns import Fault, find_column
+from pipeline_assets.corpus.readers.columns import find_column
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.json_lines import parse_row
 from pipeline_assets.corpus.readers.lines import UTF8_MARK
 

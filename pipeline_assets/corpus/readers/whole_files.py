@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import Any
 
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.html_page import html_row, page_row
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, read_blocks
 from pipeline_assets.corpus.readers.notebook import notebook_row

@@ -21,7 +21,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, read_pages

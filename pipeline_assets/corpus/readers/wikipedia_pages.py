@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pipeline_assets.corpus.readers.columns import Fault, utf8_fault
+from pipeline_assets.corpus.readers.faults import Fault, utf8_fault
 from pipeline_assets.corpus.readers.json_lines import json_rows
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_blocks, split_lines
 from pipeline_assets.corpus.readers.row_positions import format_row

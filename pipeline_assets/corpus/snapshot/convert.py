@@ -17,7 +17,8 @@ from pipeline_assets.corpus.normalize.converted import ConvertedSource, finish_s
 from pipeline_assets.corpus.normalize.empty_columns import count_fields_with_values
 from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
-from pipeline_assets.corpus.readers.columns import Fault, check_columns, convert_batch
+from pipeline_assets.corpus.readers.columns import check_columns, convert_batch
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.hub_cache import delete_spans
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups

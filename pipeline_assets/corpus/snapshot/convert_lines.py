@@ -7,7 +7,7 @@ from contextlib import closing
 from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.json_lines import parse_row
 from pipeline_assets.corpus.snapshot.fetch import FetchedPiece
 from pipeline_assets.corpus.snapshot.line_prefixes import SpanStream, row_lines

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO
 
 from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
 from pipeline_assets.corpus.readers.column_recipe import column_fix
-from pipeline_assets.corpus.readers.columns import Fault, find_column
+from pipeline_assets.corpus.readers.columns import find_column
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.hub_cache import Span, check_file_hash, delete_spans
 from pipeline_assets.corpus.readers.hub_files import HubFiles, map_in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile

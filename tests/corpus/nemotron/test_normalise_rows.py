@@ -19,7 +19,7 @@ from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, wrongly_flagged_rows
 from pipeline_assets.corpus.nemotron.rows_recipe import SystemMessage
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.nesting import MAX_NESTING
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -7,7 +7,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from pipeline_assets.corpus.readers.columns import Fault, column_values, faulty_rows
+from pipeline_assets.corpus.readers.columns import column_values, faulty_rows
+from pipeline_assets.corpus.readers.faults import Fault
 
 MOMENT = 1_700_000_000_000_000_000
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
 from pipeline_assets.corpus.readers.lines import lines
 from pipeline_assets.corpus.readers.source_folder import SourceFile, split_byte_ranges

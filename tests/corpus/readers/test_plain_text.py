@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.readers import local
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.local import paragraphs, text_lines, whole_text
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, split_byte_ranges
 

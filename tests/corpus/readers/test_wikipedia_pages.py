@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.source_folder import SourceFile, split_byte_ranges
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, count_pages, read_pages
 

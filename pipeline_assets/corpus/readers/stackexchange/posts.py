@@ -12,7 +12,7 @@ from xml.parsers import expat
 
 import msgspec
 
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.typed_values import convert
 

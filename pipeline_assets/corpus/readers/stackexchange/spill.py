@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, posts_bytes
 from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, PostRow, read_rows
 from pipeline_assets.spine.durable import DurableFile

@@ -21,7 +21,7 @@ import pydantic
 
 from pipeline_assets.corpus.document import Document, Meta, to_iso_time
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, read_bucket

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from posts_xml import dump, question, row
 
-from pipeline_assets.corpus.readers.columns import Fault
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.stackexchange.posts import Post
 from pipeline_assets.corpus.readers.stackexchange.spill import (
     BLOCK_IDS,

@@ -1,0 +1,29 @@
+"""Faults of source rows and values, for which they cannot become part of a Document."""
+
+from dataclasses import dataclass
+
+from pipeline_assets.corpus.readers.nesting import MAX_NESTING
+from pipeline_assets.spine.rejects import Reject
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Reason why a row or value cannot become part of a Document, as code and detail."""
+
+    reason: str
+    detail: str = ""
+
+    def to_reject(self, file: str, row: int) -> Reject:
+        return Reject(file, row, self.reason, self.detail)
+
+
+NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and lists inside one another")
+
+
+def utf8_fault(error: UnicodeDecodeError) -> Fault:
+    """Return the fault of invalid UTF-8: `lone_surrogate`, or else `invalid_utf8`."""
+    try:
+        error.object.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return Fault("invalid_utf8", f"{error.reason} at byte {error.start}")
+    return Fault("lone_surrogate", f"at byte {error.start}")
