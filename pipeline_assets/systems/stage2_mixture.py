@@ -21,7 +21,7 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize import sources as source_kinds
-from pipeline_assets.corpus.normalize.empty_columns import named_columns_have_values
+from pipeline_assets.corpus.normalize.misnamed_columns import named_columns_have_values
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.shards import mixture_figures, source_notes
 from pipeline_assets.corpus.shards.recipe import (

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps, check_caps
 from pipeline_assets.corpus.formats.memmap import META
 from pipeline_assets.corpus.licences import check_tag, licence_table
-from pipeline_assets.corpus.normalize import converted, empty_columns
+from pipeline_assets.corpus.normalize import converted, misnamed_columns
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.files import convert_files
 from pipeline_assets.corpus.normalize.stage import NORMALIZE_STAGE
@@ -246,7 +246,7 @@ NORMALIZED = Kind(
         FILES,
         LEDGER,
         artifact_check(pages_add_up),
-        artifact_check(empty_columns.named_columns_have_values, is_blocking=False),
+        artifact_check(misnamed_columns.named_columns_have_values, is_blocking=False),
         artifact_check(no_document_is_outsized, is_blocking=False),
     ),
 )

@@ -19,8 +19,8 @@ from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_sizes import SIZES, describe_outsized_document
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.forgotten import forget_documents
-from pipeline_assets.corpus.normalize.row_map import NO_SUCH_COLUMN, DocumentOrReject
-from pipeline_assets.corpus.readers.column_recipe import column_fix
+from pipeline_assets.corpus.normalize.misnamed_columns import reject_fix
+from pipeline_assets.corpus.normalize.row_map import DocumentOrReject
 from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
 from pipeline_assets.corpus.readers.unreadable import LostFiles
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
@@ -82,13 +82,6 @@ def _clean_document(
     return msgspec.structs.replace(document, **changes) if changes else document
 
 
-def _reject_fix(first: Reject | None) -> str:
-    """Return the fix of an error about too many rejects; it depends on `first`."""
-    if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
-        return "inspect these rows"
-    return f"{column_fix('text')}, or move files with other columns to a source of their own"
-
-
 @dataclass(frozen=True)
 class ConvertedSource:
     """Converted shards of a source, before repeated ids are removed.
@@ -140,7 +133,7 @@ def finish_source(
     if converted.lost_files is not None:
         converted.lost_files.raise_if_above_limit(max_reject_fraction, staging.target)
         floor = _FLOOR_ROWS
-    check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, _reject_fix, floor)
+    check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, reject_fix, floor)
     named = forget_documents(staging, converted.shards, removals, settings) if removals.entries else converted.shards
     finalized = finalize_shards(staging, named, converted.derive_id, settings)
     counts = total_counts([*finalized, Receipt([], converted.uncounted)])

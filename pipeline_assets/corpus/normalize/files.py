@@ -17,7 +17,7 @@ from pipeline_assets.corpus.licence_texts import LICENCE_TEXT_BYTES, identify_li
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag, licence_table
 from pipeline_assets.corpus.normalize.converted import ConvertedSource, write_outcomes
 from pipeline_assets.corpus.normalize.derived_ids import local_doc_id, no_derived_id
-from pipeline_assets.corpus.normalize.empty_columns import (
+from pipeline_assets.corpus.normalize.misnamed_columns import (
     WITHOUT_VALUES,
     columns_without_values,
     count_fields_with_values,

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.filters.column_rules import first_failed_rule
 from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import ConvertedSource, finish_source, write_outcomes
-from pipeline_assets.corpus.normalize.empty_columns import count_fields_with_values
+from pipeline_assets.corpus.normalize.misnamed_columns import count_fields_with_values
 from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import check_columns, convert_batch

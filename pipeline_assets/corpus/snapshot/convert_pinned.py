@@ -3,7 +3,7 @@
 import functools
 
 from pipeline_assets.corpus.normalize.converted import ConvertedSource
-from pipeline_assets.corpus.normalize.empty_columns import WITHOUT_VALUES, columns_without_values
+from pipeline_assets.corpus.normalize.misnamed_columns import WITHOUT_VALUES, columns_without_values
 from pipeline_assets.corpus.normalize.stage import convert_shards
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.hub_files import HubFiles

@@ -1,10 +1,12 @@
-"""Columns that a recipe names but that have a value in no row."""
+"""Columns that a recipe may name wrongly, as rows lack them or leave them empty."""
 
 from collections.abc import Iterable, Mapping
 
 from pipeline_assets.corpus.converted_shards import ShardWriter
-from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
+from pipeline_assets.corpus.normalize.row_map import NO_SUCH_COLUMN
+from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column_fix
 from pipeline_assets.spine.artifact import Artifact, Verdict
+from pipeline_assets.spine.rejects import Reject
 
 WITHOUT_VALUES = "columns_without_values"
 _FOUND = "found/"  # prefix of a receipt's counts of fields with values
@@ -32,3 +34,10 @@ def named_columns_have_values(normalized: Artifact) -> Verdict:
         names = ", ".join(f"`{name}`" for name in missing)
         return Verdict(False, f"no document has a value for {names}; check the spelling")
     return Verdict(True, "every named column has values")
+
+
+def reject_fix(first: Reject | None) -> str:
+    """Return the fix of an error about too many rejects; it depends on `first`."""
+    if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
+        return "inspect these rows"
+    return f"{column_fix('text')}, or move files with other columns to a source of their own"
