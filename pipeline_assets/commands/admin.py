@@ -58,8 +58,8 @@ pack:  # every document once; set `weights` by source and `num_seqs` rows for a 
   seq_len: 2048
 """
 _ALL_FILES = "**/*"
-_FILTERS = "# filters: {length: {min_words: 20}}  # rules that drop or change documents"
-_REJECTS = "# max_reject_fraction: 0.01  # a larger share of rejected rows stops the build; default 0.001"
+_FILTERS_HINT = "# filters: {length: {min_words: 20}}  # rules that drop or change documents"
+_REJECTS_HINT = "# max_reject_fraction: 0.01  # a larger share of rejected rows stops the build; default 0.001"
 
 
 def pin(
@@ -257,12 +257,12 @@ def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:
 
 
 def _source_name(text: str) -> str:
-    """Return a text as a name that recipes accept; empty without letters and digits."""
+    """Turn a text into a name that recipes accept; empty if no character fits."""
     return slugify(text).lstrip("_.-")
 
 
 def _data_root_exclusion(folder: Path, data: Path) -> tuple[str, ...]:
-    """Return a pattern for the data root, to exclude it; empty if outside the folder."""
+    """Return the pattern that excludes a data root inside the folder; () if outside."""
     root, top = data.resolve(), folder.resolve()
     return (glob.escape(str(root.relative_to(top))),) if top in root.parents else ()
 
@@ -278,6 +278,6 @@ def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
         for number, (key, value) in enumerate(content.items()):
             note = f"  # {in_one_line(draft.notes[key])}" if key in draft.notes else ""
             yield f"{'  - ' if number == 0 else '    '}{key}: {inline_yaml(value)}{note}"
-        yield from () if "filters" in content else [f"    {_FILTERS}"]
-        yield f"    {_REJECTS}"
+        yield from () if "filters" in content else [f"    {_FILTERS_HINT}"]
+        yield f"    {_REJECTS_HINT}"
         yield ""

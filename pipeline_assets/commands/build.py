@@ -92,7 +92,7 @@ class BuildOptions(BuildFlags):
         build_recipe(recipe, path, self.run, strict=self.strict, format_lines=format_lines)
 
     def build_targets(self, targets: Iterable[Target], format_lines: FormatLines = lambda _: ()) -> Artifact:
-        """Build targets after their inputs, print lines on each, and return the last."""
+        """Build targets after their inputs, print lines on each, return the last artifact."""
         return build_targets(upstream_first(targets), self.run, self.strict, format_lines)
 
 
@@ -192,7 +192,7 @@ def _build(
     format_lines: FormatLines | None = None,
     join: bool = False,
 ) -> set[str]:
-    """Build artifacts, print failures, and return the roles of the built artifacts."""
+    """Build artifacts; return the roles of the built ones, or raise if any failed."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
@@ -305,12 +305,12 @@ def _warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
                 for check in target.check_results(root, manifest):
                     if not check.passed and not check.is_blocking_failure:
                         yield _check_line(target, check)
-                yield from _unread_files(target, manifest, root)
-                yield from _repeated_ids(target, manifest)
+                yield from _unread_file_lines(target, manifest, root)
+                yield from _repeated_id_lines(target, manifest)
 
 
-def _repeated_ids(target: Target, manifest: Manifest) -> Iterator[str]:
-    """Yield a line if over 1 % of rows repeat an id, for sources with an id column."""
+def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
+    """Yield a line if over 1 % of the rows of a source with `columns` repeat an id."""
     from pipeline_assets.corpus.converted_shards import DUPLICATE_ID
     from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 
@@ -323,8 +323,8 @@ def _repeated_ids(target: Target, manifest: Manifest) -> Iterator[str]:
         yield f"{what}; unless they are copies, {ID_COLUMN_FIX}"
 
 
-def _unread_files(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
-    """Yield a line for each local file that was rejected as a whole, up to a maximum."""
+def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
+    """Yield lines that name the first local files rejected as a whole, and a count."""
     recipe = manifest.identity.recipe
     if recipe.get("kind") != "local" or not manifest.identity.counts.get("ledger", {}).get("rejected"):
         return

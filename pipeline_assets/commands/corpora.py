@@ -1,6 +1,7 @@
 """Stage A's commands that build one artifact from sealed sources of any recipes.
 
-The artifact is a deduplicated corpus, a store of signatures, a decontaminated corpus, a packed set or a report.
+The artifact is a deduplicated corpus, a store of signatures, a decontaminated corpus, a packed set or a report. The
+command `dedup explain` builds none.
 """
 
 import functools
@@ -224,7 +225,7 @@ def pack(
 
 
 def _read_section(content: Content, file: Path, name: str) -> Content:
-    """Return section `name` of a recipe (or {}), or of a file with this section only."""
+    """Return section `name` of a recipe, {} if missing, or the only section of a file."""
     section = content.get(name)
     if section is None and "system" in content:
         section = {}
@@ -237,7 +238,7 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
 
 
 def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
-    """Return the sources with documents in `corpora`; if empty, the recipe's sources."""
+    """List the sources with documents in `corpora`; without `corpora`, the recipe's."""
     if not corpora:
         return [str(section.get("source")) for _, section in sections_at(content, "sources")]
     sealed = {corpus.partition or corpus.name: open_artifact(corpus.folder) for corpus in corpora}
@@ -245,7 +246,7 @@ def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
 
 
 def _recipe_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the corpora that a recipe packs: its last joint one, or one per source."""
+    """Return the corpora that a recipe packs: the last joint one, else one per source."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
@@ -296,7 +297,7 @@ def _input_targets(corpus: Target) -> Iterator[Target]:
 def decontaminated_target(corpora: Sequence[Target], folder: Path, section: DecontaminationSection) -> Target:
     """Return the target, in `folder`, that decontaminates sources or one joint corpus.
 
-    The target's inputs also include an artifact that lists each evaluation set's files, in `<folder>.evaluation`.
+    Further inputs are artifacts in `<folder>.evaluation`; each lists the files of an evaluation set.
     """
     is_joint = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_joint else [source.partition for source in corpora]

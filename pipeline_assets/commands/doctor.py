@@ -34,7 +34,7 @@ from pipeline_assets.spine.usage import nearest_existing
 from resources.launchers import remote_launcher_factory
 
 _PROBE_TIMEOUT_S, _CONNECT_TIMEOUT_S = 60.0, 5
-_CONTAINER_LIMIT, _NVIDIA_DEVICE = Path("/sys/fs/cgroup/memory.max"), Path("/dev/nvidiactl")
+_CONTAINER_LIMIT_FILE, _NVIDIA_DEVICE = Path("/sys/fs/cgroup/memory.max"), Path("/dev/nvidiactl")
 _LOW_DISK_BYTES = 10 << 30
 _PROCESS_BYTES = 450 << 20  # with libraries, kernels and tokenizer tables, measured in the demo
 _MIN_FILES, _RECOMMENDED_FILES = 64, 1024  # a small stage A fails at 32
@@ -63,7 +63,7 @@ def doctor(data: terminal.Root = Path("data"), as_json: terminal.AsJson = False)
 
 
 def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
-    """Return the state (ok, warning or fault) and the message of a probe."""
+    """Run a probe, and return its state (ok, warning or fault) and its message."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_send_finding, args=(sender, probe, root), daemon=True)
@@ -154,7 +154,7 @@ def _memory(root: Path) -> str:
     workers, memory = WORKERS.read(os.environ), MEMORY_MIB.read(os.environ) << 20
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):  # not in a container, or its limit is `max`
-        total = min(total, int(_CONTAINER_LIMIT.read_text()))
+        total = min(total, int(_CONTAINER_LIMIT_FILE.read_text()))
     needed = memory + (workers + 1) * _PROCESS_BYTES
     text = f"{total >> 20:,} MiB; builds with {terminal.pluralize(workers, 'worker')} use up to {needed >> 20:,} MiB"
     if needed > total:

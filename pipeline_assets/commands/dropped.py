@@ -21,7 +21,7 @@ from pipeline_assets.spine.visible import IN_ONE_LINE
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dropped_rows import DroppedRow
 
-_TEXT_CHARACTERS = 300
+_EXCERPT_CHARACTERS = 300
 _MAX_COUNTED_BYTES = 1 << 24  # a line further down gets no number, because counting would read all bytes before it
 
 
@@ -65,7 +65,7 @@ def dropped(
         unlisted = ", ".join(name for name in reasons if not shown[name])
         lines.append(f"counted, but not listed row by row: {unlisted}")
     content = [
-        {**asdict(row), "place": place} | ({"text": excerpt and excerpt[:_TEXT_CHARACTERS]} if text else {})
+        {**asdict(row), "place": place} | ({"text": excerpt and excerpt[:_EXCERPT_CHARACTERS]} if text else {})
         for row, place, excerpt in listed
     ]
     terminal.print_answer(as_json, {"folder": folder, "ledger": ledger.to_json(), "rows": content}, lines)
@@ -114,4 +114,4 @@ def _locate_rows(
 def _row_lines(row: "DroppedRow", place: str, text: str | None, with_text: bool) -> Iterator[str]:
     yield "  ".join(filter(None, (row.reason, row.detail.removeprefix(f"{row.reason} "), row.doc_id, place)))
     if with_text:
-        yield f"    {'(only its source has the text)' if text is None else text[:_TEXT_CHARACTERS]}"
+        yield f"    {'(only its source has the text)' if text is None else text[:_EXCERPT_CHARACTERS]}"

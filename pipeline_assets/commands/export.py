@@ -89,7 +89,7 @@ def export(
 
 
 def _raise_if_among_artifacts(out: Path, root: Path) -> None:
-    """Raise UsageError if commands would take a copy in this folder for the artifact."""
+    """Raise UsageError if commands look for artifacts in this folder."""
     if any(out.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
         fix = f"choose a folder outside of {', '.join(AREAS)} of the data root"
         raise UsageError("a copy in this folder would be taken for its artifact", out, fix)
@@ -131,7 +131,7 @@ def _raise_if_unused(to: str, options: Collection[str], known: Collection[str]) 
 
 
 def _tokenizer_content(file: Path | None, end_of_document: str | None) -> dict[str, Any]:
-    """Return the recipe of a tokenizer file with its hash; None means o200k Harmony."""
+    """Return the recipe of a tokenizer file; without a file, of o200k Harmony."""
     from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
     from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 

@@ -147,7 +147,7 @@ def _list_affected(affected: Mapping[Path, RemovalComparison], data: Path) -> tu
 
 
 def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str], list[str]]:
-    """Return the missing input of each artifact that cannot be searched, and lines."""
+    """Map artifacts that cannot be searched to a missing input; add lines to print."""
     found = {str(folder): missing for folder, missing in stores.find_unsearchable(affected).items()}
     names = [f"{folder}  {missing}, from which it was built, is missing" for folder, missing in found.items()]
     advice = "they may contain forgotten rows: run their recipes with --replace, or remove them"
@@ -237,7 +237,7 @@ def _read_text(path: Path) -> str:
 
 
 def _url_value(url: str) -> "SelectorValue":
-    """Return (selector, text) to remove a URL or host; UsageError if it is neither."""
+    """Return (`url` or `host`, text) for a URL or host; UsageError if it is neither."""
     host, _ = split_url(url)
     if not host or " " in host:
         raise UsageError(f"must be a URL, a host or a pattern with *, got {url!r}", "--url", "correct it")

@@ -149,7 +149,7 @@ def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Seque
     return converted if matches == list(files) else [glob.escape(path) for path in files]
 
 
-def slugify(source: str) -> str:
+def slugify(text: str) -> str:
     """Return a name in lower case, with hyphens for invalid characters.
 
     Accents, and letters of other scripts than Latin, are omitted, so the name may be empty.
@@ -158,14 +158,14 @@ def slugify(source: str) -> str:
         unicodedata.normalize("NFD", letter).encode("ascii", "ignore").decode()
         if letter.isalnum() or letter in "_.-"
         else "-"
-        for letter in source.lower()
+        for letter in text.lower()
     ).strip("-.")
 
 
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     """List folders of sealed artifacts in order of matching patterns, then of paths.
 
-    Raise UsageError if a pattern matches no artifact, or only artifacts that an earlier pattern matched.
+    Raise UsageError if a pattern matches no artifact, or repeats the folders of earlier patterns.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:
@@ -233,7 +233,7 @@ def find_data_root_above(folder: Path) -> Path:
 
 
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Return artifacts of `kinds` below a folder by role; UsageError if roles repeat."""
+    """Map roles to targets of artifacts below a folder; UsageError if a role repeats."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for sealed in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
@@ -251,7 +251,7 @@ def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, li
     """Return the common absolute folder of inputs, and a pattern in it for each input.
 
     Inputs are files, folders, or patterns as a shell reads them. A folder stands for its files that match `in_folder`.
-    Raise UsageError if an input matches no file.
+    Raise UsageError if an input matches neither a file nor a folder.
     """
     patterns = []
     for text in inputs:

@@ -7,7 +7,7 @@ from pipeline_assets.commands.terminal import align, pluralize
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.spine.artifact import Artifact
 
-_READABLE = (".json", ".md")
+_READABLE_SUFFIXES = (".json", ".md")
 _LEDGER_COUNTS = ("ledger", "documents")
 
 
@@ -29,7 +29,7 @@ def artifact_lines(artifact: Artifact) -> Iterator[str]:
             yield f"  rejected rows: {artifact.path(REJECTS_FILE)}"
     other = {name: value for name, value in counts.items() if not ("ledger" in counts and name in _LEDGER_COUNTS)}
     yield from _count_lines(other)
-    readable = [file.path for file in identity.files if file.path.endswith(_READABLE)]
+    readable = [file.path for file in identity.files if file.path.endswith(_READABLE_SUFFIXES)]
     pages = [file.path for file in artifact.manifest.storage if file.path.endswith(".html")]
     yield from (f"  {artifact.path(path)}" for path in (*readable, *pages))
 

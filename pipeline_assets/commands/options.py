@@ -1,4 +1,4 @@
-"""Command options generated from sections of recipes.
+"""Commands built from functions, with options generated from sections of recipes.
 
 A section's field defines a key's check, option and help text.
 """
@@ -167,9 +167,10 @@ def _keys(marked: Section) -> Iterator[_Key]:
 
 
 def _default(field: FieldInfo, option: Option) -> object:
-    """Return an option's default: `Parameter.empty` if the recipe key is required.
+    """Return an option's own default, or the default of its recipe key.
 
-    None if the default is not a bool, int or str: then the recipe section applies it.
+    `Parameter.empty` if the key is required. None if the key's default is not a bool, int or str: the section then
+    applies it.
     """
     if option.default is not ...:
         return option.default
@@ -198,7 +199,7 @@ def _option_type(annotation: Any) -> Any:
 
 
 def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
-    """Return the minimum and the maximum that an integer field allows."""
+    """Return the minimum and maximum of an integer field; None if unlimited."""
     limits = {
         name: getattr(mark, name) for mark in field.metadata for name in ("ge", "gt", "le", "lt") if hasattr(mark, name)
     }

@@ -37,9 +37,9 @@ def sample(
     *,
     build: BuildOptions,
 ) -> None:
-    """Draw sentence pairs of a translation dataset once, and split them.
+    """Draw a sample of a translation dataset, and split it.
 
-    Sample 120 pairs of WMT14 fr-en by default.
+    By default, the sample has 120 pairs of WMT14 fr-en. Its splits are train, val and test.
 
     Example: corpusmill parallel sample --dataset my/pairs --src de --tgt en --split train --files '{split}-*'
     """

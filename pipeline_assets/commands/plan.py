@@ -72,7 +72,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
 
 
 def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
-    """Yield the lines of each kind, then the totals and the warnings."""
+    """Yield the lines of each kind, then the mixture, totals and warnings."""
     yield title
     if plan.fetched_bytes:
         yield f"planning fetched {terminal.format_bytes(plan.fetched_bytes)} to the cache: listing and footers"

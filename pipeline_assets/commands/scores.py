@@ -132,7 +132,7 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
 
 
 def sealed_scores(folder: Path) -> list[Target]:
-    """Return sealed scores below a folder, with their inputs; UsageError if none."""
+    """Return targets of sealed scores in a folder, with inputs; UsageError if none."""
     if not (scores := [*sealed_below(folder, NLL_SCORES).values()]):
         raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")
     return scores

@@ -70,7 +70,10 @@ def raw(
     *,
     build: BuildOptions,
 ) -> None:
-    """Read rows of a hub dataset, with its card, licences and origins.
+    """Store rows of a hub dataset as a raw corpus with licence notes.
+
+    README.md names the source and commit, DATASET_CARD.md is the dataset's card, and LICENSES.md counts documents by
+    licence.
 
     Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl
     """
@@ -105,7 +108,7 @@ def filter(
     *,
     build: BuildOptions,
 ) -> None:
-    """Filter rows of a hub dataset: repeated windows, length, language.
+    """Filter rows of a hub dataset by repetition, length and language.
 
     Example: corpusmill stage2 filter --dataset allenai/c4 --subset en --limit 1000 --output-path c4.txt
     """

@@ -140,7 +140,7 @@ def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory
 
 
 def _reason(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
-    """Explain a state, with a command if work remains; None if the state needs none."""
+    """Explain an artifact's state, with a command if work remains; None if clear."""
     unfinished, reason = entry.unfinished, entry.reason
     if entry.condition == "damaged":
         reason = f"{reason}; to repair it: {known.command_for(entry)}"

@@ -119,7 +119,7 @@ def _record(page: DemoPage, number: int, dump: str) -> Json:
 
 
 def _encode_files(folder: str, files: Mapping[str, Rows]) -> Files:
-    """Encode rows as Parquet or (compressed) JSON lines, according to the file suffix."""
+    """Yield files with rows as Parquet or (compressed) JSON lines, by file suffix."""
     pack: dict[str, Callable[[bytes], bytes]] = {".gz": gzip_member, ".zst": zstandard.compress}
     for path, rows in files.items():
         suffix = Path(path).suffix
@@ -190,7 +190,7 @@ def _stage2_files() -> Files:
 
     Each dataset of pages has a page of one English sentence and three pages in other languages. C4 also has pages that
     quote three pages of FineWeb and one page of C4, and a near duplicate of this page of C4. codeparrot has two modules
-    with other licences, and one module twice; starcoderdata contains this module too.
+    that are not under the MIT licence, and one module twice; starcoderdata contains this module too.
     """
     sites = ("web", "articles", "crawl", "sample", "mixed")
     web, articles, crawl, sample, mixed = (

@@ -1,7 +1,4 @@
-"""Demos of the systems.
-
-Each has a recipe, an artifact to rebuild, and lines to print.
-"""
+"""Demos of the systems, which build a recipe and rebuild one of its artifacts."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping

@@ -40,7 +40,7 @@ def is_folder(root: Path, *names: str) -> bool:
 
 
 def open_file(name: str, folder_fd: int, flags: int = os.O_RDONLY) -> BinaryIO:
-    """Open a regular file in a descriptor's folder; FileNotFoundError if not regular."""
+    """Open a regular file in an open folder; FileNotFoundError if it is not regular."""
     file = os.fdopen(
         os.open(name, flags | _FILE_FLAGS, 0o666, dir_fd=folder_fd), "rb" if flags == os.O_RDONLY else "wb"
     )
@@ -51,7 +51,7 @@ def open_file(name: str, folder_fd: int, flags: int = os.O_RDONLY) -> BinaryIO:
 
 
 def stat_file(name: str, folder_fd: int) -> os.stat_result | None:
-    """Return a regular file's status in a descriptor's folder; None if not regular."""
+    """Return a file's status in an open folder; None if missing or not regular."""
     try:
         state = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:

@@ -37,9 +37,9 @@ class LoopbackHub:
     """A hub of the repos in `folder/datasets/<owner>/<name>` and `folder/models/…`.
 
     Each request reads the folder, without following links. Revisions are `main`, and ids of commits, which depend on
-    their content; commits that clients replaced remain until a squash. If a repo has a file `.gated`, its files are
-    read only with a token; if it has `.private`, the repo is hidden without a token. Any token may read; only `token`,
-    by default a random one, may write, and only if `writable`. Port 0 picks a free port.
+    their content; commits that clients replaced remain until a squash. If a repo has a file `.gated`, reading
+    its files requires a token; if it has `.private`, the repo is hidden without a token. Any token may read; only
+    `token`, by default a random one, may write, and only if `writable`. Port 0 picks a free port.
     """
 
     page_size = 1000  # maximum items per response on a repo's tree
@@ -100,7 +100,7 @@ class LoopbackHub:
         return reading if self._writes is None else {**reading, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": self.token}
 
     def commits(self) -> dict[str, str]:
-        """Map repo names, "owner/name" or "models/owner/name", to commits."""
+        """Map repo names, "owner/name" or "models/owner/name", to their latest commits."""
         commits = {}
         for folder in sorted(self.folder.glob("datasets/*/*")) + sorted(self.folder.glob("models/*/*")):
             kind, owner, name = folder.parts[-3:]

@@ -12,7 +12,7 @@ from pipeline_assets.demo.loopback_files import CHUNK_BYTES, FileInFolder, open_
 
 LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow", ".safetensors"})
 LFS_ABOVE_BYTES = 1 << 20
-ATTRIBUTES = ".gitattributes"  # the only dot file of a repo; a hub writes it on creation
+ATTRIBUTES = ".gitattributes"  # the only hidden file that counts as a repo's file; a hub writes it on creation
 COMMITS = ".commits"  # in a hub's folder: OWNER/NAME/NUMBER, the files of each commit that a client replaced
 # Clients require dates; a fixed one keeps responses a function of the content.
 EPOCH = "1970-01-01T00:00:00.000Z"
@@ -21,7 +21,7 @@ MTIME_TICK_NS = 50_000_000
 
 
 def is_lfs(path: str, size: int) -> bool:
-    """Check whether git stores only a pointer to the content."""
+    """Check whether git stores only a pointer to a file's content."""
     return PurePosixPath(path).suffix.lower() in LFS_SUFFIXES or size > LFS_ABOVE_BYTES
 
 

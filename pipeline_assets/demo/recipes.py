@@ -21,7 +21,7 @@ STAGE_A, NEMOTRON, STAGE2 = "stage_a_v1", "nemotron_made", "mixture_made"
 _STAGE_A_RECIPE = Path(__file__).with_name("stage_a.yaml")
 _TOKEN_BUDGET = 244_500  # both splits come within 1 % of their budgets
 _TEXT_BYTES = 2_150_000  # 1.4 times 6.3 bytes per token; small corpora vary more
-_MAX_DOCUMENTS = 2000  # at most, per source of the mixture
+_MAX_DOCUMENTS = 2000  # per source of the mixture
 
 
 def write_healing_recipe(root: Path, commits: Commits) -> HealingRecipe:
