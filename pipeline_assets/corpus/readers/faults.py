@@ -1,4 +1,4 @@
-"""Faults of source rows and values, for which they cannot become part of a Document."""
+"""Faults, the reasons why rows or values of sources cannot become Documents."""
 
 from dataclasses import dataclass
 
