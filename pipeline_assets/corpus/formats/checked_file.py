@@ -1,7 +1,7 @@
 """Raw work files that are verified as they are read, whichever part is read.
 
 The hash of a whole file cannot be verified each time that a few of its values are read. So a file ends with a CRC-32 of
-each 4 KiB of its values, and a reader verifies each part that it reads. It raises RetryableError in an unfinished
+each 4 KiB of its values, and a reader verifies each part that it reads. Damage raises RetryableError in an unfinished
 build, else InputError.
 """
 
@@ -20,7 +20,7 @@ _BLOCK_BYTES, _CHECKSUM = 1 << 12, np.dtype("<u4")
 
 
 class CheckedFile(DurableFile):
-    """Raw file of values that `map_values` reads; its `with` block writes the values."""
+    """Writer of a file of raw values with checksums, durable after its `with` block."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""Compression formats of files, detected from their first bytes."""
+"""Reading of compressed files, whose format is detected from their first bytes."""
 
 import bz2
 import lzma

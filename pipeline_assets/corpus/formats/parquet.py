@@ -17,7 +17,7 @@ from pipeline_assets.spine.staging import OutputFile
 
 HASH_BLOCK_ROWS = 65_536
 _BUFFER_BYTES, _NOUN = 1 << 20, "Parquet file"
-_NARROW = {pa.string(), pa.binary()}
+_NARROW_TYPES = {pa.string(), pa.binary()}
 
 
 class ContentHash:
@@ -179,7 +179,7 @@ def _nested_name(field: pa.Field) -> str:
 
 
 def _is_string_or_binary(data_type: pa.DataType) -> bool:
-    return data_type in _NARROW or pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type)
+    return data_type in _NARROW_TYPES or pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type)
 
 
 def _validity(array: pa.Array) -> NDArray[np.bool_]:
@@ -227,8 +227,11 @@ def _fill_nulls(array: pa.Array) -> pa.Array:
 
 
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
-    """Return offsets (rows + 1,) and bytes of a string or binary array without nulls."""
-    large = widen_offsets(array) if array.type in _NARROW else array
+    """Return offsets (rows + 1,) and bytes of a string or binary array without nulls.
+
+    The bytes are only those in use. Offsets count from the start of the buffer, so for a slice, the first may be above 0.
+    """
+    large = widen_offsets(array) if array.type in _NARROW_TYPES else array
     _, offsets, values = large.buffers()
     bounds = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
     return bounds, memoryview(b"" if values is None else values)[int(bounds[0]) : int(bounds[-1])]

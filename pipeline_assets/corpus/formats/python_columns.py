@@ -10,7 +10,7 @@ from pipeline_assets.corpus.formats.arrow_columns import bool_column, string_col
 
 
 def fill_null(column: pa.Array | pa.ChunkedArray, value: float) -> pa.Array | pa.ChunkedArray:
-    """Replace the nulls of a column of numbers."""
+    """Replace the nulls of a column of numbers with `value`."""
     return column.fill_null(to_column([value], column.type)[0])  # a Python value would import pandas
 
 

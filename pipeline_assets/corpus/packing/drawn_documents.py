@@ -139,7 +139,7 @@ class DrawnDocuments:
 
 
 def count_license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32]) -> dict[str, int]:
-    """Sum token counts by licence tag; both arguments have a value per document."""
+    """Sum `tokens` by licence tag; both arguments are columns of one table."""
     coded = license_tags.combine_chunks().dictionary_encode()
     counts = np.bincount(to_numpy(coded.indices), tokens, len(coded.dictionary)).astype(np.int64)
     return dict(zip(coded.dictionary.to_pylist(), counts.tolist(), strict=True))

@@ -76,8 +76,8 @@ def manifest_counts(
 def sort_by_source(shards: Sequence[CorpusShard], recipe: PackRecipe) -> list[CorpusShard]:
     """Sort shards by source; omit empty sources without a weight.
 
-    Raise UsageError if a weight or a cap on epochs names no source, a source with documents has no weight, or no source
-    has documents.
+    Raise UsageError if a weight or a cap on epochs names an unknown source, a source with documents has no weight, or
+    the recipe sets no weights and no source has documents.
     """
     sources = {shard.source for shard in shards}
     weighted = {shard.source for shard in shards if shard.rows} if recipe.weights is None else recipe.weights.keys()

@@ -1,7 +1,7 @@
 """Files of a packing plan: draws, rows and their segments.
 
-Documents of a corpus are numbered by source name, shard and row. Draws are numbered by source, epoch and document, so
-the draws of one shard in one epoch have consecutive numbers.
+Documents of a corpus are numbered in the order of source name, shard and row; draws in the order of source, epoch and
+document. So the draws of one shard in one epoch have consecutive numbers.
 """
 
 import itertools

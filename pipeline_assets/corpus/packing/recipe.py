@@ -55,7 +55,8 @@ class PackRecipe(RecipeSection):
         strategy: `sequential` cuts documents at the ends of rows and needs no padding; `best_fit` cuts only documents
             that are longer than a row, and pads.
         seed: Seed of the order of draws and rows.
-        weights: Share of each source in the tokens, or ratios; None draws as much of each source as its cap allows.
+        weights: Share of each source in the tokens, or ratios; None for shares in proportion to the tokens that each
+            source's cap allows.
         max_epochs: Caps on the epochs of each source.
         tokenizer: Tokenizer of all texts.
         boundaries: Whether to also write arrays with the positions of documents in rows, for attention masks.
@@ -123,7 +124,7 @@ class PackSection(PackRecipe):
         load_tokenizer(TokenizerFile(self.tokenizer, path))
 
     def rows_content(self) -> dict[str, Any]:
-        """Return the keys that change bytes of the packed set, except `tokenizer`."""
+        """Return the content that changes bytes of the packed set, except `tokenizer`."""
         names = PackRecipe.model_fields.keys() - {"tokenizer"}
         return {key: value for key, value in self.content().items() if key in names}
 

@@ -95,7 +95,10 @@ def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
 def _segments_by_shard(
     rows: RowRange, segments: _Segments
 ) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield (shard, segment indices, document numbers in the shard) for each shard."""
+    """Yield (shard, segment indices, document numbers) for each shard with segments.
+
+    Document numbers count in the shard, and ascend.
+    """
     order = np.argsort(segments.documents, kind="stable")
     documents = segments.documents[order].astype(np.int64)
     firsts = first_document_numbers(rows.encoded)

@@ -41,7 +41,7 @@ _HALF_BITS = np.uint64(32)
 
 
 @compiled
-def rows_needed(pieces: NDArray[np.int64], seq_len: int) -> int:
+def count_best_fit_rows(pieces: NDArray[np.int64], seq_len: int) -> int:
     """Count the rows that best fit needs; `pieces` is the result of `count_pieces`.
 
     Best fit puts pieces of equal length into the same row until no more fit. So all pieces of one length are placed
@@ -215,9 +215,9 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
 
 
 def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Return the draw number of each row that a single document fills.
+    """Return, for each row that a single draw fills, the rank of this draw.
 
-    The numbers ascend, and repeat if a draw fills several rows; shape (filled rows,).
+    The ranks ascend, and repeat if a draw fills several rows; shape (filled rows,).
     """
     draws = np.flatnonzero(lengths >= seq_len)
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)

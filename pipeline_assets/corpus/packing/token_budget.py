@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline_assets.corpus.packing.mixture import Mixture, MixtureSource, bisect_largest_budget
 from pipeline_assets.corpus.packing.recipe import ResolvedPack
-from pipeline_assets.corpus.packing.strategies import count_pieces, rows_needed
+from pipeline_assets.corpus.packing.strategies import count_best_fit_rows, count_pieces
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 
 
@@ -44,7 +44,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
         for number, drawn in enumerate(draws.source_draws):
             partial = mixture.ordered_lengths(number, drawn.epochs)[: drawn.partial_documents]
             pieces += drawn.epochs * epoch_pieces[number] + count_pieces(partial, seq_len)
-        return rows_needed(pieces, seq_len)
+        return count_best_fit_rows(pieces, seq_len)
 
     return count_rows
 

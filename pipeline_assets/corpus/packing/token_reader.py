@@ -33,7 +33,7 @@ class TokenReader:
         self._file.close()
 
     def read_document(self, document: int, target: memoryview) -> None:
-        """Read the ids of a document into `target`, which has exactly their bytes."""
+        """Read the ids of a document into `target`, which has exactly their size."""
         self._read(target, int(self._table.starts[document]))
         self._verify(target, document)
 

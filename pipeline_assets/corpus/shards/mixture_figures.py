@@ -4,6 +4,7 @@ mixtures/<recipe>_shards.json           numbers of documents (`records`), rows (
                                         licence, and lost text, of each corpus and in total
 mixtures/<recipe>_filtered_shards.json  the same for filtered corpora only, with rows that the filters kept and dropped
 mixtures/<recipe>_full_shards.json      copy of inventory.json: every shard with its rows and sha256
+mixtures/<recipe>_tokenizer.json        figures of the trained tokenizer, see `tokens.trained_tokenizer`
 """
 
 import json
@@ -17,7 +18,7 @@ from pipeline_assets.spine.artifact import Artifact, read_manifest
 from pipeline_assets.spine.durable import make_folder, remove, write_durably
 
 INVENTORY_JSON, INVENTORY_MD, SEGMENTS_JSON = "inventory.json", "inventory.md", "segments.json"
-MIXTURES = "mixtures"  # folder next to the artifacts of a recipe
+MIXTURES_FOLDER = "mixtures"  # folder next to the artifacts of a recipe
 _PREVIEW_LICENCES = 5
 
 
@@ -56,7 +57,7 @@ def write_mixture_figures(inventory: Artifact) -> Path:
     Remove the earlier figures of filters or of a tokenizer that the shards in the inventory do not use.
     """
     recipe_folder = inventory.folder.parent
-    folder, corpora = recipe_folder / MIXTURES, _corpus_figures(inventory)
+    folder, corpora = recipe_folder / MIXTURES_FOLDER, _corpus_figures(inventory)
     make_folder(folder)
     contents = {"full_shards": inventory.path(INVENTORY_JSON).read_bytes()}
     contents["shards"] = _encode_figures(corpora)
@@ -128,14 +129,14 @@ def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
 
 
 def mixture_statistics(recipe_folder: Path) -> Content:
-    """Read a mixture's figures: totals, `corpora`, `filtered_shards` and `tokenizer`.
+    """Return a mixture's figures from the JSON files in the recipe's `mixtures/`.
 
-    Any of their three files in the recipe's `mixtures/` may be missing. Without the file of the shards, `corpora` is
-    empty and there are no totals; without one of the other two, its key is missing.
+    Keys: `recipe`, its name; the totals and `corpora` of `<recipe>_shards.json`; `filtered_shards` and `tokenizer`, the
+    content of these files. Each file may be missing, and so are its keys, but `corpora` is then empty.
     """
     statistics: Content = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):
-        path = recipe_folder / MIXTURES / f"{recipe_folder.name}_{name}.json"
+        path = recipe_folder / MIXTURES_FOLDER / f"{recipe_folder.name}_{name}.json"
         figures = JSON_FILE.read(path) if path.exists() else {}
         if name == "shards":
             statistics |= {**figures.get("all", {}), "corpora": figures.get("corpora", {})}

@@ -76,8 +76,8 @@ class MixtureReader:
 
         Raises:
             ValueError: A weight is not above 0, the sum of weights is not 1, `weights` or `ranges` name unknown
-                corpora, corpora differ in row length, dtype or tokenizer, a range is empty or exceeds its corpus,
-                `folders` is empty, or `rows` is below 1.
+                corpora, corpora differ in row length, dtype or tokenizer, a range is empty, has a step, or exceeds its
+                corpus, `folders` is empty, or `rows` is below 1.
             InputError: A folder has no sealed token shards, or a file is damaged.
             RetryableError: A folder has token shards with a different digest, or was replaced while it was opened.
         """

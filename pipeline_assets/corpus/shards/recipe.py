@@ -111,7 +111,7 @@ class ShardsSection(ShardsRecipe):
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def corpus_content(self) -> dict[str, Any]:
-        """Return the keys that change bytes of a corpus's shards."""
+        """Return the content that changes bytes of a corpus's shards."""
         return {key: value for key, value in self.content().items() if key in ShardsRecipe.model_fields}
 
 

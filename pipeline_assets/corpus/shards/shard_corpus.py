@@ -153,17 +153,17 @@ class TokenShardPlan:
 
 def plan_token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) -> list[TokenShardPlan]:
     """Plan token shards with `rows` rows in total, cut from the encoded shards."""
-    # Position of each run's first token in the stream, and the total.
+    # Position in the stream of each encoded shard's first token, and the total.
     starts = np.cumsum([0, *(receipt.counts["tokens"] for receipt in corpus.receipts)], dtype=np.int64)
     shards = []
     for name, first in number_shards(range(0, rows, recipe.rows_per_shard)):
         stop = min(first + recipe.rows_per_shard, rows)
         begin, end = first * recipe.seq_len, stop * recipe.seq_len
-        # Runs low to high - 1 overlap the tokens [begin, end); `bounds` cuts this range where each further run starts.
+        # Encoded shards low to high - 1 overlap [begin, end); `bounds` cuts this range where each further shard starts.
         low, high = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
         bounds = [begin, *starts[low + 1 : high].tolist(), end]
-        runs = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
-        pieces = tuple(TokenRange(run, low - start, high - start) for run, start, (low, high) in runs if low < high)
+        parts = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
+        pieces = tuple(TokenRange(part, low - start, high - start) for part, start, (low, high) in parts if low < high)
         shards.append(TokenShardPlan(name, (stop - first, recipe.seq_len), pieces))
     return shards
 

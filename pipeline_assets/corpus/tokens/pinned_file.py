@@ -13,7 +13,7 @@ Sha256 = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
 
 
 class FileTokenizerRecipe(RecipeSection):
-    """Recipe of a tokenizer in a file: sha256 and text of the end-of-document token."""
+    """Recipe of a tokenizer file: its family, sha256 and end-of-document token."""
 
     family: Literal["hf_tokenizer", "sentencepiece"]
     sha256: Sha256

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.shards.mixture_figures import MIXTURES
+from pipeline_assets.corpus.shards.mixture_figures import MIXTURES_FOLDER
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, Sha256
 from pipeline_assets.corpus.tokens.unigram import UnigramRecipe
@@ -108,7 +108,7 @@ def shares_are_kept(tokenizer: Artifact) -> Verdict:
 def write_tokenizer_figures(tokenizer: Artifact) -> Path:
     """Copy the figures to `mixtures/<recipe>_tokenizer.json`, and return this path."""
     recipe_folder = tokenizer.folder.parent
-    path = recipe_folder / MIXTURES / f"{recipe_folder.name}_tokenizer.json"
+    path = recipe_folder / MIXTURES_FOLDER / f"{recipe_folder.name}_tokenizer.json"
     make_folder(path.parent)
     write_durably(path, tokenizer.path(FIGURES).read_bytes())
     return path

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.formats.python_columns import to_column
-from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_pieces, rows_needed
+from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_best_fit_rows, count_pieces
 from pipeline_assets.spine.ledger import dropped_key
 from pipeline_assets.spine.staging import Receipt, StagingView
 
@@ -53,7 +53,7 @@ def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[
     """Yield packed rows, a few hundred per table; token arrays are memory-mapped."""
     tokens, loss_mask = (map_npy(folder / name) for name in ("tokens.npy", "loss_mask.npy"))
     lengths, firsts = to_numpy(rows["tokens"]).astype(np.int32), to_numpy(rows["first_token"])
-    count = int(rows_needed(count_pieces(lengths, seq_len), seq_len))
+    count = int(count_best_fit_rows(count_pieces(lengths, seq_len), seq_len))
     for segments in best_fit_rows(lengths, seq_len, count, _SEED):
         for begin in range(int(segments.rows[0]), int(segments.rows[-1]) + 1, _BATCH_ROWS):
             numbers = range(begin, min(begin + _BATCH_ROWS, int(segments.rows[-1]) + 1))

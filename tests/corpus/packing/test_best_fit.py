@@ -8,10 +8,10 @@ from plain_packing import Draw, best_fit_rows
 
 from pipeline_assets.corpus.packing.strategies import (
     assign_rows,
+    count_best_fit_rows,
     count_pieces,
     draws_of_whole_rows,
     order_by_remainder,
-    rows_needed,
 )
 from pipeline_assets.corpus.packing.strategies import best_fit_rows as packed_rows
 from pipeline_assets.spine.errors import UsageError
@@ -37,7 +37,7 @@ def test_each_piece_is_where_looking_at_every_row_would_place_it(lengths: list[i
 def test_the_rows_that_pieces_take_are_counted_without_placing_them(lengths: list[int], seq_len: int) -> None:
     whole, shared = best_fit_rows([(Draw("a", 0, number), length) for number, length in enumerate(lengths)], seq_len)
 
-    assert rows_needed(count_pieces(np.array(lengths, np.int32), seq_len), seq_len) == len(whole) + len(shared)
+    assert count_best_fit_rows(count_pieces(np.array(lengths, np.int32), seq_len), seq_len) == len(whole) + len(shared)
 
 
 def test_rows_left_over_take_the_longest_documents_that_share_one() -> None:

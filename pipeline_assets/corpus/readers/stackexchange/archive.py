@@ -43,9 +43,9 @@ def is_archive(file: Path) -> bool:
 
 
 def site_host(file: Path) -> str:
-    """Return the host named by `<host>.7z`, `<host>-Posts.7z` or `<host>/Posts.xml`.
+    """Return the site's host from the name `<host>.7z` or `<host>-Posts.7z`.
 
-    Raise InputError for any other path.
+    The host of any other file is the name of its folder. Raise InputError for a name that cannot be a host with a dot.
     """
     name = file.name.removesuffix(".7z").removesuffix("-Posts") if file.suffix == ".7z" else file.absolute().parent.name
     if "." not in name or not name.replace(".", "").replace("-", "").isalnum() or not name.isascii():
@@ -57,9 +57,9 @@ def site_host(file: Path) -> str:
 def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:
     """Yield the bytes of a Posts.xml in blocks, from `start` to `stop`.
 
-    An archive is always read whole. A thread unpacks it, ahead of the reader by at most the size of a pipe; close
-    the iterator to stop the thread early. A damaged archive raises InputError, possibly only after the last block, by
-    its checksum.
+    None for `stop` means to the end; an archive is always read whole. A thread unpacks the archive, ahead of the reader
+    by at most the size of a pipe; close the iterator to stop the thread early. A damaged archive raises InputError,
+    possibly only after the last block, by its checksum.
     """
     if not is_archive(file):
         with open(file, "rb", buffering=0) as source:

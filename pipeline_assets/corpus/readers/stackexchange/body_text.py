@@ -65,7 +65,10 @@ def _decode_entities(text: str) -> str:
 
 
 def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
-    """Yield the text before each tag, and the tag's name, attributes and end offset."""
+    """Yield the text before each tag, and the tag's name, attributes and end offset.
+
+    Comments, declarations and the end of the body count as tags without a name.
+    """
     position = 0
     # An unclosed comment runs into the appended _COMMENT_END; from its start on, only _TOKEN is searched.
     for pattern, searched in ((_TOKEN_OR_COMMENT, body + _COMMENT_END), (_TOKEN, body)):
@@ -107,7 +110,7 @@ class _PostLayout:
                 self._line.append(text)
             if name in _BETWEEN_BLOCKS:
                 self._end_block()
-                self._handle_block_tag(name, attributes)
+                self._apply_block_tag(name, attributes)
             elif name == "code":
                 self._append_code()
             elif name in ("br", "/br"):
@@ -121,7 +124,7 @@ class _PostLayout:
         self._end_block()
         return "".join(self._out)
 
-    def _handle_block_tag(self, name: str, attributes: str) -> None:
+    def _apply_block_tag(self, name: str, attributes: str) -> None:
         """Update the state after a block tag; append a code block or horizontal rule."""
         lists = self._lists[-1]
         if name in _END_MARKED:

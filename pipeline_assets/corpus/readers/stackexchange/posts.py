@@ -36,7 +36,7 @@ _is_date = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}").m
 
 
 class Post(msgspec.Struct, array_like=True, rename="pascal", gc=False):
-    """Question or answer, with the attributes of its row other than user names."""
+    """Question or answer: attributes of its row, without user names and editor ids."""
 
     post_type_id: int
     id: int
