@@ -1,9 +1,9 @@
-"""Texts of chat templates, with the positions of their messages in `loss_rule`.
+"""Parsing and encoding of a row's text, in Harmony or from a chat template.
 
-`loss_rule` is `spans/1`, then an entry for each message: its role, its channel after `/`, the name of its author or
-tool after `=`, and the span of its body after `@`, in characters from 0, the stop exclusive. A final `*` marks a body
-that counts in the loss. If a body differs from the content, the content follows after a colon: as its span, or as a
-JSON string without spaces if the template writes the content in a different form:
+The `loss_rule` of a chat template's text is `spans/1`, then an entry for each message: its role, its channel after `/`,
+the name of its author or tool after `=`, and the span of its body after `@`, in characters from 0, the stop exclusive.
+A final `*` marks a body that counts in the loss. If a body differs from the content, the content follows after a colon:
+as its span, or as a JSON string without spaces if the template writes the content in a different form:
 
     spans/1 user@21-27 assistant/commentary=functions.lookup@80-119:103-118* tool=functions.lookup@150-152
 
@@ -26,7 +26,7 @@ from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizer
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError
 
-PREFIX, RULE = "chat/", "spans/1"
+TEMPLATE_PREFIX, RULE_VERSION = "chat/", "spans/1"
 _MARK = re.compile(
     r"(system|user|assistant|tool)(?:/(analysis|commentary|final))?(?:=([^\s<]+?))?@(\d+)-(\d+)"
     r'(?::(?:(\d+)-(\d+)|("\S*")))?(\*?)'
@@ -34,7 +34,7 @@ _MARK = re.compile(
 
 
 class ChatReason(StrEnum):
-    """Reason code of a refused row: the template fails, or its loss mask is unproved."""
+    """Reason code of a refused row: the template fails, or the loss mask is unproved."""
 
     TEMPLATE_FAILED = "template_failed"
     MASK_UNPROVED = "mask_unproved"
@@ -42,9 +42,9 @@ class ChatReason(StrEnum):
 
 @dataclass(frozen=True)
 class MarkedSpans(encode.AssistantTurns):
-    """Loss mode of a text that a chat template rendered: marked messages count.
+    """Loss mode of a chat template's text: messages with `*` in `stored_rule` count.
 
-    `stored_rule` is the row's `loss_rule`, which marks them.
+    `stored_rule` is the row's `loss_rule`.
     """
 
     name: ClassVar = "marked_spans"
@@ -57,7 +57,7 @@ class MarkedSpans(encode.AssistantTurns):
 
 def uses_chat_template(template: str | None) -> bool:
     """Check whether a row's column `template` names a chat template."""
-    return template is not None and template.startswith(PREFIX)
+    return template is not None and template.startswith(TEMPLATE_PREFIX)
 
 
 def format_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
@@ -65,7 +65,7 @@ def format_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
 
     `counted_messages` has the numbers of the messages that count in the loss.
     """
-    marks = [RULE]
+    marks = [RULE_VERSION]
     for number, (message, _, _, body) in enumerate(parsed.messages):
         name = message.recipient if message.is_call else message.name
         channel = f"/{message.channel}" if message.role is Role.ASSISTANT else ""
@@ -101,8 +101,8 @@ def parse_text(text: str, template: str | None, loss_rule: str | None) -> Parsed
 
 def _parse_rule(text: str, rule: str) -> tuple[ParsedText, encode.LossMode]:
     version, *marks = rule.split(" ")
-    if version != RULE or not marks:
-        raise ValueError(f"loss_rule is {rule!r:.80}, expected {RULE} and messages")
+    if version != RULE_VERSION or not marks:
+        raise ValueError(f"loss_rule is {rule!r:.80}, expected {RULE_VERSION} and messages")
     messages, in_loss, last = list[ParsedMessage](), list[int](), 0
     for number, mark in enumerate(marks):
         match = _MARK.fullmatch(mark)
@@ -125,7 +125,7 @@ def encode_row(
     """Encode the text of a row, with `locate_bodies` if `template` is a chat template.
 
     Raises:
-        InputError: `tokenizer` is not the chat template's, or lacks Harmony's control tokens for a text in Harmony.
+        InputError: `tokenizer` is not the chat template's; for a text in Harmony, it lacks Harmony's control tokens.
         Refusal: The text cannot be encoded, or a body that counts does not consist of whole tokens.
     """
     if not uses_chat_template(template):

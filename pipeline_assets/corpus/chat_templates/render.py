@@ -42,15 +42,15 @@ def render_chat(
     """Render a conversation with a chat template, and prove its loss mask.
 
     `find_loss(parsed, indexes)` returns the loss mode of a rendered text; `indexes` has the index in `messages` of each
-    message of the text. `answered_calls` has, for each reply of a tool, the index of the call that it answers
-    among the calls; None if it answers none. A template that cannot write several calls at once gets them one by one,
-    each before its reply.
+    message of the text. `answered_calls` has a number for each reply of a tool: 0 if it answers the first call of the
+    conversation, 1 for the second, None for no call. A template that cannot write several calls at once gets them one
+    by one, each before its reply.
 
     Returns:
         The text with its messages, its tokens, and the numbers of the text's messages that count in the loss.
 
     Raises:
-        Refusal: A message has a control token, the template fails, or the mask cannot be proved.
+        Refusal: A message or tool has a control token, the template fails, or the mask cannot be proved.
         InputError: The template needs too much time or memory.
     """
     plain = [
@@ -99,7 +99,7 @@ def _check_controls(messages: Sequence[Message], tools: JsonValue, template: Cha
 def _move_replies_behind_calls(
     numbers: Sequence[int], messages: Sequence[Message], calls_by_reply: Mapping[int, int]
 ) -> list[int]:
-    """Return message numbers with each call's reply moved directly behind the call.
+    """Return message numbers, with the first reply to a call directly behind the call.
 
     `calls_by_reply` has the number of the call that a reply answers, by the reply's number.
     """
@@ -154,10 +154,11 @@ def _render_and_locate(
     return ParsedText(text, tuple(found[number] for number in order), None, utf8), order
 
 
-def _whole_lines(text: str, first: int, body: Span, limit: int, controls: str) -> Span:
-    """Extend a call's body in a text to whole lines between `first` and `limit`.
+def _extend_to_markup(text: str, first: int, body: Span, limit: int, controls: str) -> Span:
+    """Extend a call's body to the markup around it, between `first` and `limit`.
 
-    The extended body starts after a line end or control token, and stops before whitespace or a control token.
+    The extended body starts after the last line end or control token before the body, and stops at the next whitespace
+    or control token.
     """
     begins = [first, *(edge.end() for edge in re.compile(f"\n|{controls}").finditer(text, first, body.start))]
     end = re.compile(rf"\s|{controls}").search(text, body.stop, limit)
@@ -208,7 +209,7 @@ def _find_messages(
         if not match[4]:  # else in markup of the template, and the message keeps its JSON
             message = message._replace(content=content)
         if message.is_call:
-            body = _whole_lines(text, last, body, position, controls)
+            body = _extend_to_markup(text, last, body, position, controls)
         found[number], last = ParsedMessage(message, None, Span(last, body.stop), body), body.stop
     if not is_equal or position != len(text):
         raise Refusal(ChatReason.MASK_UNPROVED, "the template changes or repeats a message")

@@ -27,7 +27,7 @@ from jinja2.visitor import NodeTransformer
 
 from pipeline_assets.spine.errors import InputError
 
-MAX_SOURCE = 1 << 20  # characters; the longest published templates have 30,000
+_MAX_SOURCE_CHARACTERS = 1 << 20  # the longest published templates have 30,000
 _MAX_STEPS, _STEPS_PER_PART = 50_000, 100  # of loops, macros, filters, tests; more for each value of the row
 _MAX_SECONDS, _MAX_BYTES = 20.0, 1 << 28  # of a row: time of the thread, so that a stopped process loses none; memory
 # Filters that choose at random, print addresses, or take more than linear time.
@@ -35,9 +35,10 @@ _REMOVED_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmla
 
 
 class _StepCounter(NodeTransformer):
-    """Transformer that inserts counters of loop turns, macro calls and new containers.
+    """Transformer that makes templates count loop turns, macro calls and containers.
 
     The parts of a new container are counted, because `[x, x]` doubles the parts of `x`, and a loop can repeat that.
+    A template that reads other files raises SecurityError.
     """
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
@@ -106,8 +107,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def compile_source(self, source: str) -> jinja2.Template:
         """Compile a template; raise `jinja2.TemplateError` if it is invalid."""
-        if len(source) > MAX_SOURCE:
-            raise jinja2.TemplateError(f"the template is longer than {MAX_SOURCE:,} characters")
+        if len(source) > _MAX_SOURCE_CHARACTERS:
+            raise jinja2.TemplateError(f"the template is longer than {_MAX_SOURCE_CHARACTERS:,} characters")
         with _limit_memory():
             return self.from_string(source)
 
@@ -161,7 +162,7 @@ def _check_text(value: Any) -> Any:
 
 
 def _count_parts(value: Any, limit: int) -> int:
-    """Count a value and all values nested in it, each time they occur, up to `limit`."""
+    """Count a value and all values nested in it, with repeats; stop at `limit` + 1."""
     rest, count = [value], 0
     while rest and count <= limit:
         item, count = rest.pop(), count + 1

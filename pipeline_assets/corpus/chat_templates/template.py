@@ -12,7 +12,7 @@ from typing import Any
 
 import jinja2
 
-from pipeline_assets.corpus.chat_templates.marked_text import PREFIX
+from pipeline_assets.corpus.chat_templates.marked_text import TEMPLATE_PREFIX
 from pipeline_assets.corpus.chat_templates.sandbox import TemplateSandbox
 from pipeline_assets.corpus.harmony.chats import Chat
 from pipeline_assets.corpus.harmony.message import JsonValue
@@ -20,7 +20,8 @@ from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, HfTokeniz
 from pipeline_assets.spine.errors import InputError, one_line
 
 CONFIG_FILE, SPECIAL_FILE = "tokenizer_config.json", "special_tokens_map.json"
-TEMPLATE, OLD_TEMPLATE, MORE_TEMPLATES = "chat_template.jinja", "chat_template.json", "additional_chat_templates/"
+TEMPLATE_FILE, OLD_TEMPLATE_FILE = "chat_template.jinja", "chat_template.json"
+MORE_TEMPLATES_FOLDER = "additional_chat_templates/"
 _WHOLE_MODEL_FIX = "use a folder with all files of the model"
 _SPECIAL_KEYS = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s]{1,64}\|>")
@@ -28,8 +29,8 @@ _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s]{1,64}\|>")
 
 def is_template_file(name: str) -> bool:
     """Check whether a model's file belongs to its chat template or tokenizer."""
-    is_more = name.startswith(MORE_TEMPLATES) and name.endswith(".jinja")
-    return is_more or name in (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_FILE, TEMPLATE, OLD_TEMPLATE)
+    is_more = name.startswith(MORE_TEMPLATES_FOLDER) and name.endswith(".jinja")
+    return is_more or name in (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_FILE, TEMPLATE_FILE, OLD_TEMPLATE_FILE)
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class ChatTemplate:
         column: Value of the column `template`: `chat/`, the name, a space, and the sha256 of the tokenizer's file.
         sources: Sources by name: `default`, and possibly `tool_use` for rows with tools.
         constants: Texts of special tokens by name, such as `bos_token`, and the recipe's `variables`.
-        date: Day that `strftime_now` formats; None if no source calls it.
+        date: Day that `strftime_now` formats; None only if no source calls it.
     """
 
     column: str
@@ -85,11 +86,11 @@ class ChatTemplate:
 
 @functools.lru_cache(maxsize=1)
 def load_template(files: ChatFiles) -> ChatTemplate:
-    """Load the templates and tokenizer of a model, and compile the default template.
+    """Load the templates and tokenizer of a model, and compile the templates.
 
     Raises:
-        InputError: A file is missing or invalid, a template needs a date and has none, or the default template is
-            invalid or unsafe.
+        InputError: A file is missing or invalid, a template needs a date and has none, or a template is invalid
+            or unsafe.
     """
     folder, name = files.folder, files.name
     place = name if "@" in name else folder  # a digest names no place
@@ -101,12 +102,12 @@ def load_template(files: ChatFiles) -> ChatTemplate:
     sources = _read_sources(folder, config)
     if "default" not in sources:
         what = f"no default chat template found, only {', '.join(sources)}" if sources else "no chat template found"
-        raise InputError(what, place, f"use a model with {TEMPLATE}, or with `chat_template` in {CONFIG_FILE}")
+        raise InputError(what, place, f"use a model with {TEMPLATE_FILE}, or with `chat_template` in {CONFIG_FILE}")
     if date is None and any("strftime_now" in source for source in sources.values()):
         fix = "set `rows.template.date` to the day that texts shall name, such as 2026-01-31"
         raise InputError("the chat template writes the current date", place, fix)
     constants = special | json.loads(files.variables)
-    template = ChatTemplate(f"{PREFIX}{name} {tokenizer.sha256}", sources, constants, date, tokenizer)
+    template = ChatTemplate(f"{TEMPLATE_PREFIX}{name} {tokenizer.sha256}", sources, constants, date, tokenizer)
     try:
         template.render([{"role": "user", "content": "question"}], None)
     except (jinja2.TemplateSyntaxError, jinja2.exceptions.SecurityError) as error:
@@ -119,12 +120,12 @@ def load_template(files: ChatFiles) -> ChatTemplate:
 
 
 def _read_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return sources by name, from template files or else from the tokenizer's config."""
-    files = {path.stem: path for path in sorted((folder / MORE_TEMPLATES).glob("*.jinja"))}
-    files |= {"default": folder / TEMPLATE} if (folder / TEMPLATE).is_file() else {}
+    """Return template sources by name, from files or else from the tokenizer's config."""
+    files = {path.stem: path for path in sorted((folder / MORE_TEMPLATES_FOLDER).glob("*.jinja"))}
+    files |= {"default": folder / TEMPLATE_FILE} if (folder / TEMPLATE_FILE).is_file() else {}
     if files:
         return {name: _read_text(path) for name, path in files.items()}
-    found = config.get("chat_template") or _read_json(folder / OLD_TEMPLATE).get("chat_template") or {}
+    found = config.get("chat_template") or _read_json(folder / OLD_TEMPLATE_FILE).get("chat_template") or {}
     if isinstance(found, list) and all(isinstance(entry, dict) for entry in found):
         found = {entry.get("name"): entry.get("template") for entry in found}
     sources = {"default": found} if isinstance(found, str) else found

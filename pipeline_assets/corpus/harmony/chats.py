@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.harmony.prompt import FUNCTIONS
+from pipeline_assets.corpus.harmony.prompt import FUNCTIONS_NAMESPACE
 
 Chat = dict[str, Any]
-_TOOLS_BEGIN = f"# Tools\n\n## {FUNCTIONS}\n\n"
+_TOOLS_BEGIN = f"# Tools\n\n## {FUNCTIONS_NAMESPACE}\n\n"
 
 
 def to_chat_messages(
@@ -73,7 +73,7 @@ def _tool_call(message: Message, call_id: str) -> Chat:
 
 
 def _tool_name(name: str | None) -> str | None:
-    return None if name is None else name.removeprefix(f"{FUNCTIONS}.")
+    return None if name is None else name.removeprefix(f"{FUNCTIONS_NAMESPACE}.")
 
 
 def extract_instructions(content: str, omits_tools: bool) -> str:

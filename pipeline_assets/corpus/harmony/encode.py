@@ -145,7 +145,7 @@ class AssistantTurns:
 
     @property
     def rule(self) -> str:
-        """Name, version and numbers of the loss mode; see `AssistantAll.rule`."""
+        """Name and version of the loss mode, and chosen numbers; see `AssistantAll.rule`."""
         return f"{self.prefix}{','.join(map(str, self.messages))}"
 
     @classmethod
@@ -216,8 +216,8 @@ class HarmonyTokens:
 
     Attributes:
         ids: Shape (tokens,).
-        bodies: Start (inclusive) and stop (exclusive) of each message's body in `ids`, shape (messages, 2). The stop is
-            the terminator's position; it equals the start for an empty body.
+        bodies: Start (inclusive) and stop (exclusive) of each message's body in `ids`, shape (messages, 2). They are
+            equal for an empty body. In Harmony, the terminator is at the stop.
         losses: Counts of the text's tokens and characters, and of its parts that the tokenizer cannot represent.
     """
 

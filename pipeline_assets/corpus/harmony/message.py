@@ -163,7 +163,7 @@ def replace_non_finite(value: JsonValue) -> JsonValue:
 
 
 def compact_json(value: JsonValue) -> str:
-    """Encode a value as JSON without spaces, with keys in their order.
+    """Encode a value as JSON without spaces; keys keep the value's order.
 
     Numbers are exact, except that integers beyond 64 bits become floats, as in openai-harmony. The last digit can
     differ from openai-harmony's for numbers that have more than 15 digits, or are below 1e-22 or above 1e22. Raise

@@ -166,7 +166,7 @@ def _get_list(schema: _Schema, key: str) -> list[JsonValue] | None:
     return value if isinstance(value, list) else None
 
 
-FUNCTIONS = "functions"
+FUNCTIONS_NAMESPACE = "functions"
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class ToolNamespace:
 
 def function_namespace(tools: Sequence[FunctionTool]) -> ToolNamespace:
     """Return the namespace of a developer's own functions, called as `functions.NAME`."""
-    return ToolNamespace(FUNCTIONS, None, tuple(tools))
+    return ToolNamespace(FUNCTIONS_NAMESPACE, None, tuple(tools))
 
 
 def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
@@ -272,14 +272,14 @@ GPT_OSS_SYSTEM = SystemContent(
 
 
 def prompt_messages(system: SystemContent | None, developer: DeveloperContent | None) -> list[Message]:
-    """Render the system message, then the developer message; None renders none.
+    """Return the system message, then the developer message; None omits either.
 
     If the developer has functions, a system message that lists channels also names the channel for calls.
     """
     messages: list[Message] = []
     if system is not None:
         has_functions = developer is not None and any(
-            namespace.name == FUNCTIONS and namespace.tools for namespace in developer.tools
+            namespace.name == FUNCTIONS_NAMESPACE and namespace.tools for namespace in developer.tools
         )
         messages.append(Message(Role.SYSTEM, _system_text(system, has_functions)))
     if developer is not None:

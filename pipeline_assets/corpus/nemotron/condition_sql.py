@@ -22,10 +22,10 @@ _MAX_TERMS = 1_000  # nodes of the tree: columns, values, operators, calls
 _MAX_DEPTH = 12  # sqlglot needs up to 24 of Python's 1,000 frames per level
 _MAX_LITERAL_CHARACTERS = 1_000
 _NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?|\.[0-9]{1,40}")
-_CLOCK = {"NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"}
+_CLOCK_NAMES = {"NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"}
 _CLOCK_USED = "the condition depends on the clock, so its rows would change from day to day"
 _TOO_DEEP = f"a condition has at most {_MAX_DEPTH} nested levels"
-NOT_OF_ONE_ROW = "the condition must use the columns of a single row"
+SINGLE_ROW_RULE = "the condition must use the columns of a single row"
 # Operators by class names of sqlglot nodes.
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
@@ -41,8 +41,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 # Conversions of a quoted pattern to a regular expression.
 _PATTERNS: dict[str, Callable[[str], str]] = {
-    "ILike": lambda pattern: f"(?i){_like(pattern)}",
-    "Like": lambda pattern: _like(pattern),
+    "ILike": lambda pattern: f"(?i){_like_to_regex(pattern)}",
+    "Like": lambda pattern: _like_to_regex(pattern),
     "RegexpILike": "(?i){}".format,
     "RegexpLike": str,
 }
@@ -236,7 +236,7 @@ def _column(node: "exp.Column", frame: "pl.DataFrame") -> "pl.Expr":
     import polars as pl
 
     name, columns = ".".join(part.name for part in node.parts), frame.columns
-    if name.upper() in _CLOCK:
+    if name.upper() in _CLOCK_NAMES:
         raise ValueError(_CLOCK_USED)
     if name not in columns:
         raise ValueError(f"unknown column {name[:60]}{_suggest_name(name, columns, 'columns')}")
@@ -254,7 +254,7 @@ def _number(node: "exp.Expr") -> int | float:
     return int(node.this) if node.this.isdigit() else float(node.this)
 
 
-def _like(pattern: str) -> str:
+def _like_to_regex(pattern: str) -> str:
     return f"(?s)^{''.join({'%': '.*', '_': '.'}.get(char, re.escape(char)) for char in pattern)}$"
 
 
@@ -262,10 +262,10 @@ def _function_call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
     from sqlglot import exp
 
     name, known = node.name.upper(), sql_functions()
-    if name in _CLOCK:
+    if name in _CLOCK_NAMES:
         raise ValueError(_CLOCK_USED)
     if issubclass(exp.FUNCTION_BY_NAME.get(name, exp.Expr), exp.AggFunc):
-        raise ValueError(NOT_OF_ONE_ROW)
+        raise ValueError(SINGLE_ROW_RULE)
     if name not in known:
         suggested = _suggest_name(name, known, "functions")
         raise ValueError(f"the condition is invalid (unknown function {name[:60]}{suggested})")
@@ -284,6 +284,6 @@ def _not_supported(node: "exp.Expr", part: str = "") -> ValueError:
     from sqlglot import exp
 
     if isinstance(node, exp.Window | exp.Filter | exp.AggFunc | exp.Star):
-        return ValueError(NOT_OF_ONE_ROW)
+        return ValueError(SINGLE_ROW_RULE)
     name = re.sub("(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper() + (f" with {part}" if part else "")
     return ValueError(f"the condition is invalid ({name} is not supported; see docs/nemotron.md)")

@@ -53,8 +53,9 @@ class _MessageReader:
             that have a value but no place in Harmony. `unread_message_keys/ROLE.KEY`: such keys by name, together with
             unread keys of text parts. `messages_as_json`: contents and reasoning that are not text. `think_tags/ROLE`,
             `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`: assistant messages whose tags do
-            not pair up; `think_tags/contradicted`: assistant messages with reasoning apart from their content, although
-            the user's message ends with a request for `<think>` and `<solution>` tags.
+            not pair up; `think_tags/contradicted`: assistant messages with reasoning apart from their content, and
+            without `<think>` in it, although the user's message ends with a request for `<think>` and `<solution>`
+            tags.
         roles: Roles of the row's messages, in order.
         owners: For each message that `read` returned, the number of its source message in the row; empty for a proof
             without messages.
@@ -73,14 +74,14 @@ class _MessageReader:
     def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
         """Return the messages of a row for rendering.
 
-        The system message of the settings comes first. A developer message follows, with the row's tools, and with
-        the text of a system message at the start of the row as instructions. Later system messages become developer
-        messages in place; empty ones are omitted. Reasoning becomes a message on the analysis channel, before the text
-        or calls that follow from it. An answer is on the final channel. Text before calls in the same message is on the
-        commentary channel, like the calls. Every other text is unchanged, even if blank or empty; blank reasoning is
-        omitted. A user or assistant message with absent or null content and without calls makes the row a reject.
-        `read_text` explains other content, `ThinkTags` the treatment of `<think>` blocks, and `read_formalisation` a
-        proof without messages.
+        The system message of the settings comes first, if they have one. A developer message follows if the row has
+        tools, or begins with a system message that has text; that text becomes the instructions. Later system messages
+        become developer messages in place; empty ones are omitted. Reasoning becomes a message on the analysis channel,
+        before the text or calls that follow from it; blank reasoning is omitted. An answer is on the final channel.
+        Text before calls in the same message is on the commentary channel, like the calls; empty text is omitted. Every
+        other text is unchanged, even if blank or empty. A user or assistant message with absent or null content and
+        without calls makes the row a reject. `read_text` explains other content, `ThinkTags` the treatment of `<think>`
+        blocks, and `read_formalisation` a proof without messages.
         """
         raw_messages = row.get("messages")
         if not has_value(raw_messages):
@@ -150,9 +151,9 @@ class _MessageReader:
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
         """Separate `<think>` blocks from content; return their messages and the last text.
 
-        If the settings split blocks, each block, and each text before or between blocks, becomes a message, unless it
-        is blank or a thought that equals `reasoning`. Otherwise the list is empty, and the text is the whole content,
-        without blocks if the settings drop them.
+        With `ThinkTags.SPLIT`, each block and each text before or between blocks becomes a message. Blank ones, and
+        thoughts equal to `reasoning`, are omitted. With `DROP`, blocks are removed. Other content is returned as the
+        last text, and so is content whose tags do not pair up.
         """
         rule = self._settings.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
@@ -229,9 +230,9 @@ def row_text(
 ) -> RowText:
     """Return the text of a row: its column `text`, or else its rendered messages.
 
-    With `chat`, the messages of a column `text` are rendered by that template, without Harmony's system message.
-    Without it, a `text` that is not valid Harmony is returned as it is, and `RowText.refusal` is set. Raise Refusal,
-    such as RowFault, if the row cannot be used.
+    With `chat`, that template renders the messages in both cases, without Harmony's system message. Without `chat`, a
+    `text` that is not valid Harmony is returned as it is, and `RowText.refusal` is set. Raise Refusal, such as
+    RowFault, if the row cannot be used.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameters
     template: str | None = None if isinstance(settings.template, ChatTemplateSection) else settings.template

@@ -37,7 +37,7 @@ EFFORTS: dict[str, dict[str, Effort]] = {
 
 
 FindPrompt = Callable[[str], str | None]
-"""Function that finds a prompt by its sha256 in hex digits; None if unknown."""
+"""Function that returns the prompt with a sha256 (hex digits), or None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SplitSource(RecipeSection):
         revision: Commit, 40 hex digits; None for a folder. Forty zeros are a commit that is not pinned yet: such a
             dataset can be planned, but not built.
         path: Folder, absolute or relative to the data root; None for a hub. The path changes no byte of the result.
-        splits: Names of the selected splits, from the dataset's card, or else from the file names.
+        splits: Names of the selected splits, as in the dataset's card, or else in the file names.
         files: File patterns by split (syntax: `hub_configs`), which override the card.
     """
 

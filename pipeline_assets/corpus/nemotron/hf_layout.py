@@ -24,7 +24,10 @@ _SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
 
 
 def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
-    """Link the files of all splits into one folder; `card` is the README.md, or None."""
+    """Link the rows and tool lists of splits into one folder.
+
+    `card` is the text of README.md; None writes no card.
+    """
     files = [file for split in splits for file in _link_files(split, staging)]
     labels = [] if card is None else [write_text(staging, CARD, card)]  # a label, because it states stored sizes
     counts = {name: sum(split.manifest.identity.counts[name] for split in splits) for name in _SUMS}

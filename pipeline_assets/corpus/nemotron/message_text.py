@@ -40,7 +40,7 @@ class ThinkTags(StrEnum):
 
 
 def unread_key(owner: str, key: str) -> str:
-    """Return the name under which a key of `owner`, such as a role, counts as unread."""
+    """Return the name of the count for an unread key of `owner`, such as a role."""
     short = key[:_KEY_CHARACTERS]
     return f"{UNREAD}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
 
@@ -153,7 +153,7 @@ def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
 
 
 def sum_think_tags(messages: Iterable[Message]) -> Counter[str]:
-    """Count the messages with `<think>` tags by role, and those with unpaired tags.
+    """Count messages with `<think>` tags by role, and answers with unpaired tags.
 
     Messages of the channel analysis count as `analysis`. The keys are those of `count_think_tags`.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Role, content_text
-from pipeline_assets.corpus.harmony.prompt import FUNCTIONS
+from pipeline_assets.corpus.harmony.prompt import FUNCTIONS_NAMESPACE
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value, to_text
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog
 
@@ -19,9 +19,10 @@ MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: no open call h
 class OpenCalls:
     """Tool calls of a conversation; a call is open until a reply answers it.
 
-    A reply answers the open call with the reply's id; else, if the reply names a tool, the first open call of that
-    tool; else the first open call that no later reply names, or the first open call if all are named. "First" is in the
-    order of calls, but calls of the latest message with calls precede all earlier ones.
+    A reply with the id of an open call answers that call; a second reply to a call answers none. Else, a reply that
+    names a tool answers the first open call of that tool, if any. Any other reply answers the first open call of the
+    latest message with calls that no later reply names, or else the first open call. "First" is in the order of calls,
+    but calls of the latest message with calls precede all earlier ones.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,9 @@ class OpenCalls:
             value = function.get("arguments")
             arguments = "{}" if value is None or value == "" else content_text(value)
             messages.append(
-                Message(Role.ASSISTANT, arguments, None, f"{FUNCTIONS}.{name}", "commentary", "<|constrain|>json")
+                Message(
+                    Role.ASSISTANT, arguments, None, f"{FUNCTIONS_NAMESPACE}.{name}", "commentary", "<|constrain|>json"
+                )
             )
             self._open(to_text(call.get("id")), name, arguments)
         return messages
@@ -71,7 +74,7 @@ class OpenCalls:
         if (claim := self._claimed_key(call_id, name)) is not None:
             self._claims[claim] -= 1
         tool, matched = self._match_reply(content, to_text(call_id), name if isinstance(name, str) and name else None)
-        return Message(Role.TOOL, content, f"{FUNCTIONS}.{tool}", "assistant", "commentary"), matched
+        return Message(Role.TOOL, content, f"{FUNCTIONS_NAMESPACE}.{tool}", "assistant", "commentary"), matched
 
     def _match_reply(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
         """Close the call that a reply answers; return its tool and the kind of match."""
@@ -101,7 +104,7 @@ class OpenCalls:
         return ("name", name) if isinstance(name, str) and name else None
 
     def _next_unclaimed(self) -> int | None:
-        """Return the index of the next open call that no later reply needs.
+        """Return the index of the first open call since `_latest` that no reply needs.
 
         Without such a call, return the index of the next open call; None if no call is open.
         """

@@ -18,18 +18,18 @@ from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolQuota, PoolsRecipe
 from pipeline_assets.corpus.scoring.row_choice import select_in_turns, selection_ranks
 
-Limits = Mapping[str, Mapping[str, int]]
+RankLimits = Mapping[str, Mapping[str, int]]
 """Highest selected rank by pool and stratum; a stratum without a limit has no selected row."""
 
 
-def find_limits(
+def find_rank_limits(
     spilled: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags_column: str
-) -> tuple[Limits, dict[str, Any]]:
-    """Return the limits of pools with a quota, and the counts of candidates and rows.
+) -> tuple[RankLimits, dict[str, Any]]:
+    """Return the limits of pools with quotas, and counts of their candidates and rows.
 
-    Counts are by pool, in total and by stratum. `spilled` maps splits to files of candidates. `flags_column` names
-    the column that states the pools of a row: for each of `pools`, a character U+0001 or U+0000. Memory: some tens of
-    bytes per row and pool.
+    The counts are by pool, in total and by stratum; rows are selected candidates. `spilled` maps splits to files of
+    candidates. `flags_column` names the column that states the pools of a row: for each of `pools`, a character U+0001
+    or U+0000. Memory: some tens of bytes per row and pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):
@@ -53,7 +53,7 @@ def find_limits(
     return limits, described
 
 
-def selected_rows(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: Limits) -> NDArray[np.bool_]:
+def quota_mask(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: RankLimits) -> NDArray[np.bool_]:
     """Return a mask (rows,) of rows that a pool's quota selects; all without a quota."""
     if (quota := recipe.quota(pool)) is None:
         return np.ones(len(table), bool)
@@ -64,7 +64,10 @@ def selected_rows(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, l
 
 
 def read_strata(table: pa.Table, quota: PoolQuota) -> list[str]:
-    """Return each row's stratum: its values of the quota's columns, as `math, hard`."""
+    """Return each row's stratum: its values of the quota's columns, as `math, hard`.
+
+    Without columns, the stratum is `all`.
+    """
     columns = [table[name].to_pylist() for name in quota.stratify]
     if not columns:
         return ["all"] * len(table)

@@ -79,7 +79,7 @@ class PoolsSummary(msgspec.Struct, frozen=True):
         ledger: Counts of the rows that pools are chosen from.
         left_out: Pools without rows because no row of the dataset can be in them, with the reason.
         empty: Other pools without rows; for each condition of a pool, the number of rows that meet it.
-        correctness_gap: Number, correctness and examples of the rows with a correctness that are in no pool.
+        correctness_gap: Number, correctness and examples of the rows in no pool whose correctness is known.
         quotas: Candidates and rows of each pool with a quota, in total and by stratum; unset without quotas.
     """
 

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.formats.arrow_columns import bool_column, string_col
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet, read_columns, read_footer
 from pipeline_assets.corpus.licences import tag_or_unknown
 from pipeline_assets.corpus.nemotron.pool_card import write_pool_card
-from pipeline_assets.corpus.nemotron.pool_quotas import Limits, find_limits, selected_rows
+from pipeline_assets.corpus.nemotron.pool_quotas import RankLimits, find_rank_limits, quota_mask
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, matching_rows, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
@@ -74,7 +74,7 @@ def build_pools(
     for (split, _), receipt in zip(files, receipts, strict=True):
         spilled[split] += [staging.path(file.path) for file in receipt.files]
     counts, gap = Counter(total_counts(receipts)), _merge_gaps(receipt.notes for receipt in receipts)
-    limits, quotas = find_limits(spilled, pools, recipe, _FLAGS)
+    limits, quotas = find_rank_limits(spilled, pools, recipe, _FLAGS)
     write = functools.partial(write_pools, pools=pools, recipe=recipe, limits=limits)
     tasks = [
         Task(f"{split}-{bucket:05d}", 0, functools.partial(write, split, bucket, buckets[split], paths))
@@ -268,7 +268,7 @@ def write_pools(
     *,
     pools: Sequence[str],
     recipe: PoolsRecipe,
-    limits: Limits,
+    limits: RankLimits,
 ) -> Receipt:
     """Write the rows of a bucket, sorted by id, to one file per pool.
 
@@ -282,7 +282,7 @@ def write_pools(
     flags = "".join(table[_FLAGS].to_pylist()).encode()
     chosen = np.frombuffer(flags, bool).reshape(len(order), len(pools))[order]
     table = table.drop_columns([_FLAGS]).take(to_arrow(order))
-    selected = np.stack([selected_rows(table, split, pool, recipe, limits) for pool in pools], axis=1)
+    selected = np.stack([quota_mask(table, split, pool, recipe, limits) for pool in pools], axis=1)
     over_quota = np.asarray(chosen.any(axis=1) & ~(chosen & selected).any(axis=1))
     chosen = chosen & selected
     files: list[OutputFile] = []

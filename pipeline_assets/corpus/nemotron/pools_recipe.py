@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.licences import check_tag
-from pipeline_assets.corpus.nemotron.condition_sql import NOT_OF_ONE_ROW, read_condition
+from pipeline_assets.corpus.nemotron.condition_sql import SINGLE_ROW_RULE, read_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.key_types import Name
 from pipeline_assets.spine.manifest import StageVersion
@@ -27,7 +27,7 @@ POOLS_STAGE = StageVersion("nemotron_candidate_pools", 2)
 CAPABILITY = "capability"  # prefix of pools by capability
 EVERY_POOL = "every_pool"  # key of `quotas`
 _PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
-_INVALID = re.compile(r"[^a-z0-9]+")
+_INVALID_CHARACTERS = re.compile(r"[^a-z0-9]+")
 
 
 def _check_condition(condition: str) -> str:
@@ -79,7 +79,7 @@ Strata = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.After
 
 
 class PoolQuota(RecipeSection):
-    """Quota of a pool.
+    """Maximum number of rows of a pool, in equal shares of strata.
 
     Attributes:
         max_rows: Maximum number of rows, over all splits of the dataset.
@@ -182,7 +182,7 @@ def parse_condition(condition: str) -> "pl.Expr":
         reason = " ".join(str(error).partition("\n\n")[0].split())  # without the query plan after an empty line
         raise ValueError(f"the condition is invalid ({reason})") from None
     if not expression.meta.root_names():
-        raise ValueError(NOT_OF_ONE_ROW)
+        raise ValueError(SINGLE_ROW_RULE)
     return expression
 
 
@@ -210,4 +210,4 @@ def needed_columns(conditions: Iterable[str]) -> set[str]:
 
 
 def capability_pool(target: str) -> str:
-    return f"{CAPABILITY}_{_INVALID.sub('_', target.lower()).strip('_')}"
+    return f"{CAPABILITY}_{_INVALID_CHARACTERS.sub('_', target.lower()).strip('_')}"

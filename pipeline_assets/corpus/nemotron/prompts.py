@@ -103,7 +103,10 @@ class PromptRules:
 def gather_prompts(
     staging: StagingDir, rows: Artifact, earlier: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
-    """Build a split's prompts; drop repeats of its rows and of splits in `earlier`."""
+    """Build a split's prompts; drop rows whose text equals an earlier row's text.
+
+    `earlier` has the prompts of splits that count as earlier.
+    """
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     hashed = list(run_stage("judge", functools.partial(hash_texts, rules=rules), shards, staging, settings))

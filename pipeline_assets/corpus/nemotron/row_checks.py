@@ -1,4 +1,4 @@
-"""Checks and previews of normalised rows.
+"""Checks of normalised rows and pools with a preview of inventories.
 
 Rows are read back from their files and checked from texts and tokens, not from the values that built them.
 """
@@ -148,7 +148,7 @@ def texts_parse(shards: Artifact) -> Verdict:
 
 
 def tokens_round_trip(shards: Artifact) -> Verdict:
-    """Check that tokens equal tiktoken's, decode to the text and count in the loss.
+    """Check that tokens equal tiktoken's, decode to the text and fit the loss spans.
 
     The sample is the first row of each file, and one row in a thousand, chosen by id.
     """
@@ -168,8 +168,9 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
 
 
 def compare_coverage(shards: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
-    """Compare counts of rows with metadata in shards and inventory, unless sampled.
+    """Check that rows have the metadata that the inventory counts, unless sampled.
 
+    Rows that normalisation lost may have had any of the missing metadata.
     `inventories` has the inventory of the shards, or None if it is not built; empty if the recipe builds no inventory.
     """
     built = [inventory for inventory in inventories if inventory is not None]

@@ -23,7 +23,7 @@ CORRECTNESS_KEY = "correctness"  # meta key of a prompt; the most correct of sev
 
 
 class Scan(RecipeSection):
-    """Scope of the inventory."""
+    """Rows that the inventory counts: all, or a sample of `max_rows`."""
 
     max_rows: Annotated[int | None, Option("Maximum rows of a split, sampled over all files.", "max-records")] = (
         pydantic.Field(None, ge=1)
@@ -43,7 +43,7 @@ class DeduplicateRecipe(RecipeSection):
         min_completion_tokens: A row with fewer completion tokens is dropped.
         scope: Rows that are compared: of one split, of one dataset, or of the whole recipe.
         near: Similarity of near duplicates; None to skip the search.
-        near_duplicates: Whether near duplicates are tagged or dropped. Of each group, the row with the highest
+        near_duplicates: Treatment of near duplicates: `tag` or `drop`. Of each group, the row with the highest
             correctness is kept; of several such rows, the first.
     """
 
@@ -130,7 +130,7 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
 
 
 def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeError]:
-    """Yield errors: a repeated dataset or split, a missing domain, an unused effort."""
+    """Yield errors of datasets, such as a repeated split or a missing domain."""
     earlier, sources = set[str](), dict[str, object]()
     for number, section in sections_at(recipe, "datasets"):
         dataset, location = str(section.get("dataset")), ("datasets", number)

@@ -5,7 +5,7 @@ from collections.abc import Container, Sequence
 from typing import Final
 
 from pipeline_assets.corpus.harmony.parse import ParsedText
-from pipeline_assets.corpus.harmony.prompt import FUNCTIONS
+from pipeline_assets.corpus.harmony.prompt import FUNCTIONS_NAMESPACE
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog
 
 _EQUAL_LINES = 10
@@ -24,7 +24,7 @@ def find_failed_checks(parsed: ParsedText, log: CallLog, declared: Container[str
     """
     last_calls = itertools.takewhile(bool, (message.is_call for message in reversed(parsed.conversation)))
     answered = [call for call, reply in log.events if reply is not None]
-    called = {name.removeprefix(f"{FUNCTIONS}.") for name, _ in log.calls}
+    called = {name.removeprefix(f"{FUNCTIONS_NAMESPACE}.") for name, _ in log.calls}
     fails = {
         "undeclared_tool": declared is not None and not all(name in declared for name in called),
         "reply_order": any(later < earlier for earlier, later in itertools.pairwise(answered)),

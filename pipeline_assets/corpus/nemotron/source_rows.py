@@ -44,7 +44,7 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class RowShard:
-    """Consecutive pieces of a split's files, named by a number of five digits.
+    """Pieces of a split's files, in file order, named by a number of five digits.
 
     Attributes:
         limits: Maximum number of rows to read from the start of each piece; if a piece has fewer rows, the difference
@@ -59,7 +59,7 @@ class RowShard:
 
 
 def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
-    """Plan shards of about `shard_bytes` bytes, in file order; InputError if damaged."""
+    """Plan shards of about `shard_bytes`, in file order; InputError for damaged files."""
     pieces = [piece for file in files for piece in _split_file(file, shard_bytes)]
     groups = group_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
     return [RowShard(name, tuple(group), None) for name, group in number_shards(groups)]
@@ -104,7 +104,7 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
 
     `limit` bounds rows and rejects together; None reads all. Blank lines are skipped. Reasons of rejects: `cut_off`
     (the last line of a file has no newline and cannot be read), `not_json`, `wrong_type` (not an object),
-    `invalid_utf8`, `lone_surrogate`, `unreadable_value`, `nested_too_deep`. Raises `InputError` if the file changed
+    `invalid_utf8`, `lone_surrogate`, `unreadable_value`, `nested_too_deep`. Raise `InputError` if the file changed
     after it was planned.
     """
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _read_lines(lines(piece))

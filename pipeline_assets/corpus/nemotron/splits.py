@@ -44,7 +44,7 @@ Format = Literal["jsonl", "parquet"]
 _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _SHARD_NUMBER = re.compile(r"-\d{5}-of-\d{5}$")
 _PART = re.compile(r"part_(\d+)$")
-_INVALID = re.compile(r"[^\w-]+")
+_INVALID_CHARACTERS = re.compile(r"[^\w-]+")
 DEFAULT_CONFIG = "default"  # name that a hub gives to an only config
 
 
@@ -55,7 +55,7 @@ class SplitFiles:
     Attributes:
         found_by: Source of the split's list of files.
         left_out: Unread files whose names contain the split, such as files of another format.
-        config: Name of the card's config that has the split; None if the card names none, or only `default`.
+        config: Name of the card's config that has the split; None for `default`, or if no config has the split.
     """
 
     split: str
@@ -77,10 +77,11 @@ def split_from_name(path: str) -> str:
 
 
 def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitFiles]:
-    """Find all splits of a dataset with their files, by name, in the card's order.
+    """Find all splits of a dataset with their files, by name.
 
-    If the card names no files, the names of the files determine the splits, which are sorted. `card` is the text of
-    README.md, empty if it is missing; `where` names the dataset in errors. Raise InputError if two splits share a name.
+    The splits are in the card's order. Where the card names no files, or a folder, the file names determine the splits,
+    which are sorted. `card` is the text of README.md, empty if it is missing; `where` names the dataset in errors.
+    Raise InputError if two splits share a name.
     """
     available = sorted(paths)
     configs = parse_configs(card, where)
@@ -209,4 +210,4 @@ def _remove_suffixes(path: str) -> str:
 
 
 def _split_name(stem: str) -> str:
-    return _PART.sub(r"part\1", _INVALID.sub("_", stem))
+    return _PART.sub(r"part\1", _INVALID_CHARACTERS.sub("_", stem))

@@ -1,4 +1,4 @@
-"""Calls that repeat an equal call after two equal replies."""
+"""Log of calls and replies, which counts calls that repeat after equal replies."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable

@@ -20,7 +20,7 @@ import jsonschema_rs
 import msgspec
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Message
-from pipeline_assets.corpus.harmony.prompt import FUNCTIONS, FunctionTool, ToolNamespace, function_namespace
+from pipeline_assets.corpus.harmony.prompt import FUNCTIONS_NAMESPACE, FunctionTool, ToolNamespace, function_namespace
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, canonical_text, decode_text, has_value
 from pipeline_assets.corpus.readers.nesting import is_nested_within
 
@@ -335,7 +335,7 @@ def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bo
     steps = 0
     for call in calls:
         namespace, _, name = (call.recipient or "").partition(".")
-        if tools is None or namespace != FUNCTIONS or name not in tools.parameters:
+        if tools is None or namespace != FUNCTIONS_NAMESPACE or name not in tools.parameters:
             return False
         schema = tools.schema(name)
         steps += schema.max_steps(len(call.content))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 
-_INVALID = re.compile(r"\W+")
+_INVALID_CHARACTERS = re.compile(r"\W+")
 _ALL = "all"  # In any letter case: builder.py of `datasets` rejects a dataset with a split of this name.
 DEFAULT = "default"  # The config of a dataset with a single config.
 # `datasets`, size_categories.json: above 1,000, each category is ten times the previous one.
@@ -26,7 +26,7 @@ def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
     for split in splits:
         if split in names:
             continue
-        allowed = f"{split}_" if split.lower() == _ALL else _INVALID.sub("_", split)
+        allowed = f"{split}_" if split.lower() == _ALL else _INVALID_CHARACTERS.sub("_", split)
         used, attempt = set(names.values()), 1
         while (name := allowed if attempt == 1 else f"{allowed}_{attempt}") in used:
             attempt += 1
