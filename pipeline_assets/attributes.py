@@ -12,7 +12,7 @@ from pipeline_assets.assets import dagster_name
 from pipeline_assets.external import INVALID_GROUP, SOURCES_GROUP
 from pipeline_assets.spine.errors import one_line
 
-OWNERS, TAGS = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
+OWNERS_VARIABLE, TAGS_VARIABLE = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
 _DEFAULT_OWNER = "team:corpusmill"
 _NEVER_BUILT = "never_built"
 Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
@@ -57,12 +57,16 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled: Coll
 
 def _owners_and_tags() -> dg.AssetSpec:
     """Return a spec with owners and tags, or with defaults if Dagster rejects any."""
-    owners = _read_list(OWNERS) or [_DEFAULT_OWNER]
-    tags = {name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _read_list(TAGS))}
+    owners = _read_list(OWNERS_VARIABLE) or [_DEFAULT_OWNER]
+    tags = {
+        name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _read_list(TAGS_VARIABLE))
+    }
     try:
         return dg.AssetSpec("any", owners=owners, tags=tags)
     except dg.DagsterInvalidDefinitionError as error:
-        logging.getLogger("corpusmill").warning("%s and %s are ignored: %s", OWNERS, TAGS, one_line(error))
+        logging.getLogger("corpusmill").warning(
+            "%s and %s are ignored: %s", OWNERS_VARIABLE, TAGS_VARIABLE, one_line(error)
+        )
         return dg.AssetSpec("any", owners=[_DEFAULT_OWNER])
 
 

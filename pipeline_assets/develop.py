@@ -11,7 +11,7 @@ from dagster_shared.ipc import open_ipc_subprocess
 
 from pipeline_assets.compat import run_dagster
 
-_WEBSERVER, _GUARDED = "dagster_webserver", "pipeline_assets.webserver"
+_WEBSERVER_MODULE, _GUARDED_MODULE = "dagster_webserver", "pipeline_assets.webserver"
 
 
 def develop() -> None:
@@ -20,7 +20,9 @@ def develop() -> None:
     threading.Thread(target=_stop_at_end_of_stdin, daemon=True).start()
 
     def start_guarded(command: Sequence[str], **options: Any) -> Any:
-        return open_ipc_subprocess([_GUARDED if part == _WEBSERVER else part for part in command], **options)
+        return open_ipc_subprocess(
+            [_GUARDED_MODULE if part == _WEBSERVER_MODULE else part for part in command], **options
+        )
 
     run_dagster(start_guarded)
 

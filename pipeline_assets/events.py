@@ -20,8 +20,8 @@ from resources.artifact_metadata import artifact_metadata
 RecipeByFolder = Mapping[str, str]
 """Names of recipes by the folders of the artifacts that they build."""
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
-COMMAND = "corpusmill/command"  # tag with the id of the command that built the artifact
-SAMPLE = "sample"  # metadata of a check that read a sample of the files after the build
+COMMAND_TAG = "corpusmill/command"  # tag with the id of the command that built the artifact
+SAMPLE_KEY = "sample"  # metadata of a check that read a sample of the files after the build
 _RECORDS_AT_ONCE = 500
 _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # values of a Dagster run for an input that was never materialised
 _MAX_REPORTED = 50  # partitions of an asset in the description of a check
@@ -59,8 +59,8 @@ class AssetView:
 
     Attributes:
         partition: Partition of the asset; None if it is not partitioned.
-        code_version: Result of the function `code_version`, or the stage's version if `version` is set; other text if
-            the artifact is stale.
+        code_version: Result of the function `code_version`; for a version of a recipe, or an artifact that no recipe
+            requests, the stage's version; for a stale artifact, `outdated`.
         upstream: Input artifacts by asset; an external input has an empty list.
         version: Version of the recipe; None if the recipe is not a version of another one.
     """
@@ -114,7 +114,7 @@ def materialization(
         _DATA_VERSION: manifest.digest,
         "dagster/data_version_is_user_provided": "true",
         _CODE_VERSION: view.code_version,
-        **({COMMAND: command["id"]} if (command := manifest.provenance.get("command")) else {}),
+        **({COMMAND_TAG: command["id"]} if (command := manifest.provenance.get("command")) else {}),
     }
     for key, targets in view.upstream.items():
         name = key.to_user_string()

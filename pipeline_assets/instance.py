@@ -24,9 +24,9 @@ from pipeline_assets.spine.recipe_yaml import inline_yaml
 from pipeline_assets.spine.shipped import shipped_path
 
 INSTANCE_CONFIG = shipped_path("dagster.yaml")
-_CONFIG = "dagster.yaml"
-_RUNS = "history/runs.db"
-_DATABASES = (_RUNS, "history/runs/index.db", "schedules/schedules.db")
+_CONFIG_FILE = "dagster.yaml"
+_RUNS_DATABASE = "history/runs.db"
+_DATABASES = (_RUNS_DATABASE, "history/runs/index.db", "schedules/schedules.db")
 _CREATION_TIMEOUT_S = 120.0
 _LOCK_TIMEOUT_S = 10.0
 _POLL_S = 0.05
@@ -93,14 +93,14 @@ def _encode_config(home: Path) -> bytes:
 
 
 def _is_configured(home: Path) -> bool:
-    path = home / _CONFIG
+    path = home / _CONFIG_FILE
     return path.is_file() and path.read_bytes() == _encode_config(home)
 
 
 def _is_uninitialized(home: Path) -> bool:
     """Check whether a database has no schema revision, and no runs are stored."""
     is_incomplete = any(not _has_rows(home / name, "alembic_version") for name in _DATABASES)
-    return is_incomplete and not _has_rows(home / _RUNS, "runs")
+    return is_incomplete and not _has_rows(home / _RUNS_DATABASE, "runs")
 
 
 def _has_rows(path: Path, table: str) -> bool:
@@ -130,7 +130,7 @@ def _create_instance(home: Path) -> None:
                         durable.remove(home / name)
                     durable.make_folder(home)
                 if not _is_configured(home):
-                    durable.write_durably(home / _CONFIG, _encode_config(home))
+                    durable.write_durably(home / _CONFIG_FILE, _encode_config(home))
                 if is_incomplete:
                     with _load_instance(home) as instance:
                         instance.get_runs_count()

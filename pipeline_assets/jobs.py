@@ -19,7 +19,7 @@ from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.compat import SCHEDULED_TIME_TAG
-from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_versions
+from pipeline_assets.events import SAMPLE_KEY, AssetView, asset_views, evaluations, materialization, newest_versions
 from pipeline_assets.spine.artifact import CheckResult, open_artifact
 from pipeline_assets.spine.errors import InputError, combine_errors
 from pipeline_assets.spine.sealed_folder import require_manifest
@@ -151,7 +151,7 @@ def _new_events(
 def verify_sample(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, sample: str
 ) -> Iterator[Event]:
-    """Verify a sample of a recipe's sealed artifacts; yield a check for each asset.
+    """Verify a sample of a recipe's sealed files; yield a check result for each asset.
 
     Artifacts that do not match the recipe are not read. If a file differs from its manifest, InputError is raised after
     all checks.
@@ -170,7 +170,7 @@ def verify_sample(
         context.log.info(f"{target.name}: {len(new_findings)} findings")
         findings += new_findings
         because = new_findings[0].what if new_findings else f"a sample of {sample} matches the manifest"
-        result = CheckResult(FILES.name, not new_findings, FILES.is_blocking, because, {SAMPLE: sample})
+        result = CheckResult(FILES.name, not new_findings, FILES.is_blocking, because, {SAMPLE_KEY: sample})
         results.setdefault(view.key, {})[view.partition] = (result,)
         kinds[view.key] = target.kind
     for key, asset_results in results.items():

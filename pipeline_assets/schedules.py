@@ -39,8 +39,10 @@ from resources.webhook import WEBHOOK_VARIABLE, webhook_address
 _SCHEDULES_FILE = "schedules.yaml"
 _TIMEOUT_S = 10.0
 _MAX_CRON_LENGTH = 200
-_AUTOMATION = "default_automation_condition_sensor"  # Dagster's own
-SENSORS = frozenset({"alert", "external_sources", "freshness", "old_runs", "sealed_artifacts", _AUTOMATION})  # reserved
+_AUTOMATION_SENSOR = "default_automation_condition_sensor"  # Dagster's own
+SENSOR_NAMES = frozenset(
+    {"alert", "external_sources", "freshness", "old_runs", "sealed_artifacts", _AUTOMATION_SENSOR}
+)  # reserved
 
 
 class ScheduleSection(RecipeSection):
@@ -138,7 +140,7 @@ def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[l
 
 def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> ScheduledJob:
     recipe = section.recipe
-    if dagster_name(section.name) in SENSORS or _job_name(section) in {job.name for job in jobs.values()}:
+    if dagster_name(section.name) in SENSOR_NAMES or _job_name(section) in {job.name for job in jobs.values()}:
         what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
         raise UsageError(what, root / _SCHEDULES_FILE, "rename the schedule")
     match section.action:

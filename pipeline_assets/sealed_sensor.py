@@ -20,7 +20,7 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder
 from pipeline_assets.build.target import Target
 from pipeline_assets.compat import PARTITION_TAG
-from pipeline_assets.events import SAMPLE, AssetView, asset_views, evaluations, materialization, newest_versions
+from pipeline_assets.events import SAMPLE_KEY, AssetView, asset_views, evaluations, materialization, newest_versions
 from pipeline_assets.spine.artifact import CheckResult, check_record_path, open_artifact, read_check_results
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
@@ -74,8 +74,8 @@ def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterIns
 class _SealedAsset:
     """Sealed artifact with the asset that shows it.
 
-    `target` is None if no recipe requests the artifact. `is_outdated` means that local source files changed, which no
-    manifest shows.
+    `target` is None if no recipe requests the artifact. `is_outdated` means that the artifact reads local files and is
+    stale, for example because the files changed, which no manifest shows.
     """
 
     folder: Path
@@ -235,6 +235,6 @@ def _must_report(last: object, event: dg.AssetCheckEvaluation) -> bool:
     """
     if not isinstance(last, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True
-    if not last.passed and any(name.rpartition("_")[2] == SAMPLE for name in last.metadata):
+    if not last.passed and any(name.rpartition("_")[2] == SAMPLE_KEY for name in last.metadata):
         return False
     return (last.passed, last.severity, last.description) != (event.passed, event.severity, event.description)

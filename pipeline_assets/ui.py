@@ -32,7 +32,7 @@ from resources.webhook import webhook_address
 
 _POLL_S = 0.2
 # A loaded machine needs more than Dagster's 60 s for a call, and backfills wait for a code server that starts again.
-_DAGSTER_PATIENCE = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "300", "DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR": "1"}
+_DAGSTER_TIMEOUTS = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "300", "DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR": "1"}
 # A report quotes untrusted text: its page may not run scripts or load anything.
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
@@ -74,7 +74,7 @@ def ui(
         with open_instance(data) as instance:
             report_sealed(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
         variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(home)}
-        environment = {**_DAGSTER_PATIENCE, **os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
+        environment = {**_DAGSTER_TIMEOUTS, **os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(shipped_path("workspace.yaml"))
         # Ctrl-C during the import ends the process without a traceback.
         develop = (

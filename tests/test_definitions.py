@@ -8,7 +8,7 @@ import pytest
 import yaml
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetNode
 
-from pipeline_assets.attributes import OWNERS, TAGS
+from pipeline_assets.attributes import OWNERS_VARIABLE, TAGS_VARIABLE
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -234,8 +234,8 @@ def test_every_asset_has_an_owner(defs: dg.Definitions) -> None:
 
 
 def test_every_asset_has_the_owners_and_tags_that_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(OWNERS, "team:data, me@example.org")
-    monkeypatch.setenv(TAGS, "project=llm,tier=gold")
+    monkeypatch.setenv(OWNERS_VARIABLE, "team:data, me@example.org")
+    monkeypatch.setenv(TAGS_VARIABLE, "project=llm,tier=gold")
 
     graph = build_definitions(tmp_path).resolve_asset_graph()
 
@@ -245,7 +245,7 @@ def test_every_asset_has_the_owners_and_tags_that_are_set(tmp_path: Path, monkey
     assert any("dagster/kind/jsonl" in asset.tags for asset in assets)
 
 
-@pytest.mark.parametrize(("variable", "value"), [(OWNERS, "nobody in particular"), (TAGS, "a b=c")])
+@pytest.mark.parametrize(("variable", "value"), [(OWNERS_VARIABLE, "nobody in particular"), (TAGS_VARIABLE, "a b=c")])
 def test_what_dagster_does_not_take_is_left_out_and_said(
     variable: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,7 +27,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.code_location import build_definitions
-from pipeline_assets.events import COMMAND
+from pipeline_assets.events import COMMAND_TAG
 from pipeline_assets.sealed_sensor import report_sealed
 from pipeline_assets.spine.artifact import CheckResult, read_check_results, write_check_results
 from pipeline_assets.spine.engine import RunSettings
@@ -160,7 +160,7 @@ def test_what_one_command_built_is_one_group(
 
     said = [materialized(instance, key) for key in (RAW, FILTERED, REPORT)]
     assert result.returncode == 0
-    assert len({one.tags[COMMAND] for one in said}) == 1
+    assert len({one.tags[COMMAND_TAG] for one in said}) == 1
     assert {one.metadata["command"].value for one in said} == {f"corpusmill run mixed --data {root} --workers 0"}
 
 

@@ -21,7 +21,7 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.schedules import SENSORS, alert, read_schedules
+from pipeline_assets.schedules import SENSOR_NAMES, alert, read_schedules
 from pipeline_assets.sealed_sensor import report_sealed
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
@@ -72,7 +72,7 @@ def test_a_wrong_schedule_is_left_out_and_said_others_stay(notes_root: Path, cap
         NOTES,
         NOTES | {"name": "of-nothing", "recipe": "nothing"},
         NOTES | {"name": "never", "cron": "61 * * * *"},
-        *(NOTES | {"name": sensor} for sensor in sorted(SENSORS)),
+        *(NOTES | {"name": sensor} for sensor in sorted(SENSOR_NAMES)),
         NOTES | {"name": "no", "action": "verify"},
     )
     recipe_path("mixed", notes_root).with_name("no__verify.yaml").write_text(
@@ -83,8 +83,8 @@ def test_a_wrong_schedule_is_left_out_and_said_others_stay(notes_root: Path, cap
     names = [one.name for one in definitions.schedules or []]
 
     repository = definitions.get_repository_def()
-    assert "nightly" in names and not {"of-nothing", "never", "no", *SENSORS} & set(names)
-    assert {sensor.name for sensor in repository.sensor_defs} == SENSORS
+    assert "nightly" in names and not {"of-nothing", "never", "no", *SENSOR_NAMES} & set(names)
+    assert {sensor.name for sensor in repository.sensor_defs} == SENSOR_NAMES
     said = " ".join(record.getMessage() for record in caplog.records)
     assert "schedule of-nothing: recipe nothing not found" in said
     assert "schedule never" in said

@@ -159,7 +159,7 @@ def of_a_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     pin = MODEL.build(target, Run(root, RunSettings()))
     (root / "tokenizer.json").write_text("{}")
     (root / "chat_template.jinja").write_text("{{ messages }}")
-    template = CHAT_TEMPLATE.target("made", {}, external_inputs=ModelFolder(root, has_template_only=True))
+    template = CHAT_TEMPLATE.target("made", {}, external_inputs=ModelFolder(root, is_template_only=True))
     return {target.role: pin, template.role: CHAT_TEMPLATE.build(template, Run(root, RunSettings()))}
 
 

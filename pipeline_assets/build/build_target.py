@@ -31,8 +31,8 @@ def build_target(
 
     Raises:
         UsageError: The folder has an artifact of a different kind; or a stale one, and `replace` is not set.
-        InputError: The folder has a damaged artifact, and `replace` is not set; an input failed a check; an input
-            was replaced during the build; or another process is building.
+        InputError: The folder has a damaged artifact, and `replace` is not set; an input failed a check; an input or
+            the removal list changed during the build; or another process is building.
     """
     recover(root / target.folder)
     if target.matches_recipe(root):

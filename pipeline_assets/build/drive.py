@@ -30,7 +30,7 @@ class BuildReport:
 
     Attributes:
         was_current: Whether the artifact already matched its recipe, so nothing was built.
-        checks: Results of the checks; empty if none ran, because the stored results are valid.
+        checks: Results of the checks that ran; empty if the artifact and its stored check results were up to date.
     """
 
     artifact: Artifact
@@ -41,8 +41,8 @@ class BuildReport:
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     """Build an artifact unless it matches its recipe, copy its manifest, and check it.
 
-    If the stored results of its checks are valid, the checks run only if `rerun_checks` is set. A failed check raises
-    no error; see `Target.raise_if_failed`.
+    Checks of an artifact that is up to date run only if `rerun_checks` is set. A failed check raises no error; see
+    `Target.raise_if_failed`.
     """
     kind, was_current = target.kind, target.matches_recipe(run.root)
     with _name_in_logs(target):

@@ -19,7 +19,8 @@ def link_earlier_files(
 ) -> BuildResult | None:
     """Link the files of the previous recipe's artifact, and return a build result.
 
-    Return None if that recipe has no artifact that matches `target`. `find_folder` finds its artifacts by role.
+    Return None if that recipe has no artifact that matches `target`. `find_folder` returns the folder of that recipe's
+    artifact with a role.
     """
     try:
         artifact = open_artifact(root / find_folder(target.role))

@@ -35,7 +35,7 @@ SelectorValue = tuple[Selector, str]
 
 @dataclass(frozen=True)
 class RowToForget:
-    """Row to forget; `values` extend the removal list beyond the requested values."""
+    """Row that matches a request; `values` are added to the removal list, too."""
 
     folder: Path
     file: str
@@ -44,7 +44,7 @@ class RowToForget:
 
 
 def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
-    """Yield the file and keys of every row, to be compared with removal entries."""
+    """Yield the file and keys of each row of pairs or files; nothing for other stores."""
     if isinstance(store, PairRows):
         yield from ((MANIFEST, RowKeys(pair.uid, (pair.src_text, pair.tgt_text))) for pair in store.pairs)
     elif isinstance(store, FileRows):
@@ -57,11 +57,12 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 def find_rows(
     stores: RowStores, values: Collection[SelectorValue], patterns: Sequence[str], listed: Removals
 ) -> tuple[list[RowToForget], list[SelectorValue]]:
-    """Return the rows that match, and the (selector, text) values that no row matches.
+    """Return rows that match `values` or `patterns`, then the unmatched requests.
 
-    In `patterns`, which match URLs, `*` stands for any text. `RowToForget.values` has the URL of a row that a pattern
-    matched, and the texts of a row that was requested by an id such as `x#2`, since another build may give that id to
-    another row. Values on the removal list `listed` never count as unmatched, since builds have left out their rows.
+    Unmatched requests are (selector, text) pairs; for a pattern, the selector is `url`. In `patterns`, which match
+    URLs, `*` stands for any text. `RowToForget.values` has the URL of a row that a pattern matched, and the texts of a
+    row that was requested by an id such as `x#2`, since another build may give that id to another row. Values on the
+    removal list `listed` never count as unmatched, since builds have left out their rows.
     """
     keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in values}
     requested = Removals(entries={key: name for (name, _), key in keys.items()})
@@ -83,10 +84,10 @@ def find_rows(
     return found, [*unmatched, *(("url", pattern) for pattern in patterns if pattern not in matched)]
 
 
-def find_near_copies(lineage: Lineage, rows: Collection[RowToForget]) -> list[tuple[str, str, float]]:
-    """List (duplicate's id, row's id, similarity) of duplicates that builds recorded.
+def find_recorded_duplicates(lineage: Lineage, rows: Collection[RowToForget]) -> list[tuple[str, str, float]]:
+    """List (duplicate's id, row's id, similarity) of `rows`, as builds recorded them.
 
-    Only duplicates that are not among `rows` are listed, sorted by id.
+    Exact and near duplicates that are not among `rows` are listed, sorted by id.
     """
     found, copies = {row.id for row in rows}, dict[tuple[str, str], float]()
     for folder, manifest in lineage.sealed.items() if found else ():

@@ -97,7 +97,7 @@ class Survey:
         self._now_s = time.time() if now_s is None else now_s
         # A clock that is set back or forward in between must change no age.
         self._survey_again = functools.partial(Survey, root, systems, min_age_s, ignored, self._now_s)
-        self._newest_s = self._now_s - min_age_s
+        self._max_mtime_s = self._now_s - min_age_s
         recipes, errors = systems.load_recipes(root)
         recipes = [recipe for recipe in recipes if recipe.name not in ignored]
         requested = {root / target.folder: target for recipe in recipes for target in recipe.targets()}
@@ -105,7 +105,7 @@ class Survey:
         self._folders = {*requested, *(root / target.folder for target in read)}
         paths = (getattr(target.external_inputs, "path", None) for target in requested.values())  # of files or folders
         self._folders |= {root / os.path.relpath(root / path, root) for path in paths if path is not None}
-        self._building_names = set[str]()  # digests and file hashes of the inputs of unfinished builds
+        self._building_digests = set[str]()  # digests and file hashes of the inputs of unfinished builds
         self._hidden: dict[Path, Path] = {}  # leftovers that removals made, by the folder of the artifact
         self._is_building = False
         self.garbage: list[Garbage] = []
@@ -181,8 +181,8 @@ class Survey:
             return manifests
         if is_locked or is_resumable or is_replaced or not is_old:
             plan = read_plan(leftover)
-            self._building_names |= _input_names(plan.get("inputs", ()), plan.get("tokenizer"))
-            self._building_names.update(*map(_input_digests, manifests.values()))
+            self._building_digests |= _entry_digests(plan.get("inputs", ()), plan.get("tokenizer"))
+            self._building_digests.update(*map(_input_digests, manifests.values()))
             self._folders.add(folder)
             self._is_building |= is_locked
             self.unfinished.append(leftover)
@@ -191,21 +191,21 @@ class Survey:
         return {}
 
     def _find_needed(self) -> Set[Path]:
-        """Return the folders of needed artifacts; set `_names` to all needed digests."""
+        """Return the folders of needed artifacts; store all digests that are needed."""
         copies = defaultdict[str, list[Path]](list)
-        self._names = {*self._building_names}
+        self._needed_digests = {*self._building_digests}
         for folder, manifests in self._artifacts.items():
             for manifest in manifests:
                 for name in (manifest.digest, *(f"sha256:{file.sha256}" for file in manifest.storage)):
                     copies[name].append(folder)
         chosen = self._artifacts.keys() & {path for folder in self._folders for path in (folder, *folder.parents)}
-        waiting, needed = [*chosen, *(folder for name in self._names for folder in copies[name])], set[Path]()
+        waiting, needed = [*chosen, *(folder for name in self._needed_digests for folder in copies[name])], set[Path]()
         while waiting:
             folder = waiting.pop()
             if folder not in needed:
                 needed.add(folder)
                 names = {name for manifest in self._artifacts[folder] for name in _input_digests(manifest)}
-                self._names |= names
+                self._needed_digests |= names
                 # Of several copies, a requested one is enough.
                 waiting += (copy for name in names if not chosen.intersection(copies[name]) for copy in copies[name])
         return needed
@@ -222,7 +222,7 @@ class Survey:
     def _unneeded_cache(self, cache: Path, recipes: Collection[str]) -> Iterator[Garbage]:
         """Yield the folders of cached hub files that nothing needs."""
         listings = (path for path in cache.glob("**/listings/*.json") if any(path.stem in text for text in recipes))
-        needed = self._names | {file.digest for path in listings for file in read_cached_listing(path) or ()}
+        needed = self._needed_digests | {file.digest for path in listings for file in read_cached_listing(path) or ()}
         for digest, folder in cached_folders(cache):
             if digest not in needed and self._is_untouched(folder):
                 yield Garbage(folder, "a cached hub file that no artifact and no recipe names")
@@ -238,13 +238,13 @@ class Survey:
                 yield Garbage(folder, "copies of objects that no artifact and no recipe names")
 
     def _is_untouched(self, folder: Path) -> bool:
-        """Check whether a folder has files, and none changed during the last day."""
+        """Check whether a folder has files, all older than a day and the minimum age."""
         paths = [*folder.iterdir()]
         return bool(paths) and all(self._is_old(path, self._now_s - _CACHE_AGE_S) for path in paths)
 
-    def _is_old(self, path: Path, newest_s: float = float("inf")) -> bool:
+    def _is_old(self, path: Path, max_mtime_s: float = float("inf")) -> bool:
         try:
-            return path.stat().st_mtime <= min(self._newest_s, newest_s)
+            return path.stat().st_mtime <= min(self._max_mtime_s, max_mtime_s)
         except FileNotFoundError:  # a build moved its folder
             return False
 
@@ -301,9 +301,9 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named(folder: Path, manifest: Manifest) -> bool:
-    """Check if a user chose the folder or the recipe's path, or copied the folder.
+    """Check if a user named the folder or its recipe file, or pulled or copied it.
 
-    These choices are read from the build command that the manifest records.
+    Names are read from the build command that the manifest records.
     """
     typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run")
     words, without_values = typed.split(), re.sub(r" --(data|partition)[= ]('[^']*'|\S+)", "", typed)
@@ -314,10 +314,10 @@ def _is_named(folder: Path, manifest: Manifest) -> bool:
 
 
 def _input_digests(manifest: Manifest) -> set[str]:
-    return _input_names(manifest.identity.inputs, manifest.identity.tokenizer)
+    return _entry_digests(manifest.identity.inputs, manifest.identity.tokenizer)
 
 
-def _input_names(inputs: Iterable[Mapping[str, Any]], tokenizer: Mapping[str, Any] | None) -> set[str]:
+def _entry_digests(inputs: Iterable[Mapping[str, Any]], tokenizer: Mapping[str, Any] | None) -> set[str]:
     return {entry["digest"] for entry in inputs} | ({f"sha256:{tokenizer['sha256']}"} if tokenizer else set())
 
 

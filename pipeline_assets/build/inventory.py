@@ -39,7 +39,7 @@ class PartialBuild:
 
     Attributes:
         folders: Staging directories; if none exist, folders that a seal replaced. The oldest is first.
-        finished_shards: Numbers of finished shards in the newest folder; keys are stages, sorted by name.
+        finished_shards: Number of finished shards in the newest folder by stage, sorted by the stages' names.
         last_write: Time of the last write into the newest folder.
         is_sealing: Whether all shards are built and only the seal is incomplete.
         is_pull: Whether it is a pull from a store, which a run does not continue.

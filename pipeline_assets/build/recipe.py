@@ -68,7 +68,7 @@ class Recipe(RecipeSection):
                 yield f"`{name}` is empty and has no effect; to request it with all defaults, write `{name}: {{}}`"
 
     def check_local_files(self, root: Path) -> None:
-        """Raise InputError before a build if a local file that it reads later is unusable.
+        """Raise InputError before a build if a local file that it needs is unusable.
 
         Files of artifacts that are up to date are not checked.
         """

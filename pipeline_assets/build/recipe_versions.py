@@ -59,8 +59,8 @@ def version_for(
 ) -> RecipeVersion:
     """Return the version of a recipe for the period that contains `moment`.
 
-    A missing version is written if the head of a dataset moved and no version has a later date; otherwise
-    `RecipeVersion.path` is the newest existing recipe file.
+    If the period has no version, one is written, provided that the head of a dataset moved and no version has a later
+    date. If none is written, `RecipeVersion.path` is the newest existing recipe file.
 
     Raises:
         TransientError: The hub did not answer.
@@ -118,7 +118,7 @@ def earlier_version(name: str, date: str, root: Path) -> Path:
 
 
 def old_versions(name: str, root: Path, keep: int) -> set[str]:
-    """Return the names of all but the `keep` newest versions of a recipe."""
+    """Return the names of all but the `keep` (at least 1) newest versions of a recipe."""
     return {path.stem for path in list_versions(name, root)[:-keep]}
 
 

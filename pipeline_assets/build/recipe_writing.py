@@ -31,7 +31,8 @@ def write_new_recipe(
     Raises:
         UsageError: A value is invalid; or `replace` is not set, and the data root has a different or edited recipe of
             this name, or other artifacts in its folders.
-        InputError: A local file that the build reads later is unusable.
+        InputError: A local file that the build reads later is unusable; or `replace` is not set, and an artifact in the
+            recipe's folders is damaged.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = recipe_class.from_mapping(content, path)

@@ -33,8 +33,8 @@ class Remnant:
     """Folder that may contain forgotten rows.
 
     Attributes:
-        lock_path: Path to lock while the folder is removed. For an artifact, its leftovers and its kept work: the
-            artifact's folder; for downloads of a published set: the record of the removal from it; else None.
+        lock_path: Path to lock while the folder is removed: the artifact's folder for an artifact, its leftovers and
+            its kept work; the removal record for downloads of a published set; None for other folders.
         is_cached: Whether it has the cached bytes of a hub file, which a build may be fetching.
         is_manual: Whether only the user can remove the rows.
     """
@@ -53,8 +53,8 @@ class Remnant:
 def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Remnant]:
     """Yield everything that may still contain forgotten rows.
 
-    First come the `affected` artifacts (inside another affected one, only if published); then leftovers, caches,
-    downloads, copies and sources. `affected` has the folders that `compare_with_removal_list` returns.
+    First come the `affected` artifacts, without unpublished ones inside another affected artifact; then leftovers,
+    caches, downloads, copies and sources. `affected` has the folders that `compare_with_removal_list` returns.
     """
     root, sealed = stores.lineage.root, stores.lineage.sealed
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}

@@ -37,7 +37,7 @@ class RemovalComparison(msgspec.Struct, frozen=True):
         return bool(self.rows) or self.is_downstream
 
 
-_COMPARISONS = f"{REMOVALS}/compared.json"
+_COMPARISONS_PATH = f"{REMOVALS}/compared.json"
 _COMPARISONS_FILE = MetadataFile(
     "record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", dict[str, RemovalComparison]
 )
@@ -46,22 +46,25 @@ _COMPARISONS_FILE = MetadataFile(
 def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
     """Read the comparisons by artifact digest; empty before the first `forget`."""
     try:
-        return _COMPARISONS_FILE.read(root / _COMPARISONS)
+        return _COMPARISONS_FILE.read(root / _COMPARISONS_PATH)
     except (FileNotFoundError, NotADirectoryError):
         return {}
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Return the positions in the removal list up to which builds here applied it.
+    """Return names of artifacts by the position up to which they applied the list.
 
-    Each position has the name of one artifact that was built with the list up to there.
+    One artifact is returned for each position in the removal list. Artifacts pulled from a store are skipped.
     """
     built_here = (sealed for sealed in manifests if REMOVALS in sealed.provenance and PULLED not in sealed.provenance)
     return {str(sealed.provenance[REMOVALS]): f"{sealed.kind} {sealed.name}" for sealed in built_here}
 
 
 def read_removals(root: Path, applied: Mapping[str, str] = MappingProxyType({})) -> Removals:
-    """Read a data root's removal list; InputError if it is damaged or lost entries."""
+    """Read a data root's removal list; InputError if it is damaged or lost entries.
+
+    The list must have each position in `applied`, as `applied_positions` returns them, and of each comparison.
+    """
     positions = {comparison.position for comparison in read_comparisons(root).values()}
     listed = read_list(root)  # after the positions, since another process may add entries and use them
     fix = "restore the folder from the newest backup"
@@ -74,4 +77,4 @@ def read_removals(root: Path, applied: Mapping[str, str] = MappingProxyType({}))
 
 
 def write_comparisons(root: Path, comparisons: dict[str, RemovalComparison]) -> None:
-    durable.write_durably(root / _COMPARISONS, msgspec.json.encode(comparisons))
+    durable.write_durably(root / _COMPARISONS_PATH, msgspec.json.encode(comparisons))

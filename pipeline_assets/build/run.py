@@ -137,7 +137,7 @@ class Run:
     ) -> Self:
         """Return the settings from arguments, else CORPUSMILL_* variables, else defaults.
 
-        The default hub is `open_hub`'s. Raise UsageError if a variable is invalid, or if Ray is not installed but
+        By default, `open_hub` opens the hub. Raise UsageError if a variable is invalid, or if Ray is not installed but
         chosen as the engine.
         """
         workers = WORKERS.read(variables) if workers is None else workers

@@ -20,7 +20,7 @@ class TargetOutcome:
     Attributes:
         manifest: Manifest of the sealed artifact; None if the target failed, or an input outside the run is missing.
         was_current: Whether the artifact already matched its recipe, so nothing was built.
-        checks: Results of the checks; empty if the target failed or was up to date.
+        checks: Results of the checks; empty if the target failed, was up to date or lacks an input.
         failure: Error of the build or of a blocking check; None if both succeeded.
     """
 
@@ -66,7 +66,8 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 def build_and_check(target: Target, targets: Sequence[Target], run: Run, number: int) -> TargetOutcome:
     """Build and check a target, unless it is up to date or lacks an outside input.
 
-    An outside input is an artifact that is not in `targets`. Bars show `number` as the target's place in `targets`.
+    An outside input is an artifact that is not in `targets`; a target with a partition is not
+    skipped, so its build fails without the input. Bars show `number` as the target's place in `targets`.
     Raise InputError if the build or a blocking check failed.
     """
     root = run.root

@@ -13,7 +13,7 @@ from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 
-EXPORT = "export/"  # with which the kinds of exports begin
+EXPORT_PREFIX = "export/"  # of the names of the kinds of exports
 
 
 class Systems:
@@ -51,7 +51,7 @@ class Systems:
 
         For exports, this is the card. Other kinds that are not registered have none.
         """
-        return self.kinds[kind].labels if kind in self.kinds else (CARD,) if kind.startswith(EXPORT) else ()
+        return self.kinds[kind].labels if kind in self.kinds else (CARD,) if kind.startswith(EXPORT_PREFIX) else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:
         recipe: type[Recipe] = self.page(system).RECIPE

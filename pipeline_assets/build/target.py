@@ -1,4 +1,4 @@
-"""Targets, the artifacts that recipes request, each of a kind."""
+"""Targets, the artifacts that recipes request, with their kinds and checks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +89,7 @@ class Planner:
     describe_limits: Callable[[Mapping[str, Any]], str] = lambda recipe: ""
 
     def figures(self, target: "Target", listed: Inputs) -> dict[str, Forecast]:
-        """Return planned numbers, such as input rows and tokens, by name."""
+        """Return planned numbers, such as tokens, by name; `listed` are external inputs."""
         read, tokens = input_figures(() if target.upstream else listed), self.plan_tokens(target.recipe)
         figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}
         return figures if tokens is None else figures | {"tokens": tokens}
@@ -185,6 +185,7 @@ class Target:
         intended_use: Use of the artifact, for the provenance; recipes with different uses can share the artifact.
         external_inputs: Local input files outside the data root; None if it has none.
         checked_against: Artifacts that its checks read, but its build does not.
+        count_limit: Limit of the recipe on the artifact's counts; None if the recipe sets none.
         is_external: Whether another recipe builds it; whatever is sealed in the folder is then never stale.
         is_output: Whether the recipe names it as an output, like its last artifacts; it is then never intermediate.
         is_intermediate: Whether it is compressed for speed, since only the next steps of its recipe read it.
@@ -298,8 +299,8 @@ class Target:
     def open_derived_from(self, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
         """Open the artifact if it was built with this recipe from `inputs`; else None.
 
-        `inputs` are entries of manifests that must include all upstream artifacts; external files are not compared, and
-        no upstream manifest is read. Raise InputError if the artifact is damaged.
+        All upstream artifacts that its manifest lists must be among `inputs`, which are entries of a manifest. External
+        files are not compared, and no upstream manifest is read. Raise InputError if the artifact is damaged.
         """
         manifest = read_manifest(root / self.folder)
         if manifest is None or (manifest.identity.recipe, manifest.identity.stage) != (self.recipe, self.stage):

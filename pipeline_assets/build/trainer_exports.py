@@ -16,7 +16,7 @@ from pipeline_assets.build.rows.conversations import ConversationRows, SubsetRow
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.export import card_title, earlier_steps
 from pipeline_assets.build.rows.file_rows import FileRows
-from pipeline_assets.build.systems import EXPORT
+from pipeline_assets.build.systems import EXPORT_PREFIX
 from pipeline_assets.build.target import Kind
 from pipeline_assets.corpus.chat_templates.marked_text import RULE_VERSION
 from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns
@@ -36,7 +36,7 @@ from pipeline_assets.spine.lineage import Lineage, collect_chain
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 
-_CATALOGUE = "__tools_catalog.json"
+_CATALOGUE_SUFFIX = "__tools_catalog.json"
 _MAX_TOKENS, _OLMO_FILE = (1 << 62) - 1, "tokens.npy"
 
 
@@ -88,8 +88,8 @@ def _write_messages(job: Job) -> BuildResult:
     [source], catalogues, files = job.upstream, dict[str, tuple[Path, ...]](), list[chat_rows.ChatFile]()
     chain = collect_chain(source.folder, find_data_root(source.folder) or job.run.root)
     for artifact in chain.artifacts:
-        for name in (file.path for file in artifact.manifest.identity.files if file.path.endswith(_CATALOGUE)):
-            split = name.removesuffix(_CATALOGUE)
+        for name in (file.path for file in artifact.manifest.identity.files if file.path.endswith(_CATALOGUE_SUFFIX)):
+            split = name.removesuffix(_CATALOGUE_SUFFIX)
             catalogues[split] = (*catalogues.get(split, ()), artifact.path(name))
     for path in (file.path for file in source.manifest.identity.files if ROW_FILE.fullmatch(file.path)):
         tools = catalogues.get(Path(path).name.rsplit("-", 3)[0], ())
@@ -126,7 +126,7 @@ def _combine_receipts(receipts: Sequence[Receipt], decisions: Mapping[str, int])
     return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), **sizes}, decisions)
 
 
-_DOCUMENTS = "documents (normalized, filtered, deduplicated, …)"
+_DOCUMENT_CONTENTS = "documents (normalized, filtered, deduplicated, …)"
 _TOKENIZER_OPTIONS = frozenset({"tokenizer", "end_of_document"})
 _OLMO_USAGE = """\
 ids = TokenizerConfig(vocab_size={vocabulary_size}, eos_token_id={end_of_document}, pad_token_id={end_of_document})
@@ -135,15 +135,15 @@ FORMATS: Final = {
     "megatron": TrainerFormat(
         _write_tokens,
         DocumentRows,
-        _DOCUMENTS,
+        _DOCUMENT_CONTENTS,
         _TOKENIZER_OPTIONS,
         'IndexedDataset("this/folder/tokens")  # or --data-path',
     ),
-    "olmo": TrainerFormat(_write_tokens, DocumentRows, _DOCUMENTS, _TOKENIZER_OPTIONS, _OLMO_USAGE),
+    "olmo": TrainerFormat(_write_tokens, DocumentRows, _DOCUMENT_CONTENTS, _TOKENIZER_OPTIONS, _OLMO_USAGE),
     "nanochat": TrainerFormat(
         lambda job: nanochat.write_nanochat(job.staging, document_shards(job.upstream[0])),
         DocumentRows,
-        _DOCUMENTS,
+        _DOCUMENT_CONTENTS,
         frozenset(),
         "# link the folder as $NANOCHAT_BASE_DIR/base_data",
     ),
@@ -201,7 +201,7 @@ def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardS
 
 KINDS: Final = {
     to: Kind(
-        f"{EXPORT}{to}",
+        f"{EXPORT_PREFIX}{to}",
         StageVersion(f"export_{to}", 1),
         file_builder(_build),
         "Export for a trainer.",

@@ -33,7 +33,7 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, estimate_work, score_outputs, scored_splits
+from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, describe_work, score_outputs, scored_splits
 
 _NOT_IN_SPLITS = re.compile(r"[^\w.-]+|^[.-]+")  # what the name of a file may have, and that of a split may not
 Model = Annotated[str, typer.Option("--model", help="Local folder, or name on the hub.")]
@@ -178,7 +178,7 @@ def _build_inputs_and_print_work(scores: Sequence[Target], run: Run) -> None:
     splits = []
     for target in (target for target in scores if not target.matches_recipe(run.root)):
         with tempfile.TemporaryDirectory() as scratch:
-            splits.append(estimate_work(target, run, StagingView(Path(scratch))))
+            splits.append(describe_work(target, run, StagingView(Path(scratch))))
     lines = [f"{work.split}: {pluralize(work.rows, 'row')}, about {work.text_bytes:,} bytes of text" for work in splits]
     print_lines(lines or ["nothing to score: the scores of all splits are current"])
     if run.remote_launcher is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline_assets.build.builders import Job, input_builder
 from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.pins.raw_pin import preview_inputs
-from pipeline_assets.build.pins.source_pin import list_inputs, open_source, pin_inputs
+from pipeline_assets.build.pins.source_pin import list_inputs, pin_inputs, restore_source_folder
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.decontamination import recipe
@@ -63,4 +63,4 @@ def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildRe
 
 def _evaluation_set(section: recipe.EvaluationRecipe, source: Target, run: Run) -> recipe.EvaluationSet:
     manifest = open_artifact(run.root / source.folder).manifest
-    return recipe.EvaluationSet(section, manifest, open_source(source, manifest, run))
+    return recipe.EvaluationSet(section, manifest, restore_source_folder(source, manifest, run))

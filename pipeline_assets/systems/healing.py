@@ -33,7 +33,7 @@ class HealingRecipe(Recipe):
     def fineweb_edu_snapshot(self) -> Target:
         """Return the target of the snapshot.
 
-        Its folder is named by dataset and commit, so that recipes with different token budgets share it.
+        Its folder is named by the snapshot's name and commit, so that recipes with different token budgets share it.
         """
         name, revision = self.snapshot.name, self.snapshot.revision
         return FINEWEB_EDU_SNAPSHOT.target(

@@ -100,7 +100,7 @@ def template_targets(recipe: str, section: ChatTemplateSection | None) -> list[T
     if section is None:
         return []
     if section.path is not None:
-        folder = model_pin.ModelFolder(Path(section.path), has_template_only=True)
+        folder = model_pin.ModelFolder(Path(section.path), is_template_only=True)
         return [CHAT_TEMPLATE.target(recipe, {}, external_inputs=folder)]
     return [CHAT_TEMPLATE.target(recipe, {"name": section.model, "revision": section.revision})]
 
@@ -126,7 +126,7 @@ def _score(job: Job) -> BuildResult:
         return replace(result, provenance={**result.provenance, **launcher.provenance()})
 
 
-def estimate_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
+def describe_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
     """Describe the work of scoring a target, for an estimate of its cost.
 
     The rows to score and the pin of the model must be sealed.

@@ -216,7 +216,7 @@ def normalise(job: Job) -> BuildResult:
         recipe, hub = source.snapshot(shard_text_bytes), run.require_hub("this source")
         converted_rows = convert_hub_rows(job.staging, raw, hub, recipe, source.columns, run.settings)
     else:
-        folder = source_pin.open_source(listed, raw.manifest, run)
+        folder = source_pin.restore_source_folder(listed, raw.manifest, run)
         converted_rows = convert_files(job.staging, folder, raw.manifest, source, shard_text_bytes, run.settings)
     limit = source.max_reject_fraction
     return converted.finish_source(job.staging, converted_rows, limit, run.settings, removals=job.removals)

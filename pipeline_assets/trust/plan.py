@@ -123,8 +123,9 @@ class RecipePlan:
         fetched_bytes: Bytes that planning fetched: listings and footers.
         missing_bytes: Bytes that the build will fetch.
         disk_checks: Needed and free disk space; empty if everything is built.
-        mixture: Estimate of a packed set to build, with at least one source of known size; else None.
-        kept_bytes: Estimated bytes of finished tasks that a build keeps for the next version; 0 if it keeps none.
+        mixture: Estimate for the first packed set to build; None without one, or if no source has a known size.
+        kept_bytes: Estimated bytes of finished tasks that a build keeps for the next version; 0 unless the run's
+            `keep_work` is true.
     """
 
     artifacts: Sequence[ArtifactPlan]

@@ -25,7 +25,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, is_inside, is_seal_intact
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.staging import PULLED
-from pipeline_assets.trust.push import REFS, Ref, RefEntry, manifest_key, object_key, parse_ref, ref_key
+from pipeline_assets.trust.push import REFS_FOLDER, Ref, RefEntry, manifest_key, object_key, parse_ref, ref_key
 
 _THREADS = 8
 _MAX_LISTED = 20
@@ -40,7 +40,7 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
     chosen = default if name is None else name
     if chosen is not None and is_inside(chosen) and (pointer := store.read_pointer(ref_key(chosen))) is not None:
         return parse_ref(store, chosen, pointer)
-    names = [key.removeprefix(f"{REFS}/").removesuffix(".json") for key in store.list_keys(REFS)]
+    names = [key.removeprefix(f"{REFS_FOLDER}/").removesuffix(".json") for key in store.list_keys(REFS_FOLDER)]
     if name is None and len(names) == 1:
         return find_ref(store, names[0], None)
     if not names:
@@ -96,14 +96,16 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
         if target in missing:
             _pull_artifact(store, missing[target], entry.manifest, target, is_present[target], log_every_s)
         if entry.checks is not None and read_check_results(target, entry.digest) is None:
-            durable.write_durably(check_record_path(target), _read_small(store, object_key(entry.checks), entry.checks))
+            durable.write_durably(
+                check_record_path(target), _read_object(store, object_key(entry.checks), entry.checks)
+            )
     size = sum(file.bytes for manifest in missing.values() for file in manifest.storage)
     return PullResult(len(missing), len(entries) - len(missing), size)
 
 
 def _read_pushed_manifest(store: Store, entry: RefEntry) -> Manifest:
     key = manifest_key(entry.manifest)
-    manifest = Manifest.from_bytes(_read_small(store, key, entry.manifest), f"{store.url}/{key}")
+    manifest = Manifest.from_bytes(_read_object(store, key, entry.manifest), f"{store.url}/{key}")
     if manifest.digest != entry.digest or any(manifest.storage_errors()):
         raise InputError(f"not the manifest of {entry.digest}", f"{store.url}/{key}", _PUSH_FIX)
     return manifest
@@ -165,7 +167,7 @@ def _is_present(folder: Path, digest: str, by_content: bool) -> bool:
     return not any(find_damage(folder, sealed) if by_content else (size_error(folder, file) for file in sealed.storage))
 
 
-def _read_small(store: Store, key: str, sha256: str) -> bytes:
+def _read_object(store: Store, key: str, sha256: str) -> bytes:
     """Read an object into memory; raise InputError if it is missing or damaged."""
     stored = store.read_pointer(key)
     data = b"" if stored is None else stored.data

@@ -24,7 +24,7 @@ from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.replacement import forbid_replacement
 
 SCHEMA = "corpusmill/ref/1"
-REFS = "refs"
+REFS_FOLDER = "refs"
 _BATCH_FILES = 100  # a hub recommends at most 100 files per commit
 _QUIET_S = 1.0
 
@@ -66,7 +66,7 @@ def manifest_key(sha256: str) -> str:
 
 
 def ref_key(name: str) -> str:
-    return f"{REFS}/{name}.json"
+    return f"{REFS_FOLDER}/{name}.json"
 
 
 def parse_ref(store: Store, name: str, pointer: Pointer) -> Ref:

@@ -149,7 +149,7 @@ def _describe_input(entry: Mapping[str, Any]) -> str:
     return f"{entry['name']} {entry['digest']}"
 
 
-_REBUILDS = "rebuilds"
+_REBUILDS_FOLDER = "rebuilds"
 _TICKET_NAME = "rebuild.json"
 _UNFINISHED = ".unfinished"
 _TICKET_FILE: MetadataFile[Any] = MetadataFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
@@ -183,9 +183,9 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
     """Open the scratch folder of a rebuild under a lock.
 
     `ticket` has the digest of the artifact, the options, and the versions of the program and libraries. The scratch
-    folder of an interrupted rebuild is emptied if its ticket differs, because its shards may differ.
+    folder of an interrupted rebuild is emptied if that rebuild had another ticket, because its shards may differ.
     """
-    kept = root / _REBUILDS / name
+    kept = root / _REBUILDS_FOLDER / name
     folder = kept.with_name(name + _UNFINISHED)
     data = json.dumps(ticket, sort_keys=True).encode()
     with locked(kept) as lock:

@@ -52,7 +52,7 @@ def run(
         recipe: Name or path of the recipe.
         data: Data root.
         workers: Worker processes; 0 builds in this process.
-        replace: Whether artifacts of another recipe may be replaced.
+        replace: Whether stale and damaged artifacts may be replaced.
 
     Returns:
         All artifacts of the recipe by kind, in the recipe's order.

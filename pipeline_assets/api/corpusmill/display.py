@@ -14,8 +14,8 @@ from pipeline_assets.build.rows.trace import TracedRow
 from pipeline_assets.corpus.plots import HistogramBar, length_bars, text_plot
 from pipeline_assets.spine.visible import VISIBLE
 
-_MAX_BARS, _MAX_VALUE = 20, 64  # values with more characters are counted by length
-_MAX_DIFFERENT = 1 << 20  # values that are counted, in about 150 MiB; a column of more has ids, not categories
+_MAX_BARS, _MAX_VALUE_CHARACTERS = 20, 64  # values with more characters are counted by length
+_MAX_DISTINCT_VALUES = 1 << 20  # values that are counted, in about 150 MiB; a column of more has ids, not categories
 _HEIGHT, _NARROW, _WIDE = 120, 34, 130  # size of a bar in pixels; wide bars have room for 20 characters
 
 
@@ -73,7 +73,7 @@ def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
             lengths = pc.utf8_length(part)
             powers += _count_powers(lengths)
             longest = max(longest, pc.max(lengths).as_py() or 0)
-            is_countable = longest <= _MAX_VALUE and len(values) <= _MAX_DIFFERENT
+            is_countable = longest <= _MAX_VALUE_CHARACTERS and len(values) <= _MAX_DISTINCT_VALUES
             counted = pc.value_counts(part).to_pylist() if is_countable else []
             values.update({entry["values"]: entry["counts"] for entry in counted})
         elif pa.types.is_integer(part.type):
@@ -87,7 +87,7 @@ def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
         bins = zip(counts.tolist(), edges[:-1], edges[1:], strict=True)
         bars = [HistogramBar(n, f"{a:.3g}", f"from {a:.4g} to {b:.4g}") for n, a, b in bins]
         return Plot(f"{name}: {total:,} numbers", bars)
-    if values and longest <= _MAX_VALUE and len(values) <= _MAX_DIFFERENT:
+    if values and longest <= _MAX_VALUE_CHARACTERS and len(values) <= _MAX_DISTINCT_VALUES:
         bars = [HistogramBar(count, text, f"of {text}") for text, count in values.most_common(_MAX_BARS)]
         return Plot(f"{name}: {total:,} values, {len(values):,} different", bars)
     what = "lengths in characters" if longest else "numbers"

@@ -16,9 +16,9 @@ from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.recipe_yaml import section_at
 
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
 _EXTRA_FILES = (
-    *(CONFIG, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *(CONFIG_FILE, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("added_tokens.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
     *("vocab.json", "vocab.txt", "merges.txt", "chat_template.*"),
 )
@@ -29,10 +29,7 @@ _FORMAT_FIX = "use a model in the format of transformers: config.json, and weigh
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Sorted names of a model's files to pin, with facts for `decisions`.
-
-    `decisions` become those of the manifest.
-    """
+    """Sorted names of a model's files to pin, and `decisions` for the pin's manifest."""
 
     names: tuple[str, ...]
     decisions: Mapping[str, Any]
@@ -51,7 +48,7 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
     """
 
     def read_mapping(name: str) -> dict[str, Any]:
-        """Read a JSON object with Python's parser; some configs contain `Infinity`."""
+        """Read a JSON object; Python's parser accepts `Infinity`, as in some configs."""
         if sizes[name] > _MAX_JSON_BYTES:
             raise InputError(f"{name} is longer than {_MAX_JSON_BYTES:,} bytes", where, _WHOLE_MODEL_FIX)
         with contextlib.suppress(ValueError, RecursionError):
@@ -59,10 +56,12 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
                 return value
         raise InputError(f"{name} is not a JSON object", where, _WHOLE_MODEL_FIX)
 
-    if CONFIG not in sizes:
-        raise InputError(f"{CONFIG} not found", where, _FORMAT_FIX)
-    config, top = read_mapping(CONFIG), {name for name in sizes if "/" not in name}
-    code = sorted(name for name in top if name.endswith(".py")) or [f"`auto_map` in {CONFIG}"] * ("auto_map" in config)
+    if CONFIG_FILE not in sizes:
+        raise InputError(f"{CONFIG_FILE} not found", where, _FORMAT_FIX)
+    config, top = read_mapping(CONFIG_FILE), {name for name in sizes if "/" not in name}
+    code = sorted(name for name in top if name.endswith(".py")) or [f"`auto_map` in {CONFIG_FILE}"] * (
+        "auto_map" in config
+    )
     if code:
         fix = "use a model whose architecture is part of transformers"
         raise InputError(f"the model has its own code ({code[0]}), which is never run", where, fix)
@@ -86,20 +85,20 @@ def _weight_files(names: Set[str], read_mapping: Callable[[str], dict[str, Any]]
     `read_mapping` reads a JSON file. Raise InputError, which names the model `where`, if the weights or one of their
     shards are missing.
     """
-    if WEIGHTS in names:
-        return {WEIGHTS}
-    if INDEX not in names:
+    if WEIGHTS_FILE in names:
+        return {WEIGHTS_FILE}
+    if INDEX_FILE not in names:
         pickles = sorted(name for name in names if fnmatchcase(name, "pytorch_model*.bin"))
         if pickles:
             what = f"the weights are a pickle ({pickles[0]}), which can run code when it is read"
             raise InputError(what, where, "convert them to safetensors, or use a revision with safetensors")
-        raise InputError(f"neither {WEIGHTS} nor {INDEX} found", where, _FORMAT_FIX)
-    shards = {str(name) for name in section_at(read_mapping(INDEX), "weight_map").values()}
+        raise InputError(f"neither {WEIGHTS_FILE} nor {INDEX_FILE} found", where, _FORMAT_FIX)
+    shards = {str(name) for name in section_at(read_mapping(INDEX_FILE), "weight_map").values()}
     unusable = sorted(name for name in shards if name not in names or not name.endswith(".safetensors"))
     if unusable or not shards:
         what = f"{unusable[0]}, which is missing or not in safetensors" if unusable else "no file"
-        raise InputError(f"{INDEX} lists {what}", where, _WHOLE_MODEL_FIX)
-    return {INDEX, *shards}
+        raise InputError(f"{INDEX_FILE} lists {what}", where, _WHOLE_MODEL_FIX)
+    return {INDEX_FILE, *shards}
 
 
 def _config_properties(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class ModelSection(RecipeSection):
 class ModelFolder(InputFolder):
     """A model in a local folder, or only its chat template."""
 
-    has_template_only: bool = False
+    is_template_only: bool = False
 
     def file_patterns(self) -> Sequence[str]:
         return self.choose_files().names
@@ -106,7 +106,7 @@ class ModelFolder(InputFolder):
             with open_source(files[name]) as opened:
                 return opened.read()
 
-        if self.has_template_only:
+        if self.is_template_only:
             return choose_template_files(files, str(self.path))
         return choose_files({name: file.bytes for name, file in files.items()}, read, str(self.path))
 
@@ -144,7 +144,7 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
 def list_model(target: Target, run: Run) -> Listing:
     """List a model's files, fetching at most its config and weight index.
 
-    Raise the same errors as `pin_model`.
+    Raise InputError if a needed file is missing.
     """
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_model(target, run).external_inputs))
@@ -211,8 +211,8 @@ def template_files(
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, is_harmony: bool) -> None:
     """Raise InputError if a pinned model cannot score with the recipe.
 
-    `max_length` must not exceed the model's. If the recipe uses the tokenizer of a hub model, the tokenizer is fetched
-    and loaded; for Harmony rows, it must have Harmony's control tokens.
+    `max_length` must not exceed the model's maximum length. If the recipe uses the tokenizer of a hub model, the
+    tokenizer is fetched and loaded; for Harmony rows, it must have Harmony's control tokens.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]

@@ -21,7 +21,7 @@ from pipeline_assets.spine.staging import StagingView
 
 
 def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tuple[dict[str, Any], SourceFolder | None]:
-    """Return the recipe values that pin a source, and its folder; None on a hub."""
+    """Return recipe values that pin a source, and its folder (None for a hub source)."""
     if isinstance(source, HubSource):
         return source.rows_content(shard_text_bytes), None
     folder = to_source_folder(source)
@@ -47,7 +47,7 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
     return replace(content, provenance={**content.provenance, **versions})
 
 
-def open_source(target: Target, pin: Manifest, run: Run) -> SourceFolder:
+def restore_source_folder(target: Target, pin: Manifest, run: Run) -> SourceFolder:
     """Return a pinned source's folder, with missing objects copied from their store."""
     assert isinstance(target.external_inputs, SourceFolder)
     folder = target.external_inputs.resolve_path(run.root)

@@ -203,7 +203,7 @@ class SampledSplit:
         return SourceFile(self.hub.fetch(self.dataset, self.revision, file).local, file.path, file.size)
 
     def _copy_rows(self, piece: ByteRange, limit: int, file: HubFile) -> int:
-        """Copy up to `limit` rows from a piece's start to its file; return their number."""
+        """Copy up to `limit` rows of a piece into its sparse file; return their number."""
         # Reading starts one byte before the piece: the first newline from there ends the line before the piece, and
         # what follows is the piece's first whole line.
         first = max(piece.start - 1, 0)

@@ -28,7 +28,7 @@ from pipeline_assets.corpus.scoring.scores import SCORES_FILE
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 
-_POOLS, _RAW = "nemotron/candidate_pools/", "nemotron/raw/"
+_POOLS_PREFIX, _RAW_PREFIX = "nemotron/candidate_pools/", "nemotron/raw/"
 _OTHER_PROPERTIES = "other metadata, quality or loss"
 _SCHEMA = RowSchema(
     folder="data/",
@@ -171,17 +171,19 @@ class SubsetRows(_FolderRows):
     def origin(self, part: Part) -> UpstreamRow | TextSource:
         split = part.shard.partition("/")[2].rsplit("-", 3)[0]
         dataset = split.partition("/")[0]
-        [scores, *_] = [artifact for name, artifact in self._upstream(split) if not name.startswith((_POOLS, _RAW))]
+        [scores, *_] = [
+            artifact for name, artifact in self._upstream(split) if not name.startswith((_POOLS_PREFIX, _RAW_PREFIX))
+        ]
         row = find_row(scores.path(SCORES_FILE), {"id": part.id})
         if row is None:
             raise InputError(f"row {part.id!r} has no score", scores.folder, "run `corpusmill verify` on both")
         place = read_row(scores.path(SCORES_FILE), row, ["pool_file", "pool_row"])
         file, row = place["pool_file"], place["pool_row"]
         for name, pools in self._upstream(dataset):
-            if name.startswith(_POOLS):
+            if name.startswith(_POOLS_PREFIX):
                 rows = PoolRows(pools, self.lineage)
                 return UpstreamRow(rows, rows.row_number(file, row))
-        [raw] = [artifact for name, artifact in self._upstream(split) if name.startswith(_RAW)]
+        [raw] = [artifact for name, artifact in self._upstream(split) if name.startswith(_RAW_PREFIX)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
         return listed_source(listing, file, [row], license_tag(part), "row: license")
 

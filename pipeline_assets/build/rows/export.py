@@ -112,7 +112,7 @@ def _render_card(store: RowStore, split: CardSplit) -> bytes:
 
 
 def card_title(manifest: Manifest) -> str:
-    """Return an artifact's name without the name of its recipe."""
+    """Return an artifact's name without its recipe's, or else the whole name."""
     return manifest.name.partition("/")[2] or manifest.name
 
 

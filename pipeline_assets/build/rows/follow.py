@@ -73,9 +73,9 @@ def source_files(lineage: Lineage) -> Iterator[Path]:
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
-    """Yield the fate of the row with this id in each corpus read from sources.
+    """Follow the row with this id from each corpus that was read from sources.
 
-    If no document has the id, rejected rows with it are looked for.
+    Corpora in which only rejected rows have the id are reported with these rows; corpora without the id are skipped.
     """
     for store in stores.source_row_stores():
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]

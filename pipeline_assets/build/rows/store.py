@@ -207,7 +207,7 @@ class RowStore(ABC):
             raise UsageError(f"{noun} {number:,} not found", self.artifact.folder, fix)
 
     def row_of_token(self, position: int) -> int:
-        """Return the number of the row with a token; UsageError if rows are not tokens."""
+        """Return the number of the row with a token; UsageError if not found."""
         what = f"artifact contains {self.display_names.contents}, not tokens"
         raise UsageError(what, self.artifact.folder, "use --row")
 

@@ -18,7 +18,7 @@ _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Write documents as JSON lines; return their number. Files are as in `write_txt`."""
+    """Write documents as JSON lines, to a file as in `write_txt`; return their number."""
     return _write_converted(corpus, path, lambda lines: lines)
 
 

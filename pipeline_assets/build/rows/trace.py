@@ -108,7 +108,7 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
 
 
 def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
-    """Trace an id's documents, at most one per corpus or split; UsageError if none."""
+    """Trace an id's documents, at most one per source or split; UsageError if none."""
     places: dict[str, list[tuple[Row, Part]]] = {}
     for number in store.find(row_id):
         row = store.row_at(number)
