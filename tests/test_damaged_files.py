@@ -21,7 +21,7 @@ from pipeline_assets.corpus.dedup.bitmap import load_bitmap, save_bitmap
 from pipeline_assets.corpus.dedup.decision import Decision
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, ShingleSetFiles
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, divide_keys, read_run, write_run
-from pipeline_assets.corpus.dedup.verify import ShingleSets, index_sets
+from pipeline_assets.corpus.dedup.verify import ShingleSets, join_indices
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_table
 from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values
@@ -105,7 +105,7 @@ def _index_beside(path: Path, entries: bytes) -> Path:
 
 def _read_sets(path: Path) -> object:
     index = _index_beside(path, struct.pack("<QQII", 7, 0, 5, 2))
-    joint = index_sets([ShingleSetFiles(0, path, index)], path.with_name("joint"))
+    joint = join_indices([ShingleSetFiles(0, path, index)], path.with_name("joint"))
     doc_ids, hashes, _ = ShingleSets(joint).fetch(np.array([7], np.uint64))
     return doc_ids, hashes.tolist()
 
@@ -126,7 +126,7 @@ def _read_run_index(path: Path) -> object:
 
 
 def _read_set_index(path: Path) -> object:
-    joint = index_sets([ShingleSetFiles(0, path.with_name("sets"), path)], path.with_name("joint"))
+    joint = join_indices([ShingleSetFiles(0, path.with_name("sets"), path)], path.with_name("joint"))
     return ShingleSets(joint).sizes(np.array([0], np.uint64)).tolist()
 
 

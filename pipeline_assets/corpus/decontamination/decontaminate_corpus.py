@@ -192,7 +192,9 @@ def decontaminate_corpus(
     settings: RunSettings,
     may_be_empty: bool = False,
 ) -> BuildResult:
-    """Decontaminate a corpus by at least one evaluation set.
+    """Drop or cut the documents of a corpus that evaluation sets contaminate.
+
+    `evaluation` has at least one set.
 
     Files: the kept documents, a shard for each input shard; `contaminated.jsonl.zst`, a line for each document that was
     dropped or cut, in order; rejects.

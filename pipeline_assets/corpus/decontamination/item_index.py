@@ -81,7 +81,7 @@ class _GatheredItems(NamedTuple):
 
 
 def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView) -> Receipt:
-    """Write the index of all items of at least one evaluation set.
+    """Write the index of all items of evaluation sets; `evaluation` must not be empty.
 
     Files: the arrays of the index. Counts of distinct n-grams: `ngrams`, which are searched for, and `common_ngrams`,
     which are in too many items. Notes: `evaluation` counts, for each set: `items` read; `repeated` items, which have

@@ -1,4 +1,4 @@
-"""Recipe of decontamination: contamination by evaluation items and its removal.
+"""Recipe of decontamination, with the records of contaminated documents.
 
 Documents and items are compared by their normalized words, see `dedup.words`. An item's n-grams are its distinct
 sequences of `ngram_words` words; an item with fewer words has one n-gram, the whole item. An item contaminates a
@@ -27,7 +27,7 @@ from pipeline_assets.spine.section import RecipeSection
 EVALUATION_STAGE, DECONTAMINATION_STAGE = StageVersion("evaluation", 1), StageVersion("decontaminate", 1)
 CONTAMINATED_FILE = f"contaminated{SUFFIX}"
 _MIN_ITEM_WORDS = 8
-_SAMPLES = 3  # documents shown for each evaluation set
+_SAMPLES_PER_SET = 3  # documents shown for each evaluation set
 
 
 class CutRecipe(RecipeSection):
@@ -223,7 +223,7 @@ def summarize_decontamination(decontaminated: Artifact) -> dict[str, Any]:
     sampled = Counter[str]()
     samples = []
     for line in read_contaminated(decontaminated):
-        if any(sampled[name] < _SAMPLES for name in line.items):
+        if any(sampled[name] < _SAMPLES_PER_SET for name in line.items):
             samples.append(line)
             sampled.update(line.items.keys())
     return {"by_set": counts["evaluation"], "by_source": counts["by_source"], "samples": samples}

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, divide_by_mem
 from pipeline_assets.corpus.dedup.neighbours import neighbour_tasks
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS
+from pipeline_assets.corpus.dedup.sketches import BANDS_AREA, BITS_AREA
 from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, is_first_in_group, sorted_pairs, write_pairs
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.stage import Window
@@ -28,10 +28,10 @@ def propose_corpus_pairs(
 ) -> list[Receipt]:
     """Propose pairs by bands or binary sketches, as sorted runs; return the receipts."""
     if recipe.faiss is not None:
-        tasks = neighbour_tasks(dedup, files_in(sketched, BITS), recipe.faiss, recipe.max_compared, exact)
+        tasks = neighbour_tasks(dedup, files_in(sketched, BITS_AREA), recipe.faiss, recipe.max_compared, exact)
     else:
         seen = tuple(store.bands for store in dedup.seen)
-        bands = divide_by_memory(dedup, files_in(sketched, BANDS), seen, _BAND_BYTES)
+        bands = divide_by_memory(dedup, files_in(sketched, BANDS_AREA), seen, _BAND_BYTES)
         common = (seen, exact.bitmap_file, recipe.max_compared)
         tasks = [Task.bind(propose_pairs, key_range, *common) for key_range in bands]
     return dedup.run_tasks("pairs", tasks)
@@ -68,7 +68,7 @@ def propose_pairs(
     # Number of rows to pair each row with: the rows of its bucket before it, up to the cap.
     compared = np.where(is_from_seen_corpus(orders), 0, np.minimum(rows - starts, max_compared))
     files: list[OutputFile] = []
-    for first, stop in _chunks(compared):
+    for first, stop in _pair_spans(compared):
         later, pair_counts = orders[first:stop], compared[first:stop]
         # Number the pairs row after row: the pairs of a row begin at number b = cumsum - count. Pair p is with the row
         # `start + (p - b)`, so `start - b` is repeated for each pair and p is added.
@@ -109,8 +109,11 @@ def _propose_in_bucket(
     return Receipt(files, counts)
 
 
-def _chunks(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Divide rows, each with `compared` pairs, into spans of about `MAX_PAIRS` pairs."""
+def _pair_spans(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Divide rows into spans [first, stop) of about `MAX_PAIRS` pairs each.
+
+    `compared` has the number of pairs of each row, shape (rows,).
+    """
     total = np.cumsum(compared)
     # A span ends after the row that reaches a multiple of the limit. The sum of `total[-1:]` is 0 without rows.
     bounds = np.searchsorted(total, np.arange(MAX_PAIRS, total[-1:].sum(), MAX_PAIRS)) + 1

@@ -1,4 +1,4 @@
-"""Decisions on the documents of a deduplicated corpus, with their groups."""
+"""Decisions on documents of a deduplicated corpus, with groups and text diffs."""
 
 import difflib
 import re
@@ -30,8 +30,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
         rule: Name and version of the stage that decided.
         shard: Shard of the source; `row` is a row of this shard.
         duplicate_of: Id of the kept document that this one duplicates; None if this one is kept.
-        similarity: Jaccard similarity of the two sets of shingles; 1 for exact duplicates.
-        containment: Share of this document's shingles that the kept document also has.
+        similarity: Jaccard similarity of the two sets of shingles, 1 for exact duplicates; None if this one is kept.
+        containment: Share of this document's shingles that the kept document also has; None if this one is kept.
         copy_of: Id of the original with the same normalized text; None if this document is not an exact copy.
         seen_in: Signature store that contains `duplicate_of`; None for a document of this corpus.
     """
@@ -67,7 +67,12 @@ class GroupSample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DuplicateGroup(msgspec.Struct, frozen=True):
-    """Group of duplicates; `samples` has the first few dropped documents."""
+    """Group of duplicates.
+
+    Attributes:
+        dropped: Number of dropped documents.
+        samples: First few dropped documents.
+    """
 
     dropped: int = msgspec.field(name="gone")
     kept: GroupSample

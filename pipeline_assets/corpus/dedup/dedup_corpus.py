@@ -19,11 +19,11 @@ from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GR
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact_copies
 from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
-from pipeline_assets.corpus.dedup.kept_documents import SAMPLES, write_kept_documents
+from pipeline_assets.corpus.dedup.kept_documents import SAMPLES_NOTE, write_kept_documents
 from pipeline_assets.corpus.dedup.neighbours import load_faiss
 from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS, DedupRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenStore, open_stores, store_names
-from pipeline_assets.corpus.dedup.sketches import POISON_ROWS, sketch_corpus
+from pipeline_assets.corpus.dedup.sketches import POISON_ROWS_NOTE, sketch_corpus
 from pipeline_assets.corpus.dedup.sorted_runs import Runs
 from pipeline_assets.corpus.dedup.verify import find_edges
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
@@ -168,7 +168,7 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[
     samples = {
         shard.first_number + int(row): GroupSample(doc_id, shard.source, beginning)
         for shard, receipt in zip(dedup.shards, kept, strict=True)
-        for row, (doc_id, beginning) in receipt.notes[SAMPLES].items()
+        for row, (doc_id, beginning) in receipt.notes[SAMPLES_NOTE].items()
     }
     for store in dedup.seen:
         samples.update(_seen_samples(store, [group.kept for group in groups]))
@@ -185,7 +185,7 @@ def _write_rejects(
     rejects = [
         Reject(f"{shard.source}/{shard.path}", row, KILLED_WORKER).to_json()
         for shard, sketch in zip(shards, sketched, strict=True)
-        for row in sketch.notes[POISON_ROWS]
+        for row in sketch.notes[POISON_ROWS_NOTE]
     ]
     return write_rows(staging.path(REJECTS_FILE), REJECTS_FILE, rejects, zstd_level)
 
@@ -199,7 +199,7 @@ def _manifest_counts(
             {
                 **decision.counts,
                 "in": shard.rows,
-                "rejected": len(sketch.notes[POISON_ROWS]),
+                "rejected": len(sketch.notes[POISON_ROWS_NOTE]),
                 "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
                 "shards": 1,
             }

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, sa
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
-from pipeline_assets.corpus.dedup.sketches import HASHES
+from pipeline_assets.corpus.dedup.sketches import HASHES_AREA
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, divide_keys, is_first_in_group, write_run
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
 from pipeline_assets.spine.stage import Window
@@ -34,14 +34,17 @@ class ExactCopies:
 def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
     """Find the exact copies in the corpus from its sketches."""
     seen = tuple(store.hashes for store in dedup.seen)
-    hashes = divide_by_memory(dedup, files_in(sketched, HASHES), seen, _HASH_BYTES)
+    hashes = divide_by_memory(dedup, files_in(sketched, HASHES_AREA), seen, _HASH_BYTES)
     tasks = (Task.bind(find_copies_in_range, key_range, seen) for key_range in hashes)
     runs = files_in(dedup.run_tasks("copies", tasks))
     return ExactCopies(runs, save_bitmap(dedup.document_bitmap(runs, "number"), dedup.staging.path(_COPIES)))
 
 
 def divide_by_memory(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
-    """Divide keys into ranges whose rows, in `runs` and in stores, fit in memory."""
+    """Divide keys into ranges whose rows, in `runs` and in stores, fit in memory.
+
+    `row_bytes` is the memory that a row takes.
+    """
     rows = sum(run.rows for run in runs) + sum(store.rows for store in seen) // _SEEN_ROWS
     return divide_keys(dedup.staging, runs, dedup.worker_bytes // row_bytes, rows)
 

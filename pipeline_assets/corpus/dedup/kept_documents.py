@@ -7,7 +7,7 @@ import numpy as np
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.groups import LargeGroup
-from pipeline_assets.corpus.dedup.sketches import POISON_ROWS
+from pipeline_assets.corpus.dedup.sketches import POISON_ROWS_NOTE
 from pipeline_assets.corpus.document_lines import decode_lines, read_lines
 from pipeline_assets.corpus.document_shards import SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
@@ -18,7 +18,7 @@ from pipeline_assets.spine.staged_input import StagedInput
 from pipeline_assets.spine.staging import Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-SAMPLES = "samples"
+SAMPLES_NOTE = "samples"
 _SAMPLE_CHARACTERS = 400
 
 
@@ -32,7 +32,7 @@ def write_kept_documents(
         rows = (number - shard.first_number for number in samples)
         sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
         dropped = StagedInput.from_output(dedup.staging, decision.files[1])
-        poison = frozenset(sketch.notes[POISON_ROWS])
+        poison = frozenset(sketch.notes[POISON_ROWS_NOTE])
         tasks.append(Task.bind(write_kept_shard, shard.unnumbered, dropped, poison, sampled, dedup.settings.zstd_level))
     return dedup.run_tasks("keep", tasks)
 
@@ -46,7 +46,7 @@ def write_kept_shard(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Write the kept documents of a shard, in order; link the shard if all are kept.
+    """Write the kept documents of a shard, in order, or link to the shard if all are.
 
     `dropped` is the file of dropped rows that `decide_shard` wrote. `poison_rows` are omitted too.
     Counts: kept `documents`; `dropped_bytes`, the UTF-8 bytes of dropped texts. Notes: `samples` maps each `sampled`
@@ -57,7 +57,7 @@ def write_kept_shard(
     samples: dict[str, list[str]] = {}
     if not (dropped_rows or poison_rows or sampled) and shard.sealed is not None:
         counts, reads = {"documents": shard.rows, "dropped_bytes": 0}, {str(shard.file): shard.sealed.sha256}
-        return Receipt([link_shard(shard, folder)], counts, {SAMPLES: samples}, reads)
+        return Receipt([link_shard(shard, folder)], counts, {SAMPLES_NOTE: samples}, reads)
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
         for lines, _ in read_lines(shard, window):
@@ -70,4 +70,4 @@ def write_kept_shard(
                 if row in sampled:
                     samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
     counts = {"documents": writer.rows, "dropped_bytes": dropped_bytes}
-    return Receipt([link_if_equal(writer.output(name), shard, folder)], counts, {SAMPLES: samples})
+    return Receipt([link_if_equal(writer.output(name), shard, folder)], counts, {SAMPLES_NOTE: samples})

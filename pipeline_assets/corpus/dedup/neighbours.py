@@ -39,7 +39,7 @@ _GPU_NEAREST = 1024  # a GPU search returns this many nearest sketches, not all 
 
 
 class _Sketches(NamedTuple):
-    """Documents of a block, in the order of their priorities.
+    """Binary sketches of the documents of a block, in the order of their priorities.
 
     Attributes:
         orders: Priorities, shape (documents,).
@@ -83,9 +83,9 @@ def propose_neighbours(
     """Pair each document of a block with earlier documents whose sketches are near.
 
     A document is paired with at most the first `max_compared` + 1 near documents of each block of stores, of each
-    earlier block, and of its own block. `sources` lists spans of documents, each as first document number and source,
-    and only documents of the same source are paired; None pairs documents of all sources. `device` is the number of a
-    GPU; None is the CPU.
+    earlier block, and of its own block. Documents in the bitmap file `copies` are skipped. `sources` lists spans of
+    documents, each as first document number and source, and only documents of the same source are paired; None pairs
+    documents of all sources. `device` is the number of a GPU; None is the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
     """
@@ -137,7 +137,7 @@ def _find_near_pairs(
 ) -> Iterator[NDArray[np.uint64]]:
     """Yield arrays of near pairs, shape (2, pairs): the priorities of two documents.
 
-    Row 0 has the documents of `queries`, which come later in the order of priorities than those in row 1.
+    Row 0 has documents of `queries`. Row 1 has the near documents of `base` that precede them.
     """
     for source in np.intersect1d(queries.sources, base.sources).tolist():
         orders, earlier = (part.orders[part.sources == source] for part in (queries, base))

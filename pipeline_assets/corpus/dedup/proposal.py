@@ -15,10 +15,11 @@ class Banding:
         return f"{self.bands} bands of {self.rows} rows"
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that a pair of this Jaccard similarity has an equal band.
+        """Return the probability that the first cut proposes a pair of this similarity.
 
-        `band_keys` cuts a signature into bands in two ways, so this is a lower bound: with 14 bands of 8 rows, the
-        second cut finds five in six of the pairs of similarity 0.8 that the first cut misses.
+        `similarity` is the Jaccard similarity. `band_keys` cuts signatures twice, so pairs are proposed with at least
+        this probability: with 14 bands of 8 rows, the second cut finds five in six of the pairs of similarity 0.8 that
+        the first cut misses.
         """
         # A band of both documents is equal with a probability of s**rows; a pair is missed if all bands differ.
         return float(1 - (1 - similarity**self.rows) ** self.bands)

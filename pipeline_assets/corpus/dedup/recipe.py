@@ -23,7 +23,10 @@ Seed = Annotated[int, Option("Random seed for MinHash."), pydantic.Field(ge=0, l
 
 
 def fraction_above_zero(what: str) -> pydantic.AfterValidator:
-    """Return a validator for (0, 1], at most 6 decimals; its ValueErrors name `what`."""
+    """Return a validator of decimals in (0, 1] with at most six places.
+
+    Its error messages begin with `what`.
+    """
 
     def check(fraction: str) -> str:
         if not 0 < Fraction(fraction) <= 1:
@@ -129,14 +132,17 @@ class NearRecipe(RecipeSection):
         return proposer
 
     def proposal(self) -> "Banding | DistanceLimit":
-        """Return the banding or the distance of this recipe."""
+        """Return the banding or the distance limit of this recipe."""
         if self.faiss is not None:
             return DistanceLimit(self.faiss.bits, self.faiss.max_distance)
         assert self.minhash is not None
         return Banding(self.minhash.bands, self.minhash.rows)
 
     def recommended_proposal(self) -> "Banding | DistanceLimit":
-        """Return the cheapest proposal that reaches `TARGET_RECALL` at the threshold."""
+        """Return the cheapest proposal that reaches `TARGET_RECALL` at the threshold.
+
+        If none does, return the proposal with the highest recall.
+        """
         recommend = recommend_banding if self.minhash is not None else recommend_distance
         return recommend(self.proposer.permutations, float(self.threshold), TARGET_RECALL)
 

@@ -43,7 +43,7 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
 _WINDOWS, _REPEATED, _DROPPED = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
-_POISON_ROWS = "fatal"
+_POISON_ROWS_NOTE = "fatal"
 _RUN_ROWS = 1 << 20  # 16 MiB, and several times as much while they are sorted
 _decoder = msgspec.json.Decoder(LicensedText)
 
@@ -77,7 +77,7 @@ def select_shard(
         hashes, rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
         name = f"{_WINDOWS}/{shard.name}.{len(files):05d}.run"
         files.append(_write_run(folder, name, hashes, rows, first_number))
-    return Receipt(files, {}, {_POISON_ROWS: crashing_rows})
+    return Receipt(files, {}, {_POISON_ROWS_NOTE: crashing_rows})
 
 
 def _write_run(
@@ -140,7 +140,7 @@ def find_repeating_documents(
     tasks = [Task.bind(select_shard, shard, first, recipe, refused_licences) for shard, first in numbered_shards]
     selected = list(run("selected_windows", tasks, staging))
     dropped = _drop_repeats(run, staging, files_in(selected), recipe, settings)
-    poison_rows = (frozenset(receipt.notes[_POISON_ROWS]) for receipt in selected)
+    poison_rows = (frozenset(receipt.notes[_POISON_ROWS_NOTE]) for receipt in selected)
     return list(map(ShardRepeats, ranges_between(staging, dropped, firsts), poison_rows))
 
 

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies
 from pipeline_assets.corpus.dedup.signature_store import SeenStore, store_names
-from pipeline_assets.corpus.dedup.sketches import IDS
+from pipeline_assets.corpus.dedup.sketches import IDS_AREA
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, ranges_between, read_rows, read_run, write_run
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
@@ -121,9 +121,9 @@ _encoder = msgspec.json.Encoder()
 
 
 class _DropDecision(NamedTuple):
-    """Decision to drop a document, see `Decision`; `kept` is a document number."""
+    """Decision to drop a document, see `Decision`; `kept_number` is a document number."""
 
-    kept: int
+    kept_number: int
     outcome: Outcome
     duplicate_of: str
     similarity: float
@@ -141,7 +141,7 @@ def write_decisions(
     common = (near.with_copies, [replace(store, sets=()) for store in dedup.seen], dedup.settings.zstd_level)
     tasks = []
     for shard, sketch, *ranges in zip(dedup.shards, sketched, copies, near_ranges, strict=True):
-        ids = [dedup.staging.path(file.path) for file in files_in([sketch], IDS)]
+        ids = [dedup.staging.path(file.path) for file in files_in([sketch], IDS_AREA)]
         tasks.append(Task.bind(decide_shard, shard, ids, *ranges, *common))
     return dedup.run_tasks("decide", tasks)
 
@@ -160,8 +160,8 @@ def decide_shard(
     """Write the decisions on a shard's documents, in the order of its rows.
 
     `ids` are runs with the priorities and ids of the shard's documents; `copies` and `near` are the rows of its exact
-    copies and near duplicates, None if the recipe does not request them; for `with_copies` see `NearDuplicates`. An
-    exact copy of a near duplicate gets the same `duplicate_of` as its original, which is always a kept document.
+    copies and near duplicates, None if the recipe does not request them; for `with_copies` see `NearDuplicates`. Every
+    `duplicate_of` is a kept document, because an exact copy of a near duplicate gets the same one as its original.
 
     Files: the decisions; the dropped rows as int64; for each dropped row, the number of the kept document as int64.
     Counts: `out`, the kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a
@@ -191,7 +191,7 @@ def decide_shard(
                 else:
                     counts[outcome] += 1
                     counts["of_seen"] += decision.seen_in is not None
-                    dropped.append((row, decision.kept))
+                    dropped.append((row, decision.kept_number))
             writer.write_lines(_encoder.encode_lines(lines), len(lines))
     rows, kept = np.array(dropped, np.int64).reshape(-1, 2).T
     files = [folder.write(f"{stem}.rows", rows.tobytes()), folder.write(f"{stem}.kept", kept.tobytes())]

@@ -10,7 +10,14 @@ from pipeline_assets.corpus.dedup.dedup_corpus import prepare_run
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.signature_store import BANDS_FOLDER, DOCUMENTS_FILE, HASHES_FOLDER, SKETCHES_FOLDER
-from pipeline_assets.corpus.dedup.sketches import BANDS, BITS, HASHES, IDS, POISON_ROWS, sketch_shards
+from pipeline_assets.corpus.dedup.sketches import (
+    BANDS_AREA,
+    BITS_AREA,
+    HASHES_AREA,
+    IDS_AREA,
+    POISON_ROWS_NOTE,
+    sketch_shards,
+)
 from pipeline_assets.corpus.dedup.sorted_runs import divide_keys
 from pipeline_assets.corpus.dedup.verify import write_sets
 from pipeline_assets.corpus.document_shards import poison_row_error
@@ -25,7 +32,7 @@ from pipeline_assets.spine.task import Task
 _SETS_AREA = "shingles"
 _DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
 _ROW_BYTES = 250  # memory per row, with its sorted and its written copy
-_FOLDERS = {HASHES: HASHES_FOLDER, BANDS: BANDS_FOLDER, BITS: SKETCHES_FOLDER}
+_FOLDERS = {HASHES_AREA: HASHES_FOLDER, BANDS_AREA: BANDS_FOLDER, BITS_AREA: SKETCHES_FOLDER}
 
 
 def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: RunSettings) -> BuildResult:
@@ -44,8 +51,8 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     run = prepare_run(staging, shards, recipe, settings)
     sketched = sketch_shards(run)
     for shard, sketch in zip(shards, sketched, strict=True):
-        if sketch.notes[POISON_ROWS]:
-            raise poison_row_error(sketch.notes[POISON_ROWS][0], "reading", shard.file)
+        if sketch.notes[POISON_ROWS_NOTE]:
+            raise poison_row_error(sketch.notes[POISON_ROWS_NOTE][0], "reading", shard.file)
     files = [_write(run, DOCUMENTS_FILE, _documents(run, sketched), _DOCUMENTS), *_write_runs(run, sketched)]
     if recipe.near is not None:
         files += _write_sets(run, recipe.near.proposer.shingle_words)
@@ -60,7 +67,7 @@ def _write(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Sche
 
 def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:
     for shard, sketch in zip(run.shards, sketched, strict=True):
-        for ids in map(run.read_run, files_in([sketch], IDS)):
+        for ids in map(run.read_run, files_in([sketch], IDS_AREA)):
             yield pa.table([ids["doc_id"], repeat_text(shard.source, ids.num_rows)], schema=_DOCUMENTS)
 
 

@@ -29,9 +29,11 @@ from pipeline_assets.spine.staged_input import NOT_DIGESTED
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView, total_counts
 from pipeline_assets.spine.task import Task
 
-IDS, HASHES, BANDS, BITS, ID_HASHES = (f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes"))
-SKETCHES = "sketches"  # name of the stage
-POISON_ROWS, _FIRST = "fatal", "first_number"
+IDS_AREA, HASHES_AREA, BANDS_AREA, BITS_AREA, ID_HASHES_AREA = (
+    f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes")
+)
+SKETCH_STAGE = "sketches"  # name of the stage
+POISON_ROWS_NOTE, _FIRST_NUMBER_NOTE = "fatal", "first_number"
 _MAX_FLOAT = sys.float_info.max
 _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
@@ -51,9 +53,9 @@ def sketch_shard(
 ) -> Receipt:
     """Write the sketches of one shard as sorted runs, numbered from `first`.
 
-    Files: in each of these folders, one for every 65,536 documents or so. `ID_HASHES` has hashes of ids; `IDS` has
-    priorities and ids, in the order of the shard. Depending on the recipe, `HASHES` has 128-bit hashes of normalized
-    texts; `BANDS` has keys of bands; `BITS` has binary sketches.
+    Files: in each of these folders, one for every 65,536 documents or so. `ID_HASHES_AREA` has hashes of ids;
+    `IDS_AREA` has priorities and ids, in the order of the shard. Depending on the recipe, `HASHES_AREA` has 128-bit
+    hashes of normalized texts; `BANDS_AREA` has keys of bands; `BITS_AREA` has binary sketches.
 
     Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
     documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the
@@ -73,7 +75,7 @@ def sketch_shard(
             pending, written = empty, counts["documents"]
     if counts["documents"] > written or not files:
         files += _write(pending, shard, folder, len(files))
-    return Receipt(files, dict(counts), {POISON_ROWS: crashing_rows, _FIRST: first.value})
+    return Receipt(files, dict(counts), {POISON_ROWS_NOTE: crashing_rows, _FIRST_NUMBER_NOTE: first.value})
 
 
 def _sketch(
@@ -94,10 +96,10 @@ def _sketch(
     counts["documents"] += len(rows)
     counts["bytes"] += int(text_bytes.sum())
     counts["with_quality"] += int((~np.isnan(qualities)).sum())
-    tables = {IDS: to_table({"order": priority, "doc_id": doc_ids})}
+    tables = {IDS_AREA: to_table({"order": priority, "doc_id": doc_ids})}
     if recipe.mode != "near":
         high, low = _text_hashes(batch, texts).T
-        tables[HASHES] = to_table({"high": high ^ salt, "low": low, "order": priority, "doc_id": doc_ids})
+        tables[HASHES_AREA] = to_table({"high": high ^ salt, "low": low, "order": priority, "doc_id": doc_ids})
         counts["without_words"] += int((batch.word_counts() == 0).sum())
     if recipe.near is not None:
         proposer = recipe.near.proposer
@@ -106,11 +108,11 @@ def _sketch(
         signatures, priority = minhash_signatures(batch, proposer)[has_shingles], priority[has_shingles]
         if isinstance(proposer, MinHashRecipe):
             keys = band_keys(signatures, proposer.bands, salt)
-            tables[BANDS] = to_table({"key": keys.ravel(), "order": np.repeat(priority, keys.shape[1])})
+            tables[BANDS_AREA] = to_table({"key": keys.ravel(), "order": np.repeat(priority, keys.shape[1])})
         else:
             kind, bits = pa.binary(proposer.bits // 8), pa.py_buffer(binary_sketches(signatures))
             sketches = pa.FixedSizeBinaryArray.from_buffers(kind, len(signatures), [None, bits])
-            tables[BITS] = to_table({"order": priority, "sketch": sketches.cast(pa.binary())})
+            tables[BITS_AREA] = to_table({"order": priority, "sketch": sketches.cast(pa.binary())})
     return tables
 
 
@@ -134,11 +136,14 @@ def _qualities(
 def _write(
     blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, number: int
 ) -> Iterator[OutputFile]:
-    """Write the tables of several blocks as one run in each folder, named by `number`."""
+    """Write the tables of blocks as one run per folder, and the hashes of their ids.
+
+    `number` is part of the file names.
+    """
     for area in blocks[0]:
         table = pa.concat_tables([block[area] for block in blocks]).combine_chunks()
-        if area == IDS:
-            name = f"{ID_HASHES}/{shard.name}.{number:05d}"
+        if area == IDS_AREA:
+            name = f"{ID_HASHES_AREA}/{shard.name}.{number:05d}"
             with IdsWriter(folder.path(name)) as writer:
                 writer.add(table["doc_id"].to_pylist())
             yield writer.output(name)
@@ -168,18 +173,18 @@ def sketch_shards(dedup: DedupRun) -> list[Receipt]:
     firsts = [FirstNumber(shard.first_number) for shard in dedup.shards]
     pairs = zip(dedup.shards, firsts, strict=True)
     tasks = [Task.bind(sketch_shard, shard.unnumbered, first, dedup.recipe) for shard, first in pairs]
-    sketched = dedup.run_tasks(SKETCHES, tasks)
+    sketched = dedup.run_tasks(SKETCH_STAGE, tasks)
     return [
-        receipt if receipt.notes[_FIRST] == first.value else _renumber(receipt, first.value, dedup.staging)
+        receipt if receipt.notes[_FIRST_NUMBER_NOTE] == first.value else _renumber(receipt, first.value, dedup.staging)
         for receipt, first in zip(sketched, firsts, strict=True)
     ]
 
 
 def _renumber(receipt: Receipt, first_number: int, folder: StagingView) -> Receipt:
-    """Rewrite a shard's sketches with a new number for its first document."""
-    step, files = first_number - receipt.notes[_FIRST], []
+    """Rewrite a shard's sketches for a new `first_number`; return the new receipt."""
+    step, files = first_number - receipt.notes[_FIRST_NUMBER_NOTE], []
     for file in receipt.files:
-        if file.path.startswith(f"{ID_HASHES}/"):
+        if file.path.startswith(f"{ID_HASHES_AREA}/"):
             files.append(file)
             continue
         table = read_run(folder.path(file.path))
@@ -191,10 +196,10 @@ def _renumber(receipt: Receipt, first_number: int, folder: StagingView) -> Recei
 
 
 def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
-    repeat = find_first_repeat([dedup.staging.path(file.path) for file in files_in(sketched, ID_HASHES)])
+    repeat = find_first_repeat([dedup.staging.path(file.path) for file in files_in(sketched, ID_HASHES_AREA)])
     if repeat is None:
         return
-    runs = files_in(sketched, IDS)
+    runs = files_in(sketched, IDS_AREA)
     doc_id = dedup.read_run(runs[repeat.shard])["doc_id"][repeat.row]
     documents = [_documents_with(doc_id, dedup.read_run(run)) for run in runs]
     first, second, *_ = np.sort(np.concatenate(documents)).tolist()

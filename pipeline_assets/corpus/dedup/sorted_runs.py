@@ -30,9 +30,9 @@ from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 _PAIRS = f"{WORK}/pairs"
 MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 KEYS_STOP = 2**64  # exclusive upper bound of all keys
-_INDEX, _ROW = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
+_INDEX_NAME, _ROW_DTYPE = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
 _HEX_DIGITS = 8  # of the checksum of the names
-_SAMPLES = 4  # samples of each run for each range, to divide keys
+_SAMPLES_PER_RANGE = 4  # samples of each run for each range, to divide keys
 Runs = Sequence[OutputFile]
 
 
@@ -91,8 +91,8 @@ class KeyRange:
             with open(self.index, "rb") as file:
                 line = file.readline()
                 names = json.loads(line[_HEX_DIGITS:])
-                file.seek(self.number * (len(names) + 1) * _ROW.itemsize, os.SEEK_CUR)
-                rows = np.frombuffer(file.read(2 * (len(names) + 1) * _ROW.itemsize), _ROW).reshape(2, -1)
+                file.seek(self.number * (len(names) + 1) * _ROW_DTYPE.itemsize, os.SEEK_CUR)
+                rows = np.frombuffer(file.read(2 * (len(names) + 1) * _ROW_DTYPE.itemsize), _ROW_DTYPE).reshape(2, -1)
             if any(zlib.crc32(row[:-1].data) != row[-1] for row in rows) or not line.startswith(_hex_checksum(names)):
                 raise ValueError(OTHER_BYTES)
             starts, stops = rows[:, :-1].tolist()
@@ -116,7 +116,7 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int =
     positions = _find_positions(folder, runs, bounds)
     too_large = np.flatnonzero(np.diff(positions.sum(axis=1)) > max_rows * 5 // 4).tolist()
     if too_large:
-        every = max(max_rows // (_SAMPLES * len(runs)), 1)
+        every = max(max_rows // (_SAMPLES_PER_RANGE * len(runs)), 1)
         samples: list[list[NDArray[np.uint64]]] = [[] for _ in too_large]
         for run, starts, stops in zip(runs, positions[too_large].T, positions[1:][too_large].T, strict=True):
             keys = _read_keys(folder, run)
@@ -150,7 +150,7 @@ def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Se
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
     """Return each run's first row with a key >= bound, shape (bounds, runs)."""
-    positions = np.empty((len(bounds), len(runs)), _ROW)
+    positions = np.empty((len(bounds), len(runs)), _ROW_DTYPE)
     lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it
     for number, run in enumerate(runs):
         positions[:-1, number] = np.searchsorted(_read_keys(folder, run), lows)
@@ -170,8 +170,8 @@ def _write_index(
     Runs may be in several folders, in which files have equal names, so the index has relative paths.
     """
     parent = os.path.dirname(runs[0].path)
-    index, names = folder.path(f"{parent}/{_INDEX}"), [os.path.relpath(run.path, parent) for run in runs]
-    checksums = np.array([[zlib.crc32(row.data)] for row in positions], _ROW)
+    index, names = folder.path(f"{parent}/{_INDEX_NAME}"), [os.path.relpath(run.path, parent) for run in runs]
+    checksums = np.array([[zlib.crc32(row.data)] for row in positions], _ROW_DTYPE)
     with DurableFile(index) as file:
         file.write(_hex_checksum(names) + json.dumps(names).encode() + b"\n")
         file.write(np.hstack((positions, checksums)).tobytes())
@@ -211,6 +211,9 @@ def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
-    """Write distinct pairs, shape (2, pairs), of later and earlier documents as a run."""
+    """Write pairs of later and earlier documents as a run, without repetitions.
+
+    `pairs` are priorities, shape (2, pairs).
+    """
     later, earlier = distinct_pairs(pairs)
     return write_run(folder, f"{_PAIRS}/{name}.run", to_table({"later": later, "earlier": earlier}))

@@ -43,7 +43,7 @@ _ALL_SETS = f"{WORK}/sets.index"
 _PAIR_BYTES = 250  # memory per row, with its sorted and its written copy
 _SHINGLE_BYTES = 24  # memory per shingle, with its copy in the array of all sets
 _SETS_DIVISOR = 2  # sets may use half of a worker's memory
-_INDEX = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
+_INDEX_DTYPE = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
 
 
 def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
@@ -60,7 +60,7 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
         if receipt.files
     ]
     seen = (files for store in dedup.seen for files in store.sets)
-    sets = index_sets([*seen, *corpus_files], dedup.staging.path(_ALL_SETS))
+    sets = join_indices([*seen, *corpus_files], dedup.staging.path(_ALL_SETS))
     sets_bytes = dedup.worker_bytes // _SETS_DIVISOR
     common = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
     task_rows = -(-sum(run.rows for run in pairs) // min_tasks(dedup.settings))
@@ -82,7 +82,7 @@ def write_sets(
 ) -> Receipt:
     """Write the shingle sets of a shard's documents whose bit is set in `members`.
 
-    The sets and their index are written to the folder `area`, unless they are empty. Counts: `compared` documents.
+    The sets and their index are written to the folder `area`, unless no bit is set. Counts: `compared` documents.
     """
     is_compared = np.unpackbits(np.frombuffer(members, np.uint8), count=shard.rows).astype(np.bool_)
     if not is_compared.any():
@@ -105,15 +105,15 @@ def write_sets(
                 offset += len(data[-2]) + len(data[-1])
             file.write(b"".join(data))
     sets = OutputFile.plain(sets_name, len(entries), file)
-    index = folder.write(index_name, np.array(entries, _INDEX).tobytes(), len(entries))
+    index = folder.write(index_name, np.array(entries, _INDEX_DTYPE).tobytes(), len(entries))
     return Receipt([sets, index], {"compared": len(entries)})
 
 
-def index_sets(files: Sequence[ShingleSetFiles], path: Path) -> Path:
-    """Write the joint index of shingle sets to `path`, and return `path`.
+def join_indices(files: Sequence[ShingleSetFiles], path: Path) -> Path:
+    """Join the indices of shingle sets into one index at `path`, and return `path`.
 
-    `files` must be in the order of their documents. The first line lists each file and its first document's number. A
-    damaged index of a shard raises InputError.
+    `files` must be in the order of their documents. The first line of the joint index lists each file of sets and the
+    number of its first document. Raise InputError if the index of a shard is damaged.
     """
     firsts = [int(_read_index(shard.index_file, 1)["number"][0]) + shard.offset for shard in files]
     header = json.dumps([(str(shard.sets), first) for shard, first in zip(files, firsts, strict=True)]).encode()
@@ -127,31 +127,31 @@ def index_sets(files: Sequence[ShingleSetFiles], path: Path) -> Path:
 
 
 def _read_index(path: Path, count: int = -1) -> NDArray[np.void]:
-    """Read the first `count` entries of a shard's index, or all if it is -1.
+    """Read the first `count` entries of a shard's index, or all if `count` is -1.
 
     Raise InputError if the file has no entry or ends within one.
     """
-    entries = np.fromfile(path, _INDEX, count)
-    if not len(entries) or path.stat().st_size % _INDEX.itemsize:
+    entries = np.fromfile(path, _INDEX_DTYPE, count)
+    if not len(entries) or path.stat().st_size % _INDEX_DTYPE.itemsize:
         raise damaged_file_error("not a valid index of shingle sets: it ends early", path)
     return entries
 
 
 class ShingleSets:
-    """Shingle sets of a corpus, opened by the index of `index_sets`.
+    """Shingle sets of a corpus and its signature stores, opened by a joint index.
 
-    Methods raise InputError if a file is damaged.
+    The constructor and `fetch` raise InputError if a file is damaged.
     """
 
     def __init__(self, index: Path) -> None:
         with open(index, "rb") as file, errors_as_damage(index, "index of shingle sets"):
             files = json.loads(file.readline())
-            self._index = np.memmap(file, _INDEX, "r", file.tell()) if files else np.empty(0, _INDEX)
+            self._index = np.memmap(file, _INDEX_DTYPE, "r", file.tell()) if files else np.empty(0, _INDEX_DTYPE)
         self._paths = [path for path, _ in files]
         self._firsts = np.array([first for _, first in files], np.uint64)
 
     def sizes(self, numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Count the distinct shingles of each document; `numbers` must ascend."""
+        """Return the number of distinct shingles of each document."""
         return self._find_entries(numbers)["shingles"].astype(np.int64)
 
     def fetch(self, numbers: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64], NDArray[np.int64]]:
@@ -212,7 +212,7 @@ def verify_pairs(
         compared = compared[:, ranks < max_compared]
     sets = ShingleSets(sets_index)
     edges = pa.concat_tables(
-        _find_edges(block, sets, Fraction(threshold)) for block in _blocks(compared, sets, fetched_shingles)
+        _verify_block(block, sets, Fraction(threshold)) for block in _blocks(compared, sets, fetched_shingles)
     ).combine_chunks()
     counts = {"pairs": compared.shape[1], "edges": edges.num_rows, "capped_documents": capped}
     return Receipt([write_run(folder, f"{_EDGES}/{pairs.name}.run", edges)], counts)
@@ -221,7 +221,7 @@ def verify_pairs(
 def load_kernels() -> None:
     """Load the compiled code of `verify_pairs` into this process."""
     pair = np.zeros(1, np.int64)
-    _count_shared(np.ones(1, np.uint64), np.array([0, 1]), pair, pair, np.empty(1, np.int64))
+    _fill_shared(np.ones(1, np.uint64), np.array([0, 1]), pair, pair, np.empty(1, np.int64))
 
 
 def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
@@ -242,13 +242,13 @@ def _distinct_documents(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.unique(document_numbers(pairs))
 
 
-def _find_edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
+def _verify_block(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
     documents = _distinct_documents(pairs)
     ids, hashes, offsets = sets.fetch(documents)
     left_sets, right_sets = np.searchsorted(documents, document_numbers(pairs))
     shared = np.empty(len(left_sets), np.int64)
     sizes = np.diff(offsets)
-    _count_shared(hashes, offsets, left_sets, right_sets, shared)
+    _fill_shared(hashes, offsets, left_sets, right_sets, shared)
     union = sizes[left_sets] + sizes[right_sets] - shared
     is_edge = shared * threshold.denominator >= union * threshold.numerator  # shared / union >= threshold, in integers
     later, earlier = pairs[:, is_edge]
@@ -267,14 +267,14 @@ def _find_edges(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fractio
 
 
 @compiled
-def _count_shared(
+def _fill_shared(
     hashes: NDArray[np.uint64],
     offsets: NDArray[np.int64],
     first: NDArray[np.int64],
     second: NDArray[np.int64],
     shared: NDArray[np.int64],
 ) -> None:
-    """Count the common hashes of each pair of sets by merging the two ascending sets."""
+    """Fill `shared` with the number of common hashes of each pair of ascending sets."""
     for pair in range(len(first)):
         at, end = offsets[first[pair]], offsets[first[pair] + 1]
         other, other_end = offsets[second[pair]], offsets[second[pair] + 1]

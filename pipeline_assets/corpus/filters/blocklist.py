@@ -40,22 +40,22 @@ def _read_list(path: Path, normalize: Callable[[str], str]) -> tuple[list[int], 
     return numbers, [normalize(lines[number - 1].strip()).encode() for number in numbers]
 
 
-def _build_lines(path: Path, list_keys: Callable[[str], list[str]]) -> hashed_words.HashedWords:
+def _build_url_table(path: Path, list_keys: Callable[[str], list[str]]) -> hashed_words.HashedWords:
     numbers, keys = _read_list(path, lambda line: list_keys(line.removeprefix("*."))[0])
-    _check_lines(path, numbers, map(len, keys), "has no host")
+    _raise_if_invalid(path, numbers, map(len, keys), "has no host")
     is_entry = (_NOT_ONE_ENTRY.match(key) is None for key in keys)
-    _check_lines(path, numbers, is_entry, "is not one host or URL, without anything else")
+    _raise_if_invalid(path, numbers, is_entry, "is not one host or URL, without anything else")
     return hashed_words.build_table(hashed_words.hash_strings(*text_batch(keys)), np.zeros(len(keys), np.int32))
 
 
-def _build_words(path: Path) -> hashed_words.HashedWords:
+def _build_word_table(path: Path) -> hashed_words.HashedWords:
     numbers, phrases = _read_list(path, str.casefold)
     hashes, is_whole, words = hashed_words.hash_phrases(*text_batch(phrases), hashed_words.word_classes())
-    _check_lines(path, numbers, words.tolist(), "has no word")
+    _raise_if_invalid(path, numbers, words.tolist(), "has no word")
     return hashed_words.build_table(hashes, is_whole)
 
 
-def _check_lines(path: Path, numbers: Iterable[int], are_valid: Iterable[object], problem: str) -> None:
+def _raise_if_invalid(path: Path, numbers: Iterable[int], are_valid: Iterable[object], problem: str) -> None:
     invalid = next((number for number, is_valid in zip(numbers, are_valid, strict=True) if not is_valid), None)
     if invalid is not None:
         raise InputError(f"line {invalid:,} {problem}", path, _FIX)
@@ -67,25 +67,27 @@ class BlocklistFilter(Filter):
     def __init__(self, recipe: BlocklistRecipe) -> None:
         self._column = recipe.url_column
         self._by_url = [
-            (f"blocklist_{kind}:{name}", list_keys, _build_lines(Path(file.path), list_keys))
+            (f"blocklist_{kind}:{name}", list_keys, _build_url_table(Path(file.path), list_keys))
             for kind, list_keys, files in (("domain", list_domains, recipe.domains), ("url", _url_keys, recipe.urls))
             for name, file in sorted(files.items())
         ]
         words = sorted(recipe.words.items())
-        self._words = [(f"blocklist_word:{name}", _build_words(Path(file.path))) for name, file in words]
+        self._words = [(f"blocklist_word:{name}", _build_word_table(Path(file.path))) for name, file in words]
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
         """Drop documents that match a list; the reason names the first such list."""
-        for reason, entries in self._find(candidates):
+        for reason, entries in self._find_entries(candidates):
             for candidate, entry in zip(candidates, entries, strict=True):
                 if entry is not None:
                     candidate.fail(Measurement(reason, entry, None, is_failed=True))
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
         """Yield a measurement of each list: its first entry in the document, or None."""
-        return (Measurement(reason, entry, None, entry is not None) for reason, [entry] in self._find([candidate]))
+        return (
+            Measurement(reason, entry, None, entry is not None) for reason, [entry] in self._find_entries([candidate])
+        )
 
-    def _find(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
+    def _find_entries(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
         """Yield each list's reason code, and its first entry (or None) in each document."""
         urls = [candidate.meta.get(self._column) for candidate in candidates]
         for candidate, url in zip(candidates, urls, strict=True):

@@ -16,7 +16,7 @@ class Measurement:
         reason: Reason code of documents that the filter drops.
         value: Number, value of a column, language, license tag, or phrase in the document; None if the column is null
             or the document has no such phrase.
-        limit: Limit on the value; None for a phrase or license tag, whose presence alone drops the document.
+        limit: Limit on the value; None if the value alone drops the document, such as a phrase, or has no limit.
         is_failed: Whether the filter drops the document.
         is_lower_bound: Whether counting stopped at this value, so that the true value may be larger.
     """
@@ -42,7 +42,7 @@ class Measurement:
 
 
 def _format_near_limit(value: float, limit: float) -> str:
-    """Format a number with at least three digits, more if it would equal the limit."""
+    """Format a number to three digits, or to more if these would equal the limit."""
     short = (f"{value:.{digits}g}" for digits in range(3, 17))
     return str(value) if isinstance(value, int) else next((text for text in short if float(text) != limit), str(value))
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 REFUSED_LICENCE = "refused_licence"
 REPEATED_WINDOWS = "repeated_windows"
 STEP_SECONDS = "step_seconds"  # note of receipts, and key of the provenance
-SCORED, SCORE_BINS = "scored/", 20
+SCORED_PREFIX, SCORE_BINS = "scored/", 20
 _encoder = msgspec.json.Encoder()
 
 
@@ -126,7 +126,7 @@ def _filter_lines(
     rejects: list[Reject] = []
     for (row, line), document, text, candidate in zip(lines, documents, texts, candidates, strict=True):
         counts.update(
-            f"{SCORED}{column}/{min(int(score * SCORE_BINS), SCORE_BINS - 1):02}"
+            f"{SCORED_PREFIX}{column}/{min(int(score * SCORE_BINS), SCORE_BINS - 1):02}"
             for column, score in candidate.scores.items()
         )
         if candidate.scores:
@@ -168,9 +168,12 @@ def filter_corpus(
 
     Raises:
         UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant;
-            the language detector is not installed; or lists of domains or URLs are set, and no kept document has a URL.
+            the language detector is not installed; the classifier lacks the label of `score`, or a document has a
+            column of its name; lists of domains or URLs are set, and no kept document has a URL; a package is not the
+            version that the custom step pins.
         InputError: No document is kept (the message has the most frequent reasons), a document is too long, a line is
-            not a Document, or the recipe's custom step is invalid or rejects too many documents.
+            not a Document, a list or the classifier is not usable, or the recipe's custom step is invalid or rejects
+            too many documents.
     """
     decisions = {} if recipe.language is None else {"language": recipe.language.detection_settings()}
     shards = sealed_shards.document_shards(corpus)
@@ -217,16 +220,20 @@ def filter_corpus(
             "changed_documents": counts.get("changed", 0),
             "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGE_PREFIXES)},
             **{name: counts[name] for name in (WITHOUT_URL,) if name in counts},
-            **({} if recipe.score is None else {"scored": {recipe.score.column: _bins(counts, recipe.score.column)}}),
+            **(
+                {}
+                if recipe.score is None
+                else {"scored": {recipe.score.column: _score_histogram(counts, recipe.score.column)}}
+            ),
         },
         decisions=decisions,
         provenance=step_time,
     )
 
 
-def _bins(counts: Mapping[str, int], column: str) -> list[int]:
+def _score_histogram(counts: Mapping[str, int], column: str) -> list[int]:
     """Return the numbers of documents by score, in bins of equal width from 0 to 1."""
-    return [counts.get(f"{SCORED}{column}/{number:02}", 0) for number in range(SCORE_BINS)]
+    return [counts.get(f"{SCORED_PREFIX}{column}/{number:02}", 0) for number in range(SCORE_BINS)]
 
 
 def _link_shard(shard: document_shards.DocumentShard, window: Window, folder: StagingView) -> Receipt:

@@ -127,7 +127,8 @@ def find_first_phrases(
 ) -> NDArray[np.int64]:
     """Return start and end of the first listed phrase in each text, shape (texts, 2).
 
-    Both are -1 for a text without a listed phrase. `phrases` is a table of results of `hash_phrases`.
+    Start and end are positions in `text`, or -1 for a text without a listed phrase. `phrases` is a table of results of
+    `hash_phrases`.
     """
     spans = np.full((len(offsets) - 1, 2), -1, np.int64)
     for number in range(len(spans)):

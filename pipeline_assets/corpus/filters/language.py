@@ -13,7 +13,7 @@ from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.key_types import Share
 from pipeline_assets.spine.section import RecipeSection
 
-DETECTED_CHARACTERS = 10_000  # a text's first characters; langdetect itself reads no more
+MAX_DETECTED_CHARACTERS = 10_000  # a text's first characters; langdetect itself reads no more
 _SCORE_DIGITS = 4  # the last digits of a float may differ between processors
 LanguageCode = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]{2}$")]
 DetectorName = Literal["py3langid", "langdetect"]
@@ -70,11 +70,11 @@ class Detector:
     identify: Identify
 
     def detect(self, text: str) -> Language:
-        """Detect the language of the first `DETECTED_CHARACTERS` of a text.
+        """Detect the language of the first `MAX_DETECTED_CHARACTERS` of a text.
 
         Whitespace becomes single spaces, and lone surrogates become `?`.
         """
-        beginning = " ".join(text[:DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
+        beginning = " ".join(text[:MAX_DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
         code, score = self.identify(beginning) if any(map(str.isalpha, beginning)) else UNDETERMINED
         score = min(round(score, _SCORE_DIGITS), 1.0)
         return Language(code, score) if score > 0 else UNDETERMINED

@@ -69,7 +69,7 @@ class MaskingFilter(Filter):
                 _mask(candidates[document], MASKED_IP, list(_public_ip_spans(candidates[document].text)), IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Mask the addresses in a document; return no measurement: nothing is dropped."""
+        """Mask the addresses in a document; return no measurement, as nothing is dropped."""
         self.apply([candidate])
         return []
 

@@ -39,7 +39,7 @@ class PythonStep(RecipeSection):
 
     Attributes:
         seconds: Maximum CPU seconds for one document.
-        memory_mib: Maximum address space of the process.
+        memory_mib: Maximum address space of the process, in MiB.
         max_reject_fraction: Share of rejected documents above which the build stops.
         code: Text of the file, read with the recipe.
         pins: The sha256 of the file, and the versions of Python and of all packages that it needs.
@@ -84,7 +84,7 @@ class PythonStep(RecipeSection):
         return {**content, "function": function, "code": code, "pins": _find_pins(code, file)}
 
     def check_pins(self) -> None:
-        """Raise UsageError if the installed version of a package is not the pinned one."""
+        """Raise UsageError if Python or an installed package is not the pinned version."""
         changes = changed_keys(self.pins, _find_pins(self.code, self.file))
         if changes:
             what = f"packages changed ({', '.join(f'{name}: {change}' for name, change in changes.items())})"

@@ -180,7 +180,7 @@ def _is_in_scope(
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
-    """Check that the phrase before byte `after` fits its scope in `text[start:end]`."""
+    """Check the scope, in `text[start:end]`, of a phrase that ends before byte `after`."""
     scope = automaton.scopes[phrase]
     if scope == PhraseScope.ANYWHERE:
         return True
@@ -235,7 +235,7 @@ def find_phrases(
 ) -> PhraseHits:
     """Count the distinct phrases, or the lines with a phrase, in each document.
 
-    `text` and `offsets` are a `Batch`, and `classes` is the table of `character_classes`. `max_counts`, shape
+    `text` and `offsets` are a `TextBatch`, and `classes` is the table of `character_classes`. `max_counts`, shape
     (documents,), has the count at which the search of each document stops. `counts_lines` counts lines, not phrases.
     """
     counts = np.zeros(len(max_counts), np.int64)

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.filters.pinned_files import FilterFiles, PinnedFile
 from pipeline_assets.spine.key_types import Decimal, Share, text_rule
 from pipeline_assets.spine.section import RecipeSection
 
-_SHARE_CHARACTERS = 11  # nine decimals: 10**9 times any number of windows fits in 64 bits
+_MAX_SHARE_CHARACTERS = 11  # nine decimals: 10**9 times any number of windows fits in 64 bits
 _PHRASE_RULE = "a phrase must not be empty, begin or end with a blank, or contain a line feed"
 WITHOUT_URL = "without_url"  # count of kept documents that lists of domains and URLs cannot check
 Natural = Annotated[int, pydantic.Field(ge=0)]
@@ -40,7 +40,7 @@ class WindowRecipe(RecipeSection):
     window_bytes: int = pydantic.Field(256, ge=1, le=1 << 20)
     every: int = pydantic.Field(64, ge=1, le=1 << 32)
     max_share: Annotated[
-        Share, text_rule(lambda share: len(share) <= _SHARE_CHARACTERS, "write at most nine decimals")
+        Share, text_rule(lambda share: len(share) <= _MAX_SHARE_CHARACTERS, "write at most nine decimals")
     ] = "0.5"
 
 

@@ -9,11 +9,14 @@ from pipeline_assets.corpus.filters.recipe import ScoreRecipe
 from pipeline_assets.corpus.filters.text_batch import text_batch
 from pipeline_assets.spine.errors import UsageError
 
-_DIGITS = 6
+_SCORE_DIGITS = 6
 
 
 class ScoreFilter(Filter):
-    """Filter by the probability of a label; UsageError for an unknown label."""
+    """Filter by the probability of a label.
+
+    The constructor raises UsageError for an unknown label, and InputError for an unusable model.
+    """
 
     def __init__(self, recipe: ScoreRecipe) -> None:
         labels, self._classifier = load_classifier(Path(recipe.model.path))
@@ -31,12 +34,12 @@ class ScoreFilter(Filter):
             if self._column in candidate.meta:
                 what, fix = f"the source has a column `{self._column}`", "choose another name for the score's column"
                 raise UsageError(what, "filter `score`", fix)
-            candidate.scores[self._column] = round(score, _DIGITS)
+            candidate.scores[self._column] = round(score, _SCORE_DIGITS)
             if (measured := self._measure(candidate)).is_failed:
                 candidate.fail(measured)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Return the score of a document, and add it to the document."""
+        """Return a measurement of the score, and add the score to the candidate."""
         self.apply([candidate])
         return [self._measure(candidate)]
 

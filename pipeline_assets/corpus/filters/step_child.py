@@ -29,7 +29,7 @@ _FIXED_FIELDS = ("source", "domain", "doc_id", "license_tag", "created_at")
 _FIXED_META_FIELDS = ("source_file", "source_row", "license_evidence")  # by which `trace` finds the source row
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")  # differs between processes
-_MESSAGE_CHARACTERS = 200  # maximum length of a message
+_MAX_MESSAGE_CHARACTERS = 200  # maximum length of a message
 _CLONE_NEWUSER, _CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x10000000, 0x40000000, 1
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _SYSTEM_FOLDERS = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/")
@@ -95,7 +95,7 @@ class _Step:
 
 
 def _check_result(line: bytes, result: object) -> StepAnswer:
-    """Return the answer for a function's result; raise if its document is invalid.
+    """Return the answer for a function's result; raise if its text or meta is invalid.
 
     `line` is the encoded document that the function was called with.
     """
@@ -131,7 +131,7 @@ def _describe(error: BaseException, file: str) -> str:
 def _message(error: BaseException) -> str:
     """Return the message of an exception, the same in every process."""
     try:
-        return _ADDRESS.sub("0x…", one_line(error, _MESSAGE_CHARACTERS))
+        return _ADDRESS.sub("0x…", one_line(error, _MAX_MESSAGE_CHARACTERS))
     except BaseException as failure:  # raised by the exception's own `__str__`
         return f"its message cannot be read ({type(failure).__name__})"
 

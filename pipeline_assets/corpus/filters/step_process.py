@@ -52,6 +52,7 @@ class StepProcess:
         rejected if the step raises an exception, kills the process twice, or takes too long.
 
         Raises:
+            UsageError: Python or an installed package is not the pinned version.
             InputError: The step cannot be loaded, is not deterministic, or returns an invalid result.
             RetryableError: Too many documents of the shard killed or stopped the process.
         """

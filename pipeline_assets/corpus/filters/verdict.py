@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, MeasuredValue, Measurement
-from pipeline_assets.corpus.filters.language import DETECTED_CHARACTERS, LanguageRecipe, load_detector
+from pipeline_assets.corpus.filters.language import MAX_DETECTED_CHARACTERS, LanguageRecipe, load_detector
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import StageVersion
@@ -50,7 +50,7 @@ class LanguageFilter(Filter):
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Return a measurement of language and score, such as `de 0.998`."""
         # The cut may split a character, whose bytes are then ignored.
-        beginning = candidate.text[: _MAX_CHARACTER_BYTES * DETECTED_CHARACTERS].decode("utf-8", "ignore")
+        beginning = candidate.text[: _MAX_CHARACTER_BYTES * MAX_DETECTED_CHARACTERS].decode("utf-8", "ignore")
         language = self._detector.detect(beginning)
         value = f"{language.code} {language.score}"
         return [Measurement(OTHER_LANGUAGE, value, self._limit, not self._recipe.keeps(language))]
@@ -98,8 +98,10 @@ def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Filt
     """Evaluate all filters of `build_filters` on a document.
 
     Raises:
-        UsageError: The language detector is not installed, or the document lacks the column of a rule, or the column
-            cannot be compared with the rule's constant.
+        UsageError: The language detector is not installed; the document lacks the column of a rule, or the column
+            cannot be compared with the rule's constant; the classifier lacks the label of `score`, or the document has
+            a column of its name.
+        InputError: A list or the classifier is not usable.
     """
     candidate = Candidate(text.encode("utf-8"), meta)
     filters = build_filters(recipe)

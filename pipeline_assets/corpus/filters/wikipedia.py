@@ -1,14 +1,15 @@
-"""Removal of markup and emptied brackets that wikiextractor leaves.
+"""Filter that cleans wikiextractor pages and drops pages without running text.
 
-The rules are based on six real extractions in three languages, versions 2.66 to 3.1.0:
+It removes tags, templates and emptied brackets. The rules are based on six real extractions in three languages,
+versions 2.66 to 3.1.0:
 
 - wikiextractor deletes templates silently and keeps the text around them: `Algeria ( ; , ; ), officially`,
   `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. A mark alone in ASCII parentheses, `the comma (,)`, is
   text, and so are `main()`, `(...)` and `(1,)`.
 - wikiextractor keeps tags and templates without an end as they were written.
 
-The filter also drops pages with little running text. Tags, braces and switches are found in one pass, and brackets are
-repaired from the innermost outwards in at most three passes, so time is linear.
+Tags, braces and switches are found in one pass, and brackets are repaired from the innermost outwards in at most three
+passes, so time is linear.
 """
 
 import re
@@ -57,7 +58,7 @@ _LONG_LINE_BYTES = 120  # such a line counts without a sentence end, because Tha
 _NO_WORD = re.compile(r"[\W_]*+")
 
 
-def mark_markup(text: str) -> tuple[str, Counter[str]]:
+def replace_markup(text: str) -> tuple[str, Counter[str]]:
     """Replace tags and templates with placeholders, and count them by kind.
 
     A template, or a tag that hides its content, is removed with the content. Only its marks are removed if the closing
@@ -177,7 +178,7 @@ class WikipediaFilter(Filter):
 
 def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
     """Remove markup, and lines that lose all words with it; count removals by kind."""
-    marked, removals = mark_markup(text)
+    marked, removals = replace_markup(text)
     kept: list[str] = []
     for line in marked.split("\n"):
         repaired, repairs = remove_emptied_brackets(line.replace(_REMOVED, ""))

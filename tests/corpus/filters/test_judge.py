@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from plain_filters import ENGLISH_WEB, plain_verdict
 
 from pipeline_assets.corpus.filters.filter import Candidate
-from pipeline_assets.corpus.filters.language import DETECTED_CHARACTERS, load_detector
+from pipeline_assets.corpus.filters.language import MAX_DETECTED_CHARACTERS, load_detector
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.verdict import apply_filters, evaluate
 
@@ -161,7 +161,7 @@ def test_a_language_is_asked_after_what_is_cheap_and_before_texts_change() -> No
 @pytest.mark.parametrize("character", ["é", "日", "😀"])
 def test_a_language_is_that_of_the_first_characters_however_many_bytes_they_have(character: str) -> None:
     recipe = FilterRecipe.model_validate({"language": {"keep": ["de"], "threshold": "0"}})
-    text = f"{character} die und das " * (DETECTED_CHARACTERS // 8)
+    text = f"{character} die und das " * (MAX_DETECTED_CHARACTERS // 8)
 
     [measurement] = evaluate(text, {}, recipe).measurements
 

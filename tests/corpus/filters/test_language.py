@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.filters.language import (
-    DETECTED_CHARACTERS,
     DETECTOR_PACKAGES,
+    MAX_DETECTED_CHARACTERS,
     UNDETERMINED,
     Detector,
     DetectorName,
@@ -179,11 +179,11 @@ def test_a_lone_surrogate_is_read_as_a_question_mark(name: DetectorName) -> None
 
 @every_detector
 def test_what_comes_after_the_first_characters_is_not_looked_at(name: DetectorName) -> None:
-    head = f"{CLEAR['en']} " * (DETECTED_CHARACTERS // len(CLEAR["en"]) + 1)
+    head = f"{CLEAR['en']} " * (MAX_DETECTED_CHARACTERS // len(CLEAR["en"]) + 1)
 
-    long = load_detector(name).detect(head[:DETECTED_CHARACTERS] + CLEAR["ru"] * 100_000)
+    long = load_detector(name).detect(head[:MAX_DETECTED_CHARACTERS] + CLEAR["ru"] * 100_000)
 
-    assert long == load_detector(name).detect(head[:DETECTED_CHARACTERS])
+    assert long == load_detector(name).detect(head[:MAX_DETECTED_CHARACTERS])
     assert long.code == "en"
 
 
