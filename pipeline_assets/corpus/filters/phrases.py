@@ -180,7 +180,7 @@ def _is_in_scope(
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
-    """Check the scope, in `text[start:end]`, of a phrase that ends before byte `after`."""
+    """Check the scope, in `text[start:end]`, of a phrase that ends at byte `after`."""
     scope = automaton.scopes[phrase]
     if scope == PhraseScope.ANYWHERE:
         return True
