@@ -43,8 +43,11 @@ class SpanFile(io.RawIOBase):
             if span is None:
                 raise OSError(f"bytes {self._position} to {stop} were not fetched")
             self._files[span].seek(self._position - span.start)
-            parts.append(self._files[span].read(min(stop, span.stop) - self._position))
-            self._position += len(parts[-1])
+            block = self._files[span].read(min(stop, span.stop) - self._position)
+            if not block:
+                raise OSError(f"{span.local} was cut while it was read")
+            parts.append(block)
+            self._position += len(block)
         return b"".join(parts)
 
     def close(self) -> None:
