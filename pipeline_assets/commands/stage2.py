@@ -28,9 +28,9 @@ from pipeline_assets.corpus.shards.mixture_figures import mixture_statistics
 from pipeline_assets.corpus.shards.mixture_report import mixture_page
 from pipeline_assets.corpus.shards.recipe import ExternalTokenizer
 from pipeline_assets.corpus.shards.train_config import train_config as format_config
-from pipeline_assets.corpus.tokens.describe import CHECKSUM
+from pipeline_assets.corpus.tokens.describe import CHECKSUM_FILE
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES
+from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES_FILE
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import make_folder, write_durably
@@ -163,10 +163,10 @@ def train(
     if output_dir is not None:
         make_folder(output_dir.absolute())
         vocabulary = decisions["model"].replace(".model", ".vocab")
-        for name in (decisions["model"], vocabulary, CHECKSUM, FIGURES):
+        for name in (decisions["model"], vocabulary, CHECKSUM_FILE, FIGURES_FILE):
             write_durably(output_dir / name, tokenizer.path(name).read_bytes())
             print_lines([str(output_dir / name)])
-    with errors_as_damage(figures := tokenizer.path(FIGURES), "table of figures"):
+    with errors_as_damage(figures := tokenizer.path(FIGURES_FILE), "table of figures"):
         statistics = {"recipe": recipe.name, **json.loads(figures.read_bytes())}
     _write_statistics(log_file, statistics)
 

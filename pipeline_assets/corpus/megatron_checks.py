@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
+from pipeline_assets.corpus.megatron_split import DOCUMENTS_FILE, TOKENS
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, NUM_RANKS
 from pipeline_assets.corpus.training_set import SPLITS, Split
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
@@ -25,7 +25,7 @@ _BLOCK_IDS = 1 << 22
 def index_reads_back(split: Artifact) -> Verdict:
     """Check that tokens.idx matches tokens.bin and the lengths in documents.parquet."""
     dataset = _open_dataset(split)
-    lengths = to_numpy(read_columns(split.path(DOCUMENTS), ["tokens"])["tokens"])
+    lengths = to_numpy(read_columns(split.path(DOCUMENTS_FILE), ["tokens"])["tokens"])
     is_valid = np.array_equal(dataset.lengths, lengths) and int(lengths.sum()) == len(dataset.tokens)
     summary = f"{len(dataset.lengths):,} documents, {len(dataset.tokens):,} tokens"
     return Verdict(is_valid, summary if is_valid else f"index and documents.parquet disagree: {summary}")
@@ -68,7 +68,7 @@ def token_budget_met(split: Artifact) -> Verdict:
     if last is not None:
         summary += f", {last['doc_id']} of {last['tokens']:,} tokens ({last['shard']} row {last['row']})"
     summary += "; drop such documents by a rule, or change `token_budget`"
-    lengths = to_numpy(read_columns(split.path(DOCUMENTS), ["tokens"])["tokens"])
+    lengths = to_numpy(read_columns(split.path(DOCUMENTS_FILE), ["tokens"])["tokens"])
     return Verdict(False, summary, numbers, is_minor=missing <= lengths.max(initial=0))
 
 
@@ -114,7 +114,9 @@ def _open_dataset(split: Artifact) -> IndexedDataset:
 
 
 def _doc_ids(split: Artifact) -> list[bytes]:
-    return [doc_id.encode() for doc_id in read_columns(split.path(DOCUMENTS), ["doc_id"]).column("doc_id").to_pylist()]
+    return [
+        doc_id.encode() for doc_id in read_columns(split.path(DOCUMENTS_FILE), ["doc_id"]).column("doc_id").to_pylist()
+    ]
 
 
 def _document_tokens(split: Artifact) -> list[memoryview]:

@@ -40,7 +40,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total
 
 SPLIT_STAGE = StageVersion("megatron_split", 1)
 DATASET_STAGE = StageVersion("megatron_dataset", 1)
-TOKENS, INDEX, DOCUMENTS, REJECTS = "tokens.bin", "tokens.idx", "documents.parquet", f"rejects{SUFFIX}"
+TOKENS, INDEX, DOCUMENTS_FILE, REJECTS = "tokens.bin", "tokens.idx", "documents.parquet", f"rejects{SUFFIX}"
 DOCUMENTS_SCHEMA = pa.schema(
     [
         pa.field("doc_id", pa.string(), nullable=False),
@@ -175,7 +175,7 @@ def _join_shards(
     cut: list[dict[str, Any]] = []
     with (
         DurableFile(staging.path(TOKENS)) as tokens,
-        ParquetOutput(staging.path(DOCUMENTS), DOCUMENTS_SCHEMA) as documents,
+        ParquetOutput(staging.path(DOCUMENTS_FILE), DOCUMENTS_SCHEMA) as documents,
         contextlib.closing(encoded),
     ):
         for shard, receipt in zip(shards, encoded, strict=False):
@@ -198,7 +198,7 @@ def _join_shards(
     files = [
         OutputFile.plain(TOKENS, len(all_lengths), tokens),
         OutputFile.plain(INDEX, len(all_lengths), index),
-        documents.output(DOCUMENTS),
+        documents.output(DOCUMENTS_FILE),
     ]
     return _JoinedShards(receipts, files, all_lengths, cut)
 

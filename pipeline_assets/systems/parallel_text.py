@@ -157,7 +157,7 @@ def _list_fetched(target: Target, run: Run) -> Listing:
     if isinstance(pin.external_inputs, SourceFolder):
         return Listing()
     hub, files = run.require_hub("this translation set"), _matching_hub_files(pin, run)
-    return Listing.from_fetched(hub, pin.recipe["dataset"], files)
+    return Listing.from_pinned(hub, pin.recipe["dataset"], files)
 
 
 def no_text_in_two_splits(sample: Artifact) -> Verdict:

@@ -112,7 +112,7 @@ def list_uncached(target: Target, run: Run) -> Listing:
     remote = [raw for raw in target.upstream if raw.stage == RAW_STAGE and raw.external_inputs is None]
     for raw in remote:
         files = raw_pin.listed_files(list_split(raw, run).inputs)
-        listing = Listing.from_fetched(run.require_hub("this dataset"), raw.recipe["dataset"], files)
+        listing = Listing.from_pinned(run.require_hub("this dataset"), raw.recipe["dataset"], files)
         missing |= listing.missing_bytes or {}
     return Listing(missing_bytes=missing if remote else None)
 

@@ -20,7 +20,7 @@ from pipeline_assets.build.rows.store import (
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
-from pipeline_assets.corpus.megatron_split import DOCUMENTS, TOKENS
+from pipeline_assets.corpus.megatron_split import DOCUMENTS_FILE, TOKENS
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder, load_encoder
 from pipeline_assets.corpus.training_set import read_selection, split_rule
 from pipeline_assets.spine.artifact import Artifact
@@ -52,7 +52,7 @@ class SplitRows(RowStore):
     def __iter__(self) -> Iterator[ComparableRow]:
         """Yield tokens as content, because equal tokens decode to equal texts."""
         first_row = 0
-        with StoredParquet(self.artifact.path(DOCUMENTS)) as file:
+        with StoredParquet(self.artifact.path(DOCUMENTS_FILE)) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=["doc_id"]):
                 for number, doc_id in enumerate(batch.column(0).to_pylist(), first_row):
                     yield ComparableRow(doc_id, self.dataset.document(number).tobytes())
@@ -60,7 +60,7 @@ class SplitRows(RowStore):
 
     def row_at(self, number: int) -> Row:
         self.check_range("row", number, len(self))
-        columns = read_row(self.artifact.path(DOCUMENTS), number, ["doc_id", "source_shard", "row"])
+        columns = read_row(self.artifact.path(DOCUMENTS_FILE), number, ["doc_id", "source_shard", "row"])
         first = self._first_token(number)
         ids = self.dataset.tokens[first : first + int(self.dataset.lengths[number])]
         try:
@@ -76,7 +76,7 @@ class SplitRows(RowStore):
         return int(self.dataset.pointers[number]) // self.dataset.tokens.itemsize
 
     def find(self, row_id: str) -> list[int]:
-        number = find_row(self.artifact.path(DOCUMENTS), {"doc_id": row_id})
+        number = find_row(self.artifact.path(DOCUMENTS_FILE), {"doc_id": row_id})
         return [] if number is None else [number]
 
     def row_of_token(self, position: int) -> int:
@@ -109,7 +109,7 @@ class SplitRows(RowStore):
         if reject is not None:
             return Fate(self.artifact, "rejected", reject_summary(reject))
         upstream = {"source_shard": part.shard, "row": part.shard_row}
-        number = find_row(self.artifact.path(DOCUMENTS), upstream)
+        number = find_row(self.artifact.path(DOCUMENTS_FILE), upstream)
         if number is None:
             budget = identity.decisions["token_budget"]
             return Fate(self.artifact, "over_budget", f"after the cut at {budget:,} tokens")

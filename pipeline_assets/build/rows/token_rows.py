@@ -28,7 +28,7 @@ from pipeline_assets.build.rows.store import (
     UpstreamRow,
     reject_summary,
 )
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS, PackedSet, Segment, open_packed
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, PackedSet, Segment, open_packed
 from pipeline_assets.corpus.formats.parquet_rows import rows_with_text
 from pipeline_assets.corpus.packing.drawn_documents import DrawnLine, find_drawn_lines
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
@@ -215,7 +215,7 @@ class TokenShardRows(TokenRowStore):
         return line["start"], min(line["start"] + line["tokens"], len(self) * self.seq_len) - 1
 
     def _lines(self, doc_id: str) -> Iterator[dict[str, Any]]:
-        return rows_with_text(self.artifact.path(DOCUMENTS), "doc_id", [doc_id])
+        return rows_with_text(self.artifact.path(DOCUMENTS_FILE), "doc_id", [doc_id])
 
     def fate(self, part: Part) -> Fate | None:
         if not self._is_from_corpus(part):

@@ -33,7 +33,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder
 
-INPUT_IDS, META, INDEX, DOCUMENTS = "input_ids.mmap", "meta.json", "index.jsonl.zst", "documents.parquet"
+INPUT_IDS, META, INDEX, DOCUMENTS_FILE = "input_ids.mmap", "meta.json", "index.jsonl.zst", "documents.parquet"
 BOUNDARIES, BOUNDARY_OFFSETS = "boundaries.npy", "boundary_offsets.npy"
 DTYPE = np.dtype("<i4")
 PADDING_DOCUMENT = -1

@@ -118,9 +118,9 @@ def finish_source(
 
     Documents on the list `removals` are dropped.
 
-    Raise InputError if the unexpected rejects or the lost files exceed the limit, more than 1 % of the documents had
-    NUL characters, or no document is kept. The errors on NUL characters and on no kept document name `where`; None is
-    the build's target. If rules dropped every row, the error ends with `fix`.
+    Raise InputError if the unexpected rejects or the lost files exceed `max_reject_fraction`, more than 1 % of the
+    documents had NUL characters, or no document is kept. The errors on NUL characters and on no kept document name
+    `where`; None is the build's target. If rules dropped every row, the error ends with `fix`.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])

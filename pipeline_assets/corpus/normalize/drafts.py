@@ -159,7 +159,7 @@ def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Itera
 def _draft_local(
     folder: SourceFolder, files: Sequence[SourceFile], name: str, left_out: LeftOut
 ) -> Iterator[SectionDraft]:
-    """Draft a section for each text column; add plain text files to the first section."""
+    """Draft a section for each text column; add files without columns to the first."""
     by_column: dict[str, list[SourceFile]] = {}
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
     guesses: dict[str, str] = {}
@@ -229,7 +229,7 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
 
     A column in a nested object is returned as a path, such as `body.text`.
 
-    Raise InputError if the rows are conversations, or contain no text.
+    Raise InputError if the rows are conversations, contain no text, or are a single object such as settings.
     """
     letters: Counter[str] = Counter()
     for row in rows:

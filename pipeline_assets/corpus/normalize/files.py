@@ -18,7 +18,7 @@ from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag, licence_table
 from pipeline_assets.corpus.normalize.converted import ConvertedSource, write_outcomes
 from pipeline_assets.corpus.normalize.derived_ids import local_doc_id, no_derived_id
 from pipeline_assets.corpus.normalize.misnamed_columns import (
-    WITHOUT_VALUES,
+    WITHOUT_VALUES_KEY,
     columns_without_values,
     count_fields_with_values,
 )
@@ -53,7 +53,7 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
 _READABLE_SUFFIX = ".readable"  # of names of shards that are converted again, without unreadable files
-EXTRACTORS = "extractors"
+_EXTRACTORS_KEY = "extractors"
 _NO_QUESTION = "no_question"  # an answer to a question that was deleted
 
 
@@ -65,7 +65,7 @@ def convert_files(
     shard_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert a source's files to Document shards; UsageError for dumps of two sites.
+    """Convert a source's files to Document shards; UsageError for more than one dump.
 
     Raise InputError if files differ from the listing before or after reading. The path of `folder` must be absolute.
     """
@@ -94,7 +94,7 @@ def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePo
     """Map each folder with licence files to their licence; `unknown` if they differ."""
     licences: defaultdict[PurePosixPath, list[LicenceTag]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
-        licences[PurePosixPath(file.name).parent].append(_document_licence(file))
+        licences[PurePosixPath(file.name).parent].append(_file_licence(file))
     return {folder: _common_licence(own) for folder, own in licences.items()}
 
 
@@ -106,7 +106,7 @@ def _common_licence(licences: Sequence[LicenceTag]) -> LicenceTag:
     return LicenceTag(UNKNOWN, f"file: {', '.join(files)}" + ", …" * (len(licences) > _MAX_NAMED_FILES))
 
 
-def _document_licence(file: source_folder.SourceFile) -> LicenceTag:
+def _file_licence(file: source_folder.SourceFile) -> LicenceTag:
     with source_folder.open_source(file) as opened:
         try:
             text = io.BufferedReader(opened).read(LICENCE_TEXT_BYTES + 1)  # type: ignore[type-var]
@@ -149,8 +149,8 @@ def convert_local(
         check_first_rows(files, columns)
     missing = columns_without_values(columns, counts) if columns else []
     extractors = extractor_versions(recipe.detect_format(file.name) for file in files)
-    decisions: dict[str, Any] = {WITHOUT_VALUES: missing} if missing else {}
-    decisions |= {EXTRACTORS: extractors} if extractors else {}
+    decisions: dict[str, Any] = {WITHOUT_VALUES_KEY: missing} if missing else {}
+    decisions |= {_EXTRACTORS_KEY: extractors} if extractors else {}
 
     def is_expected(reject: Reject) -> bool:
         is_text = recipe.detect_format(reject.file) not in COLUMN_FORMATS

@@ -8,7 +8,7 @@ from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.rejects import Reject
 
-WITHOUT_VALUES = "columns_without_values"
+WITHOUT_VALUES_KEY = "columns_without_values"
 _FOUND = "found/"  # prefix of a receipt's counts of fields with values
 
 
@@ -29,7 +29,7 @@ def named_columns_have_values(normalized: Artifact) -> Verdict:
 
     A misspelt column name would give every row a derived id, no date, or the recipe's licence.
     """
-    missing = normalized.manifest.identity.decisions.get(WITHOUT_VALUES, [])
+    missing = normalized.manifest.identity.decisions.get(WITHOUT_VALUES_KEY, [])
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         return Verdict(False, f"no document has a value for {names}; check the spelling")

@@ -75,7 +75,7 @@ class SourceSection(RecipeSection):
         return tag
 
     def rows_content(self, shard_text_bytes: int) -> dict[str, Any]:
-        """Return the settings on which the source's unfiltered Documents depend."""
+        """Return the content on which the source's unfiltered Documents depend."""
         content = {key: value for key, value in self.content().items() if key not in _KEYS_WITHOUT_EFFECT}
         if content.get("license_files") is not None:
             content[_LICENCE_TEXTS] = licence_texts_fingerprint()
@@ -226,8 +226,8 @@ def check_outputs(recipe: Mapping[str, Any], reserved: Collection[str]) -> Itera
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
     """Yield errors for missing folders, files and columns, and unpinned filter files.
 
-    Sources and evaluation sets whose files the data root already lists are not checked. `recipe` is the content of a
-    recipe file, which need not be valid.
+    Of sources and evaluation sets whose files the data root already lists, or that are in an object store, only the
+    filter files are checked. `recipe` is the content of a recipe file, which need not be valid.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     own = Path(str(recipe.get("system")), str(recipe.get("name")))

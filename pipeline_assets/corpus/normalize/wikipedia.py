@@ -58,7 +58,7 @@ def normalize_wikipedia_shard(
 
 
 def pages_add_up(normalized: Artifact) -> Verdict:
-    """Check that every page of a Wikipedia extraction became an article or a reject."""
+    """Check that each Wikipedia page became an article, or was rejected or dropped."""
     identity = normalized.manifest.identity
     if "pages" not in identity.counts:
         return Verdict(True, "not a Wikipedia extraction", applies=False)

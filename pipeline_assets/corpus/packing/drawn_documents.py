@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, repeat_text, to_arrow, to_numpy
 from pipeline_assets.corpus.formats.checked_file import map_values
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import rows_with_text
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
 from pipeline_assets.corpus.packing.plan_format import DrawnSource, NumberedDraws, PlanFiles
@@ -175,4 +175,4 @@ class DrawnLine:
 
 def find_drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
     """Yield, in order, all lines of documents.parquet with one of `doc_ids`."""
-    return (DrawnLine(**line) for line in rows_with_text(packed.path(DOCUMENTS), "doc_id", doc_ids))
+    return (DrawnLine(**line) for line in rows_with_text(packed.path(DOCUMENTS_FILE), "doc_id", doc_ids))

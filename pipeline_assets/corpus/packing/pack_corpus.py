@@ -18,13 +18,13 @@ from typing import Any
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
 from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
 from pipeline_assets.corpus.packing.drawn_documents import SCHEMA, DrawnDocuments
 from pipeline_assets.corpus.packing.empty_sources import raise_if_unencodable
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, encode_corpus
-from pipeline_assets.corpus.packing.plan_format import SETTLED, PlanFiles, read_drawn, row_ranges
+from pipeline_assets.corpus.packing.plan_format import RECIPE_NOTE, PlanFiles, read_drawn, row_ranges
 from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack
 from pipeline_assets.corpus.packing.rows import write_rows
 from pipeline_assets.corpus.packing.summary import format_share
@@ -144,7 +144,7 @@ def _pack(
     run, encoded, encodings = corpus.run_stage, corpus.shards, corpus.receipts
     raise_if_unencodable([shard.source for shard in shards], encodings)
     [plan] = run("plan", [Task("plan", 0, functools.partial(_plan, encoded, recipe))], staging)
-    files, resolved = PlanFiles.from_folder(staging), ResolvedPack.from_content(plan.notes[SETTLED])
+    files, resolved = PlanFiles.from_folder(staging), ResolvedPack.from_content(plan.notes[RECIPE_NOTE])
     row_bytes = resolved.seq_len * DTYPE.itemsize
     if recipe.num_seqs is None:
         _check_disk_space(staging, resolved.num_seqs, resolved.seq_len)
@@ -158,7 +158,7 @@ def _pack(
     outputs = [
         OutputFile(INPUT_IDS, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
         _concatenate_frames(staging, index, INDEX),
-        write_table(staging.path(DOCUMENTS), DOCUMENTS, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
+        write_table(staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
         *(write_boundaries(staging, files) if recipe.boundaries else []),
         corpus.gather_rejects(staging, settings.zstd_level),
     ]

@@ -19,9 +19,9 @@ from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_do
 from pipeline_assets.corpus.packing.hashed_order import MAX_ITEMS, chunks, hashed_order
 from pipeline_assets.corpus.packing.mixture import Draws, Mixture, MixtureSource, gather_values
 from pipeline_assets.corpus.packing.plan_format import (
-    DRAWN,
-    PLAN,
-    SETTLED,
+    DRAWS_NOTE,
+    PLAN_FOLDER,
+    RECIPE_NOTE,
     DrawnSource,
     NumberedDraws,
     PlanFiles,
@@ -103,7 +103,7 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     """
     files, lengths = PlanFiles.from_folder(folder), document_lengths(encoded)
     mixture, recipe = _resolve(encoded, lengths, requested)
-    order, ranked = (folder.path(f"{PLAN}/{name}") for name in ("order", "ranked"))
+    order, ranked = (folder.path(f"{PLAN_FOLDER}/{name}") for name in ("order", "ranked"))
     # Without a requested number of rows, the caps alone limit the draws, even if they fill less than a row.
     is_all = requested.num_seqs is None and requested.strategy == "best_fit" and mixture.largest_budget > 0
     budget = mixture.largest_budget if is_all else token_budget_for(mixture, recipe)
@@ -127,13 +127,15 @@ def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingVi
     counts = {"tokens": budget, "draws": drawn.draws, "segments": segments}
     notes = {"sources": [asdict(source) for source in drawn.sources], "cut": drawn.cut}
     return Receipt(
-        [_describe_file(path) for path in vars(files).values()], counts, {DRAWN: notes, SETTLED: recipe.content()}
+        [_describe_file(path) for path in vars(files).values()],
+        counts,
+        {DRAWS_NOTE: notes, RECIPE_NOTE: recipe.content()},
     )
 
 
 def _describe_file(path: Path) -> OutputFile:
     sha256 = file_sha256(path)
-    return OutputFile(f"{PLAN}/{path.name}", 0, path.stat().st_size, sha256, sha256)
+    return OutputFile(f"{PLAN_FOLDER}/{path.name}", 0, path.stat().st_size, sha256, sha256)
 
 
 def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:

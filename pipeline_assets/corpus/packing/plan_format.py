@@ -64,7 +64,7 @@ class NumberedDraws:
         return sum(source.draws for source in self.sources)
 
 
-PLAN, DRAWN, SETTLED = f"{WORK}/plan", "drawn", "settled"
+PLAN_FOLDER, DRAWS_NOTE, RECIPE_NOTE = f"{WORK}/plan", "drawn", "settled"
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ class PlanFiles:
     @classmethod
     def from_folder(cls, folder: StagingView) -> "PlanFiles":
         """Return the paths of a plan in a staging directory."""
-        return cls(*(folder.path(f"{PLAN}/{field.name}") for field in fields(cls)))
+        return cls(*(folder.path(f"{PLAN_FOLDER}/{field.name}") for field in fields(cls)))
 
 
 def read_drawn(receipt: Receipt, files: PlanFiles) -> NumberedDraws:
     """Read the draws from the receipt and the files of a plan."""
-    notes = receipt.notes[DRAWN]
+    notes = receipt.notes[DRAWS_NOTE]
     sources = [DrawnSource(**source) for source in notes["sources"]]
     return NumberedDraws(sources, map_values(files.taken, np.uint32), tuple(notes["cut"]) if notes["cut"] else None)
 

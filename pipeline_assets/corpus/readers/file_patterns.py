@@ -14,7 +14,10 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 
 def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
-    """Return the sorted paths of the files that match a pattern; see `list_files`."""
+    """Return the sorted paths of the files that match a pattern; see `list_files`.
+
+    Paths are relative to `root`. Raise UsageError for a pattern that matches no file.
+    """
     names: set[str] = set()
     for pattern in patterns:
         parts = PurePosixPath(pattern).parts
@@ -39,8 +42,8 @@ def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> 
     """Yield each path below `folder` that matches `parts`, and whether it is a folder.
 
     `parts` are the rest of a pattern. `folder` is empty or ends with `/`; it and the results are relative to `root`.
-    `parents` has the real paths of `folder` and all folders above it. Links to these
-    folders are not followed, because the search would never end.
+    `parents` has the real paths of `folder` and all folders above it. Links to these folders are not followed, because
+    the search would never end.
     """
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:

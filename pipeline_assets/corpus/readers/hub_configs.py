@@ -81,7 +81,10 @@ def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
 
 
 def matching_configs(configs: Sequence[Config], language: str | None, script: str | None) -> list[Config]:
-    """Return configs with this language and script in their names; None allows any."""
+    """Return configs with this language and script in their names; None allows any.
+
+    Configs whose names have no language are omitted.
+    """
     return [
         config
         for config in configs
@@ -106,11 +109,11 @@ def find_split_files(
 ) -> tuple[list[str], list[str]]:
     """Return the patterns and the paths of a split's Parquet or JSON lines files.
 
-    Both lists are empty if the split has no files. If `config` has patterns for the split, they select the files. If it
+    If `config` has patterns for the split, they select the files, and are returned even if they match none. If `config`
     has only a folder, or is None because the card has no configs, files are selected by the split's name in their
     paths, as `datasets` does: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then used only if there
     are no Parquet files, and uncompressed `.json` files never. Without `config`, if no path contains the name of a
-    split, all files belong to `train`.
+    split, all files belong to `train`. The patterns follow from the files; both lists are empty if none are found.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)

@@ -43,7 +43,7 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
 def parse_row(line: bytes, unit: str = "line") -> dict[str, Any] | Fault:
     """Parse a line as a JSON object, or return its fault.
 
-    `unit` is the word for the text in messages, `line` or `value`. Reasons of faults: `not_json`, `wrong_type`,
+    `unit` is the word for the text in messages: `line`, `value` or `file`. Reasons of faults: `not_json`, `wrong_type`,
     `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
     """
     try:

@@ -35,8 +35,8 @@ class Listing:
         return cls(tuple({"name": file.name, "bytes": file.bytes} for file in files))
 
     @classmethod
-    def from_fetched(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """Count the uncached bytes of hub files that a pin already lists as inputs."""
+    def from_pinned(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
+        """Count the uncached bytes of hub files, whose pin already lists them as inputs."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(missing_bytes=missing)

@@ -1,4 +1,4 @@
-"""Positions of rows in source files, formatted for people.
+"""Positions of rows in source files, as text for people and as line numbers.
 
 A position is the byte offset of a line in the uncompressed text, or the number of a row from 0.
 """

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE
 from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.packing.drawn_documents import count_license_tokens
@@ -97,7 +97,7 @@ def _shard(
     documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
     files = [
         *(receipt.files[0] for receipt in written),
-        write_table(staging.path(DOCUMENTS), DOCUMENTS, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
+        write_table(staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
         corpus.gather_rejects(staging, settings.zstd_level),
     ]
     ledger = Ledger.from_counts(read)

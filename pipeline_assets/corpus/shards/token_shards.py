@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS, read_sealed_manifest
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, read_sealed_manifest
 from pipeline_assets.corpus.formats.npy_header import NpyHeader, read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent
@@ -100,7 +100,7 @@ class TokenShards:
         high = int(np.searchsorted(self._group_starts, end))
         lines = [line for group in range(low, high) for line in _lines_in(self._row_group(group), begin, end)]
         if sum(min(line["start"] + line["tokens"], end) - max(line["start"], begin) for line in lines) != self.seq_len:
-            raise InputError(f"lines do not cover row {row:,}", self.folder / DOCUMENTS, _FIX)
+            raise InputError(f"lines do not cover row {row:,}", self.folder / DOCUMENTS_FILE, _FIX)
         return lines
 
     @cached_property
@@ -108,7 +108,7 @@ class TokenShards:
         """Value of `start` in the first line of each row group of documents.parquet."""
         from pipeline_assets.corpus.formats.parquet import StoredParquet
 
-        with StoredParquet(self.folder / DOCUMENTS) as file:
+        with StoredParquet(self.folder / DOCUMENTS_FILE) as file:
             column = file.schema_arrow.get_field_index("start")
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
             return np.array([group.column(column).statistics.min for group in groups if group.num_rows], np.int64)
@@ -119,7 +119,7 @@ class TokenShards:
         from pipeline_assets.corpus.formats.parquet import StoredParquet
 
         def read(group: int) -> "pa.Table":
-            with StoredParquet(self.folder / DOCUMENTS) as file:
+            with StoredParquet(self.folder / DOCUMENTS_FILE) as file:
                 return file.read_row_group(group, use_threads=False)
 
         return functools.lru_cache(_CACHED_ROW_GROUPS)(read)

@@ -102,7 +102,7 @@ class SnapshotRecipe(HubRows):
 
     Attributes:
         name: Name in the folder `corpora/<name>/<commit>`; changes no byte. Two samples of one commit need two names.
-        shard_text_bytes: The row group that reaches this size ends a shard.
+        shard_text_bytes: Minimum text bytes of a shard, which ends with the row group that reaches them.
     """
 
     name: Name

@@ -13,12 +13,12 @@ from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import canonical_sha256
 
-CHECKSUM = "checksum.json"  # next to a model: {"file", "sha256", "bytes"}
+CHECKSUM_FILE = "checksum.json"  # next to a model: {"file", "sha256", "bytes"}
 
 
 def expected_hash(path: Path, explicit: str = "") -> str:
     """Return `explicit`, else the sha256 in checksum.json next to the file, else ''."""
-    sibling = path.with_name(CHECKSUM)
+    sibling = path.with_name(CHECKSUM_FILE)
     with errors_as_damage(sibling, "checksum of a tokenizer"):
         return explicit or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
 

@@ -33,7 +33,7 @@ from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
-BLANKS, SPECIAL_TOKENS = "blanks", "special_tokens"
+_BLANKS_REASON, _SPECIAL_REASON = "blanks", "special_tokens"
 OTHER_SPLIT = dropped_key("other_split")
 _BLOCK_BYTES = 4 << 20
 _SPOT_CHECK_BELOW = (2**64 // 1000).to_bytes(8, "big")
@@ -157,7 +157,7 @@ class _ShardEncoder:
             elif not self._tokenizer.can_encode(document.text):
                 detail = "a million blanks in a row overflow the tokenizer"
                 logger.warning("%s row %d: document %r is rejected: %s", self._path, row, document.doc_id, detail)
-                self.rejects.append(Reject(self._path, row, BLANKS, detail))
+                self.rejects.append(Reject(self._path, row, _BLANKS_REASON, detail))
             else:
                 yield row, document
 
@@ -173,7 +173,7 @@ class _ShardEncoder:
                 continue
             self._compare_with_oracle(document.text, ids, row)
             detail = "its text gives an id that only a builder may write"
-            self.rejects.append(Reject(self._path, row, SPECIAL_TOKENS, detail))
+            self.rejects.append(Reject(self._path, row, _SPECIAL_REASON, detail))
         return kept, self._tokenizer.encode([document.text for _, document in kept])
 
     def _spot_check(self, documents: Rows, runs: TokenRuns) -> int:

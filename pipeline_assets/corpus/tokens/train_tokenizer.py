@@ -19,7 +19,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, rea
 from pipeline_assets.corpus.packing.hashed_order import hashed_order
 from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.corpus.tokens import trained_tokenizer
-from pipeline_assets.corpus.tokens.describe import CHECKSUM
+from pipeline_assets.corpus.tokens.describe import CHECKSUM_FILE
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
@@ -144,8 +144,10 @@ def train_tokenizer(
     checksum = {"file": name, "sha256": sha256, "bytes": len(trained.model)}
     files += [
         staging.write(name.replace(".model", ".vocab"), _vocabulary(staging.path(name))),
-        staging.write(CHECKSUM, msgspec.json.format(msgspec.json.encode(checksum), indent=1) + b"\n"),
-        staging.write(trained_tokenizer.FIGURES, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"),
+        staging.write(CHECKSUM_FILE, msgspec.json.format(msgspec.json.encode(checksum), indent=1) + b"\n"),
+        staging.write(
+            trained_tokenizer.FIGURES_FILE, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"
+        ),
     ]
     decisions = {name: figures[name] for name in ("model", "sha256", "vocab_size", "end_of_document")}
     drawn_bytes = {corpus: values["sample_bytes"] for corpus, values in by_corpus.items()}

@@ -25,7 +25,7 @@ from pipeline_assets.spine.manifest import Manifest, StageVersion
 
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)
 END_OF_DOCUMENT = "</s>"
-FIGURES = "tokenizer.json"
+FIGURES_FILE = "tokenizer.json"
 _MIN_PART_OF_SHARE = 0.8  # below 1, because chance decides which documents are drawn
 
 
@@ -47,7 +47,7 @@ class TrainRecipe(UnigramRecipe):
     expected_sha256: Sha256 | None = None
 
     def training_content(self) -> dict[str, Any]:
-        """Return the keys that change bytes of the model."""
+        """Return the content that changes bytes of the model."""
         return {key: value for key, value in self.content().items() if key != "expected_sha256"}
 
 
@@ -82,7 +82,7 @@ def trained_file(tokenizer: Artifact) -> TokenizerFile:
 
 def preview_tokenizer(tokenizer: Artifact) -> list[dict[str, str]]:
     """Return a preview line per corpus, with the tokenizer's figures."""
-    path = tokenizer.path(FIGURES)
+    path = tokenizer.path(FIGURES_FILE)
     with errors_as_damage(path, "table of figures"):
         figures = msgspec.json.decode(path.read_bytes())
         return [
@@ -110,5 +110,5 @@ def write_tokenizer_figures(tokenizer: Artifact) -> Path:
     recipe_folder = tokenizer.folder.parent
     path = recipe_folder / MIXTURES_FOLDER / f"{recipe_folder.name}_tokenizer.json"
     make_folder(path.parent)
-    write_durably(path, tokenizer.path(FIGURES).read_bytes())
+    write_durably(path, tokenizer.path(FIGURES_FILE).read_bytes())
     return path

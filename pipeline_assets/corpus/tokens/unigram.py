@@ -61,7 +61,7 @@ class TrainedModel:
     Attributes:
         model: Content of the model file.
         lines: Number of lines that the trainer read.
-        added_lines: Number of lines that were added by cutting longer lines.
+        added_lines: Number of lines that were added because `fit_lines` cut lines.
         text_bytes: Number of UTF-8 bytes that the trainer read.
     """
 
