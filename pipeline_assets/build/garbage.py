@@ -43,9 +43,9 @@ from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.opening import highest_fence
 from pipeline_assets.spine.staging import (
-    BUILDER,
+    BUILDER_KEY,
     PLAN,
-    PULLED,
+    PULLED_KEY,
     RECEIPTS,
     artifact_of_leftover,
     fencing_number,
@@ -174,7 +174,7 @@ class Survey:
         dated = next((path for path in (leftover / FILE_NAME, leftover / PLAN) if path.exists()), leftover)
         is_locked, is_old = lock_owner(folder) is not None, self._is_old(dated)
         is_replaced = whole is not None and ".old." in leftover.name  # by a seal that was cut off
-        has_other_builder = whole is not None and whole.provenance.get(BUILDER) != fencing_number(leftover)
+        has_other_builder = whole is not None and whole.provenance.get(BUILDER_KEY) != fencing_number(leftover)
         if has_other_builder and not is_locked and staging_folders(folder)[-1:] == [leftover]:
             self._hidden[folder] = leftover
             self._folders |= set() if is_old else {folder}
@@ -309,7 +309,7 @@ def _is_named(folder: Path, manifest: Manifest) -> bool:
     words, without_values = typed.split(), re.sub(r" --(data|partition)[= ]('[^']*'|\S+)", "", typed)
     has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)
     has_recipe_file |= words[1:2] == ["run"] and "/" in without_values  # `run` reads any path with a slash
-    is_copy = PULLED in manifest.provenance or not check_record_path(folder).exists()
+    is_copy = PULLED_KEY in manifest.provenance or not check_record_path(folder).exists()
     return is_copy or has_recipe_file or not _RECIPE_COMMANDS.issuperset(words[1:2])
 
 

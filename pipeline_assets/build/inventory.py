@@ -23,7 +23,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.manifest_schema import total_count
 from pipeline_assets.spine.staging import (
     PLAN,
-    PULLED,
+    PULLED_KEY,
     RECEIPTS,
     artifact_of_leftover,
     leftover_folders,
@@ -177,7 +177,7 @@ def _find_partial_build(folder: Path) -> PartialBuild | None:
     newest = folders[-1]
     shards = dict(Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS).glob("*/*.json"))))
     is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
-    return PartialBuild(folders, shards, _last_write(newest), is_sealing, PULLED in read_plan(newest), builder)
+    return PartialBuild(folders, shards, _last_write(newest), is_sealing, PULLED_KEY in read_plan(newest), builder)
 
 
 def _partial_folders(folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.staging import PULLED
+from pipeline_assets.spine.staging import PULLED_KEY
 
 
 class RemovalComparison(msgspec.Struct, frozen=True):
@@ -56,7 +56,9 @@ def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
 
     One artifact is returned for each position in the removal list. Artifacts pulled from a store are skipped.
     """
-    built_here = (sealed for sealed in manifests if REMOVALS in sealed.provenance and PULLED not in sealed.provenance)
+    built_here = (
+        sealed for sealed in manifests if REMOVALS in sealed.provenance and PULLED_KEY not in sealed.provenance
+    )
     return {str(sealed.provenance[REMOVALS]): f"{sealed.kind} {sealed.name}" for sealed in built_here}
 
 

@@ -25,8 +25,9 @@ from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 _BROKEN_SEAL = "bytes differ from the sealed ones, though the identity is equal"
 _STREAMED_SUFFIX = ".zst"  # compressed streams are read from the beginning, by readers that hash them
 # A run reads the manifests of its few artifacts ten times each; the parsed value depends on the bytes alone. It takes
-# five times their memory, so of larger ones, such as those of 50,000 source files, only the last is kept.
-_SMALL_BYTES, _LARGE_BYTES = 1 << 16, 1 << 24
+# five times their memory. So 128 small ones are kept, and only the last of the large ones, such as those of 50,000
+# source files; still larger ones are parsed each time.
+_MAX_SMALL_BYTES, _MAX_LARGE_BYTES = 1 << 16, 1 << 24
 _parse_small = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
 _parse_large = functools.lru_cache(maxsize=1)(Manifest.from_bytes)
 
@@ -68,9 +69,9 @@ def read_manifest(folder: Path) -> Manifest | None:
         data = MANIFEST_FILE.read_raw(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if len(data) > _LARGE_BYTES:
+    if len(data) > _MAX_LARGE_BYTES:
         return Manifest.from_bytes(data, path)
-    return (_parse_small if len(data) <= _SMALL_BYTES else _parse_large)(data, path)
+    return (_parse_small if len(data) <= _MAX_SMALL_BYTES else _parse_large)(data, path)
 
 
 def try_read_manifest(folder: Path) -> Manifest | None:

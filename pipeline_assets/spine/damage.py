@@ -8,8 +8,8 @@ from pipeline_assets.spine.disk_errors import explain_os_error
 from pipeline_assets.spine.errors import InputError, RetryableError, one_line
 from pipeline_assets.spine.metadata_file import REBUILD
 
-OTHER_BYTES = "the bytes differ from those written"
-_RETRY = "run the same command again"  # which checks the files of an unfinished build, and repeats what wrote them
+BYTES_DIFFER = "the bytes differ from those written"
+_RETRY_HINT = "run the same command again"  # it checks the files of an unfinished build, and rewrites damaged ones
 
 
 @contextlib.contextmanager
@@ -31,4 +31,4 @@ def errors_as_damage(path: Path, noun: str) -> Iterator[None]:
 
 def damaged_file_error(what: str, path: Path) -> InputError:
     """Return the error for a damaged file: RetryableError if its build is unfinished."""
-    return RetryableError(what, path, _RETRY) if ".building." in str(path) else InputError(what, path, REBUILD)
+    return RetryableError(what, path, _RETRY_HINT) if ".building." in str(path) else InputError(what, path, REBUILD)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, Self
 
-from pipeline_assets.spine.damage import OTHER_BYTES
+from pipeline_assets.spine.damage import BYTES_DIFFER
 from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.files import file_sha256, read_blocks
 from pipeline_assets.spine.temporary_names import abandoned_entries, temporary_path
@@ -126,7 +126,7 @@ class DurableFile:
                 self._hash.update(taken)
                 self.bytes_written += len(taken)
         if source_hash.hexdigest() != sha256:
-            raise RetryableError(OTHER_BYTES, source, "run the same command again")
+            raise RetryableError(BYTES_DIFFER, source, "run the same command again")
 
     def finish(self) -> None:
         """Write what a subclass has buffered; called before the final sync."""

@@ -26,7 +26,7 @@ logger = logging.getLogger("corpusmill")
 
 COMPRESSION_RATIO = 4  # bytes of text per byte of a compressed shard, roughly
 PROCESS_BYTES = 200 << 20  # memory of a process without data: libraries, compiled code, tables
-_LARGE_SHARD = 16  # multiple of `inline_bytes`
+_LARGE_SHARD_MULTIPLE = 16  # multiple of `inline_bytes`
 Engine: TypeAlias = Literal["local", "ray"]
 _SHOWN_COUNTS = ("documents", "tokens", "bytes")  # counts shown in progress lines
 
@@ -81,7 +81,7 @@ def limit_workers(staging: StagingDir, settings: RunSettings, sizes: Collection[
     `sizes` has the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
     """
     largest = max(sizes, default=0)
-    is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD * settings.inline_bytes
+    is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD_MULTIPLE * settings.inline_bytes
     return replace(settings, workers=0) if is_small and not staging.has_partial_work else settings
 
 

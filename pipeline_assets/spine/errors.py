@@ -37,7 +37,7 @@ class InputError(Exception):
 
     Attributes:
         what: The problem, with both values if two disagree.
-        where: The file, row, recipe key or address; None or empty if the error has no place.
+        where: The file, row, recipe key or address, as text; empty if the error has no place.
         fix: The next step, as an instruction.
         key: Recipe key to correct; empty if the error is not about a key.
         others: Errors that were found together with this one.

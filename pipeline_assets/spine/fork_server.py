@@ -30,7 +30,7 @@ from pipeline_assets.spine.stage import WarmUp, Work
 SERVER_NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
 _STOP_TIMEOUT_S = 5.0
-_ALLOCATOR = "jemalloc_bg_thd\n"
+_ALLOCATOR_THREAD = "jemalloc_bg_thd\n"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class _Server:
             pid = control.recv()
         return worker.StartedProcess(_ForkedWorker(pid, self), ours)
 
-    def exit_status(self, pid: int, timeout_s: float | None) -> int | None:
+    def wait_for_exit(self, pid: int, timeout_s: float | None) -> int | None:
         """Wait for a worker; return its exit status, or -N if signal N ended it.
 
         Return None if the worker still runs after `timeout_s`, or if the server has ended.
@@ -182,7 +182,7 @@ def _can_fork_safely() -> bool:
         return False
     try:
         return all(
-            int(task.name) == os.getpid() or (task / "comm").read_text() == _ALLOCATOR
+            int(task.name) == os.getpid() or (task / "comm").read_text() == _ALLOCATOR_THREAD
             for task in Path("/proc/self/task").iterdir()
         )
     except OSError:  # a thread ended during the scan
@@ -198,7 +198,7 @@ class _ForkedWorker:
 
     def join(self, timeout: float | None = None) -> None:
         if self.exitcode is None:
-            self.exitcode = self._server.exit_status(self._pid, timeout)
+            self.exitcode = self._server.wait_for_exit(self._pid, timeout)
 
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)
@@ -249,7 +249,7 @@ def _answer(control: Connection, stages: dict[int, _LoadRequest]) -> object:
         case "fork", number:  # the worker's end of a pipe comes next
             return _fork(control, stages[number])
         case "wait", pid, timeout_s:
-            return _exit_status(pid, timeout_s)
+            return _wait_for_exit(pid, timeout_s)
     raise AssertionError(request)
 
 
@@ -280,7 +280,7 @@ def _fork(control: Connection, stage: _LoadRequest) -> int:
         os._exit(status)
 
 
-def _exit_status(pid: int, timeout_s: float | None) -> tuple[int, int, float] | None:
+def _wait_for_exit(pid: int, timeout_s: float | None) -> tuple[int, int, float] | None:
     """Wait for a worker, and return its exit status, `ru_maxrss` and CPU seconds.
 
     Return None if the worker still runs after `timeout_s`.

@@ -4,7 +4,7 @@ maxrss, cpu_s = 0, 0.0
 
 
 def add(worker_maxrss: int, worker_cpu_s: float) -> None:
-    """Count `ru_maxrss` and CPU seconds of a worker that the fork server waited for."""
+    """Add the CPU seconds of an ended worker; keep the largest `ru_maxrss`."""
     global maxrss, cpu_s
     maxrss, cpu_s = max(worker_maxrss, maxrss), cpu_s + worker_cpu_s
 

@@ -7,7 +7,7 @@ from importlib import metadata
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.shipped import shipped_path
 
-_CHECKOUT = shipped_path("constraints.txt").with_name("pyproject.toml")  # missing next to the copies of a wheel
+_CHECKOUT_FILE = shipped_path("constraints.txt").with_name("pyproject.toml")  # missing next to the copies of a wheel
 
 
 def install_hint(extra: str) -> str:
@@ -16,7 +16,7 @@ def install_hint(extra: str) -> str:
     The program is in no package index. So a checkout installs its own folder with the extra, and a program from a wheel
     installs the extra's packages.
     """
-    if _CHECKOUT.is_file():
+    if _CHECKOUT_FILE.is_file():
         return pip_hint(f"-e '.[{extra}]'")
     requirement = re.compile(rf"""(.+?) *; *extra *== *["']{extra}["']""")
     installed = next(iter(metadata.distributions(name="corpusmill")), None)  # None in the image for Modal
@@ -26,7 +26,7 @@ def install_hint(extra: str) -> str:
 
 def pip_hint(packages: str) -> str:
     """Return the instruction to install packages (pip arguments) in pinned versions."""
-    if _CHECKOUT.is_file():
+    if _CHECKOUT_FILE.is_file():
         return f"in the project's folder run .venv/bin/python -m pip install -c constraints.txt {packages}"
     return f"run {sys.executable} -m pip install -c {shipped_path('constraints.txt')} {packages}"
 

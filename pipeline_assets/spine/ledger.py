@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
-from pipeline_assets.spine.rejects import Reject, RejectFormatter, too_many_rejects
+from pipeline_assets.spine.rejects import Reject, RejectFormatter, too_many_rejects_error
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _DROPPED, _REJECTED = "dropped/", "rejected/"
@@ -93,12 +93,12 @@ def check_rejects(
 ) -> None:
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
-    Up to `floor` rejects are always accepted, if they are at most a third of all rows and `max_fraction` is not 0.
-    `max_fraction` is a decimal string; `rejects` and `rows` are counts, and `rows` may be a planned one. The message
-    counts `rejects_in_order` by reason and shows the first five. `advice` gets the first reject, or None without
-    rejects, and returns the beginning of the error's fix.
+    `max_fraction` is a decimal string. `rejects` and `rows` are counts; before all rows are read, `rows` is the planned
+    number. If `max_fraction` is not 0, `floor` rejects are accepted even above it, but no more than a third of `rows`.
+    The message counts `rejects_in_order` by reason and shows the first five. `advice` gets the first reject, or None
+    without rejects, and returns the beginning of the error's fix.
     """
     limit = Fraction(max_fraction)
     tolerated = min(Fraction(floor), MAX_FLOOR_SHARE * rows) if limit else limit
     if rejects > max(limit * rows, tolerated):
-        raise too_many_rejects(rejects, rows, max_fraction, rejects_in_order, where, format_reject, advice)
+        raise too_many_rejects_error(rejects, rows, max_fraction, rejects_in_order, where, format_reject, advice)

@@ -34,8 +34,8 @@ _LOCK_PROGRAM = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RD
 _probed_disks: set[int] = set()
 # Follow no link, and wait for no FIFO.
 OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-NOT_A_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+NOT_A_FILE_ERRORS = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
+_NO_LOCKS_ERRORS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 _FILE = MetadataFile("lock", 4096, "move it away, then run the same command", Builder)
 
 
@@ -123,7 +123,7 @@ def _open_locked(path: Path, target: Path) -> int:
             raise busy_error(target, owner) from None
         except OSError as error:
             os.close(descriptor)
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in _NO_LOCKS_ERRORS:
                 error.filename = str(path)
                 raise
             raise RetryableError(f"this file system has no locks ({error.strerror})", path, LOCK_FIX) from None
@@ -147,7 +147,7 @@ def _open_lock_file(path: Path) -> int:
         fix = "build as that user; a group shares a data root after chmod -R g+ws"
         raise RetryableError("the lock file belongs to another user", path, fix) from None
     except OSError as error:
-        if error.errno not in NOT_A_FILE:
+        if error.errno not in NOT_A_FILE_ERRORS:
             raise
         raise _lock_file_error(path) from None
     try:

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from pipeline_assets.spine.builder import Builder
-from pipeline_assets.spine.lock import NOT_A_FILE, OPEN_FLAGS, lock_path, read_builder
+from pipeline_assets.spine.lock import NOT_A_FILE_ERRORS, OPEN_FLAGS, lock_path, read_builder
 
 
 def lock_owner(target: Path) -> Builder | None:
@@ -21,7 +21,7 @@ def lock_owner(target: Path) -> Builder | None:
     except PermissionError:
         return Builder()
     except OSError as error:
-        if error.errno not in (errno.ENOENT, *NOT_A_FILE):
+        if error.errno not in (errno.ENOENT, *NOT_A_FILE_ERRORS):
             raise
         return None
     try:

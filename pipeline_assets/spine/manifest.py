@@ -61,8 +61,8 @@ SCHEMA = "corpusmill/manifest/1"
 FILE_NAME = "manifest.json"
 # The line of the seal with the line break before it, so that without the match all other lines remain.
 _SEAL = re.compile(rb'\n "seal": "sha256:([0-9a-f]{64})",(?=\n)')
-_NOT_RAW = (".zst", ".parquet")
-_EDITED = "the manifest was edited; restore it, or run its recipe with --replace"
+_ENCODED_SUFFIXES = (".zst", ".parquet")
+_EDITED_FIX = "the manifest was edited; restore it, or run its recipe with --replace"
 Json = Mapping[str, Any]
 LabelNames = Callable[[str], Collection[str]]
 _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=4096)]
@@ -90,7 +90,7 @@ class FileContent:
     @property
     def is_raw(self) -> bool:
         """True if the file is uncompressed: its content hash is the hash of its bytes."""
-        return not self.path.endswith(_NOT_RAW)
+        return not self.path.endswith(_ENCODED_SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -213,11 +213,11 @@ class Manifest:
         except (ValueError, TypeError) as error:
             raise InputError(f"not a valid manifest: {error}", where, MANIFEST_FILE.fix) from None
         if (written.digest, written.identity.recipe_sha256) != (actual, recipe_sha256):
-            raise InputError(f"digest is {written.digest}, its identity has {actual}", where, _EDITED)
+            raise InputError(f"digest is {written.digest}, its identity has {actual}", where, _EDITED_FIX)
         names = [file.path for file in manifest.storage] + [file.path for file in manifest.identity.files]
         escaping = next((name for name in names if not is_inside(name)), None)
         if escaping is not None:
-            raise InputError(f"the path {escaping!r} leads out of the folder", where, _EDITED)
+            raise InputError(f"the path {escaping!r} leads out of the folder", where, _EDITED_FIX)
         return manifest
 
     @classmethod

@@ -20,7 +20,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.typed_values import convert
 
 _MAX_DEPTH = 100  # levels of lists and mappings; the project's files have at most ten
-MAX_BITS = 64
+MAX_BITS = 64  # of an integer
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # never wait, not even for a FIFO, which is then refused
 REBUILD = "run `corpusmill verify` on the folder, then rebuild it"  # fix for a damaged file of an artifact
 T = TypeVar("T")

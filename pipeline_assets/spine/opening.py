@@ -63,7 +63,7 @@ def seal_in_place(
         durable.remove_abandoned(target)
         if is_sealed():
             return artifact.open_artifact(target)
-        manifest = Manifest(kind, name, identity, [], {**provenance, staging.BUILDER: lock.fence})
+        manifest = Manifest(kind, name, identity, [], {**provenance, staging.BUILDER_KEY: lock.fence})
         durable.write_durably(target / FILE_NAME, manifest.to_bytes())
         staging.make_read_only(target, [target / FILE_NAME])
     return artifact.open_artifact(target, manifest.digest)
@@ -84,7 +84,7 @@ def _is_seal_interrupted(target: Path) -> bool:
 def highest_fence(target: Path) -> int:
     """Return the highest fencing number of a target's leftovers and manifest, or 0."""
     sealed = artifact.try_read_manifest(target)
-    sealed_number = 0 if sealed is None else sealed.provenance.get(staging.BUILDER, 0)
+    sealed_number = 0 if sealed is None else sealed.provenance.get(staging.BUILDER_KEY, 0)
     return max([sealed_number, *map(staging.fencing_number, staging.list_leftovers(target))])
 
 

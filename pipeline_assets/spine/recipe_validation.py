@@ -13,7 +13,7 @@ from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError, comb
 from pipeline_assets.spine.recipe_errors import format_validation_errors
 from pipeline_assets.spine.section import RecipeSection
 
-FOLDER = "folder"  # validation context: the folder of the recipe file, whose files sections may name
+FOLDER_KEY = "folder"  # validation context: the folder of the recipe file, whose files sections may name
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def validate_section(
     errors: list[InputError] = []
     checked = None
     try:
-        checked = section.model_validate(dict(values), context={FOLDER: folder})
+        checked = section.model_validate(dict(values), context={FOLDER_KEY: folder})
     except pydantic.ValidationError as error:
         errors += format_validation_errors(error, section, locate)
     for problem in _run_cross_checks(cross_checks, checked is not None):

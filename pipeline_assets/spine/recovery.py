@@ -4,7 +4,14 @@ from pathlib import Path
 
 from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.manifest import FILE_NAME
-from pipeline_assets.spine.staging import BUILDER, PLAN, fencing_number, finish_seal, leftover_folders, staging_folders
+from pipeline_assets.spine.staging import (
+    BUILDER_KEY,
+    PLAN,
+    fencing_number,
+    finish_seal,
+    leftover_folders,
+    staging_folders,
+)
 
 
 def is_incomplete(folder: Path) -> bool:
@@ -19,7 +26,7 @@ def finish_or_undo_seal(target: Path) -> None:
     """
     for folder in filter(is_incomplete, staging_folders(target)):
         sealed, number = artifact.try_read_manifest(folder), fencing_number(folder)
-        is_own = sealed is not None and sealed.provenance.get(BUILDER) == number
+        is_own = sealed is not None and sealed.provenance.get(BUILDER_KEY) == number
         if sealed is not None and is_own and not any(artifact.find_damage(folder, sealed)):
             finish_seal(folder, target, number)
         else:

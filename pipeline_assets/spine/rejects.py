@@ -42,7 +42,7 @@ class Reject:
 RejectFormatter = Callable[[Reject], str]
 
 
-def too_many_rejects(
+def too_many_rejects_error(
     rejects: int,
     rows: int,
     max_fraction: str,

@@ -1,4 +1,4 @@
-"""Files of a sealed artifact that are linked into another staging directory."""
+"""Files of a sealed artifact that are linked into a staging directory."""
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact

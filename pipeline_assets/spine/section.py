@@ -57,7 +57,7 @@ class RecipeSection(pydantic.BaseModel):
 
     @classmethod
     def from_content(cls, content: Mapping[str, object]) -> Self:
-        """Build the section from `content` of a manifest; UsageError if it is invalid."""
+        """Build the section from its content in a manifest; UsageError if it is invalid."""
         try:
             return cls.from_mapping(content, "the recipe in the manifest")
         except UsageError as refused:

@@ -34,8 +34,8 @@ from pipeline_assets.spine.typed_values import convert
 
 PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
 WORK_FILES_VERSION = 2  # version of the formats of all work files; raise it if one of them changes
-BUILDER = "builder"  # key of the fencing number in the provenance
-PULLED = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
+BUILDER_KEY = "builder"  # key of the fencing number in the provenance
+PULLED_KEY = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
 RECEIPT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 Role = Literal["building", "old"]
 _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
@@ -145,7 +145,7 @@ class StagingView:
         return path
 
     def write(self, name: str, data: bytes | memoryview, rows: int = 1) -> OutputFile:
-        """Write a file with this data."""
+        """Write a file with this data, and return its description."""
         with durable.DurableFile(self.path(name)) as file:
             file.write(data)
         return OutputFile.plain(name, rows, file)
@@ -195,7 +195,7 @@ class StagingDir(StagingView):
         Raise RetryableError if the lock was lost, or if a file is missing or its size differs.
         """
         self.lock.raise_if_lost()
-        manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER: self.lock.fence})
+        manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER_KEY: self.lock.fence})
         for file in stored:
             if artifact.size_error(self.folder, file) is not None:
                 what = f"the file is missing, or no longer has the {file.bytes:,} bytes that were written"
@@ -219,7 +219,7 @@ class StagingDir(StagingView):
 
 
 def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
-    """Remove temporary receipts, and all files neither in `named` nor in `keep`."""
+    """Remove temporary receipts, and all files neither in `named` nor below `keep`."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named and name.split("/")[0] not in keep:

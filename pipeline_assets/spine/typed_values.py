@@ -21,7 +21,7 @@ def convert(value: object, shape: type[T]) -> T:
 
 
 def json_decoder(shape: type[T]) -> "msgspec.json.Decoder[T]":
-    """Return a decoder of JSON texts of a type."""
+    """Return a decoder that converts JSON texts to a type."""
     _prepare(shape)
     return msgspec.json.Decoder(shape)
 

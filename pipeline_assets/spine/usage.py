@@ -11,7 +11,7 @@ from pathlib import Path
 from pipeline_assets.spine import forked_usage
 
 _OWN_USAGES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts bytes on macOS, KiB on Linux
+_MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts bytes on macOS, KiB on Linux
 
 
 def peak_memory_bytes() -> int:
@@ -20,7 +20,7 @@ def peak_memory_bytes() -> int:
     It includes shared memory and never falls, so that a later build in a process has at least the value of an earlier
     one. A program that is started by `exec`, as by `subprocess`, begins with the value of the process that started it.
     """
-    return _MAXRSS_BYTES * max(forked_usage.maxrss, *(resource.getrusage(who).ru_maxrss for who in _OWN_USAGES))
+    return _MAXRSS_UNIT_BYTES * max(forked_usage.maxrss, *(resource.getrusage(who).ru_maxrss for who in _OWN_USAGES))
 
 
 def resident_bytes() -> int:

@@ -155,7 +155,10 @@ _parent_ends: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """Close the parent's pipe ends in a fork: a pipe ends when all copies are closed."""
+    """Close the parent's ends of pipes in a forked process.
+
+    Otherwise a worker would not notice that the parent has closed its end, because a copy of it remains open.
+    """
     for connection in _parent_ends:
         connection.close()
     _parent_ends.clear()
@@ -164,13 +167,13 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-_hiding_main = threading.Lock()
+_main_lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def _hidden_main() -> Iterator[None]:
     """Hide the main module, so that `spawn` does not import it in the child."""
-    with _hiding_main:
+    with _main_lock:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:

@@ -24,7 +24,7 @@ from pipeline_assets.spine.artifact import (
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, is_inside, is_seal_intact
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
-from pipeline_assets.spine.staging import PULLED
+from pipeline_assets.spine.staging import PULLED_KEY
 from pipeline_assets.trust.push import REFS_FOLDER, Ref, RefEntry, manifest_key, object_key, parse_ref, ref_key
 
 _THREADS = 8
@@ -136,11 +136,11 @@ def _pull_artifact(
     store: Store, manifest: Manifest, pushed: str, folder: Path, is_present: Callable[[], bool], log_every_s: float
 ) -> None:
     """Pull one artifact; `pushed` is the sha256 of its manifest file in the store."""
-    seal, provenance = (manifest.kind, manifest.name, manifest.identity), {**manifest.provenance, PULLED: store.url}
+    seal, provenance = (manifest.kind, manifest.name, manifest.identity), {**manifest.provenance, PULLED_KEY: store.url}
     if not manifest.storage:
         seal_in_place(folder, *seal, provenance, is_present)
         return
-    with open_staging_dir(folder, {PULLED: pushed}) as staging:
+    with open_staging_dir(folder, {PULLED_KEY: pushed}) as staging:
         if is_present():
             staging.discard()
             return

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe,
 from pipeline_assets.corpus.dedup.sorted_runs import is_first_in_group
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.formats.npy_header import read_npy_header
-from pipeline_assets.spine.damage import OTHER_BYTES, errors_as_damage
+from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import group_by_size
@@ -218,6 +218,6 @@ def _map_array(path: Path, sha256: str) -> NDArray[Any]:
     with errors_as_damage(path, "array"):
         data = np.memmap(path, np.uint8, "r")
         if hashlib.sha256(data.data).hexdigest() != sha256:
-            raise ValueError(OTHER_BYTES)
+            raise ValueError(BYTES_DIFFER)
         header = read_npy_header(io.BytesIO(data[:_HEADER_BYTES].tobytes()), path)
         return data[header.offset :].view(header.dtype)

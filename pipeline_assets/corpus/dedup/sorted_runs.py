@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.checked_table import map_checked_table, write_checked_table
-from pipeline_assets.spine.damage import OTHER_BYTES, errors_as_damage
+from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
@@ -94,7 +94,7 @@ class KeyRange:
                 file.seek(self.number * (len(names) + 1) * _ROW_DTYPE.itemsize, os.SEEK_CUR)
                 rows = np.frombuffer(file.read(2 * (len(names) + 1) * _ROW_DTYPE.itemsize), _ROW_DTYPE).reshape(2, -1)
             if any(zlib.crc32(row[:-1].data) != row[-1] for row in rows) or not line.startswith(_hex_checksum(names)):
-                raise ValueError(OTHER_BYTES)
+                raise ValueError(BYTES_DIFFER)
             starts, stops = rows[:, :-1].tolist()
         for run, (name, start, stop) in enumerate(zip(names, starts, stops, strict=True)):
             if start < stop or run == 0:

@@ -22,7 +22,7 @@ from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import Share, text_rule
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.recipe_validation import FOLDER
+from pipeline_assets.spine.recipe_validation import FOLDER_KEY
 from pipeline_assets.spine.section import RecipeSection
 
 _FILE: MetadataFile[object] = MetadataFile("step", 1 << 16, "write the step into a plain file", object)
@@ -59,7 +59,7 @@ class PythonStep(RecipeSection):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _read_file(cls, content: Any, info: pydantic.ValidationInfo) -> Any:
-        folder = (info.context or {}).get(FOLDER)
+        folder = (info.context or {}).get(FOLDER_KEY)
         if not isinstance(content, Mapping) or (folder is None and "code" in content):  # in a manifest
             return content
         if folder is None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pipeline_assets.spine.damage import OTHER_BYTES, errors_as_damage
+from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 
 _BLOCK_BYTES, _CHECKSUM = 1 << 12, np.dtype("<u4")
@@ -65,7 +65,7 @@ def map_values(path: Path, dtype: DTypeLike, start: int = 0, stop: int | None = 
         checksums = np.frombuffer(data, _CHECKSUM, len(blocks), value_bytes + blocks.start * _CHECKSUM.itemsize)
         for block, checksum in zip(blocks, checksums.tolist(), strict=True):
             if zlib.crc32(data[block * _BLOCK_BYTES : min((block + 1) * _BLOCK_BYTES, value_bytes)]) != checksum:
-                raise ValueError(OTHER_BYTES)
+                raise ValueError(BYTES_DIFFER)
         return np.frombuffer(data, dtype, (end - first) // item_bytes, first)
 
 

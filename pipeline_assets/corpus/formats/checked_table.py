@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
-from pipeline_assets.spine.damage import OTHER_BYTES, errors_as_damage
+from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.staging import OutputFile, StagingView
 
 _CHECKSUM, _KEY, _ROWS_PER_CHECKSUM = np.dtype("<u4"), b"crc32", 4096  # type, key in the schema, rows for each checksum
@@ -44,7 +44,7 @@ def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = 
         written = np.frombuffer(table.schema.metadata[_KEY], _CHECKSUM)[first:last]
         read = table.slice(first * _ROWS_PER_CHECKSUM, (last - first) * _ROWS_PER_CHECKSUM)
         if stop > table.num_rows or not np.array_equal(_checksums(read), written):
-            raise ValueError(OTHER_BYTES)
+            raise ValueError(BYTES_DIFFER)
     return table.slice(start, stop - start)
 
 
