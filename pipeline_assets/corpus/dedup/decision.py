@@ -98,7 +98,7 @@ def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterato
     A decision that matches several keys is yielded several times; decisions that match none are not decoded.
     """
     pairs = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
-    pattern = re.compile(b"|".join(re.escape(b'"%s":%s,' % (key.encode(), value)) for key, value in pairs))
+    pattern = re.compile(b"|".join(re.escape(b'"%s":%s' % (key.encode(), value)) + b"[,}]" for key, value in pairs))
     for block in read_line_blocks(deduplicated.path(DECISIONS_FILE)) if pairs else ():
         for match in pattern.finditer(block):
             line = block[block.rfind(b"\n", 0, match.start()) + 1 : block.find(b"\n", match.end())]

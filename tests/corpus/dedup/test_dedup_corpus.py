@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from plain_dedup import PlainDecision, PlainDocument
 
 from pipeline_assets.corpus.dedup import candidates, groups, sketches
-from pipeline_assets.corpus.dedup.decision import DECISION_RULE, EDGES_FILE, GROUPS_FILE, Decision
+from pipeline_assets.corpus.dedup.decision import DECISION_RULE, EDGES_FILE, GROUPS_FILE, Decision, find_decisions
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
@@ -183,6 +183,13 @@ def test_each_document_names_the_rule_its_place_and_how_alike_the_two_are(decisi
     assert found[2] == Decision(
         "d2", "notes", "near_duplicate", DECISION_RULE, "shards/00000.jsonl.zst", 2, "d0", 20 / 22, 20 / 22
     )
+
+
+def test_decisions_are_found_by_the_key_that_ends_their_line(tmp_path: Path) -> None:
+    documents = [PlainDocument(f"d{number}", text) for number, text in enumerate([numbered(0, 9), numbered(0, 9), "x"])]
+    result = deduplicate(tmp_path, write_corpus(tmp_path / "c", documents, 10), recipe())
+
+    assert [decision.doc_id for decision in find_decisions(result, copy_of=["d0", "d2"])] == ["d1"]
 
 
 HEAD = numbered(0, 40)
