@@ -195,13 +195,13 @@ def by_datatrove(folder: Path) -> tuple[int, int]:
 
 def write_id_runs(folder: Path, runs: int) -> int:
     """Write full sorted runs of distinct document ids, eight in a file."""
-    from pipeline_assets.corpus.doc_ids import RUN_IDS, IdsWriter
+    from pipeline_assets.corpus.doc_ids import IDS_PER_RUN, IdsWriter
 
     folder.mkdir()
     for first in range(0, runs, 8):
         with IdsWriter(folder / f"{first:05d}") as writer:
-            writer.add(f"generated-{row:09d}" for row in range(first * RUN_IDS, min(first + 8, runs) * RUN_IDS))
-    return runs * RUN_IDS
+            writer.add(f"generated-{row:09d}" for row in range(first * IDS_PER_RUN, min(first + 8, runs) * IDS_PER_RUN))
+    return runs * IDS_PER_RUN
 
 
 def merge_id_runs(folder: Path, files: int | None = None) -> tuple[int, int]:

@@ -75,9 +75,9 @@ def _write_tokens(job: Job) -> BuildResult:
     counts = {**result.counts, "ledger": {**result.counts["ledger"], "dropped": {}}}  # there is no other split
     files = {file.path: file for file in result.files}
     if job.recipe["to"] == "olmo":  # the same bytes: ids are below 2**31, so int32 equals uint32
-        del files[megatron_split.INDEX]
-        durable.rename(job.staging.path(megatron_split.TOKENS), job.staging.path(_OLMO_FILE))
-        files[_OLMO_FILE] = replace(files.pop(megatron_split.TOKENS), path=_OLMO_FILE)
+        del files[megatron_split.INDEX_FILE]
+        durable.rename(job.staging.path(megatron_split.TOKENS_FILE), job.staging.path(_OLMO_FILE))
+        files[_OLMO_FILE] = replace(files.pop(megatron_split.TOKENS_FILE), path=_OLMO_FILE)
     used = {TOKENIZER_FILE: str(file)} if isinstance(external, TokenizerPath) else {}
     return replace(
         result, files=[*files.values()], counts=counts, decisions=decisions, provenance={**result.provenance, **used}

@@ -1,4 +1,4 @@
-"""Torch loaders for sentence pairs, packed sets and mixtures of token shards.
+"""Torch loaders of sentence pairs, packed sets and mixtures with masks and labels.
 
 The loaders deal batches to ranks, read ahead in worker processes, and can resume in the middle of an epoch.
 """

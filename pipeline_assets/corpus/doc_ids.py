@@ -1,7 +1,8 @@
 """Repeated document ids of a whole corpus, found by merging sorted runs of hashes.
 
-A shard's file of ids has a 128-bit hash and a row number per document, in sorted runs of `RUN_IDS`; the last run may be
-shorter. The runs of all shards are merged in blocks, so memory does not grow with the number of documents or repeats.
+A shard's file of ids has a 128-bit hash and a row number per document, in sorted runs of `IDS_PER_RUN`; the last run
+may be shorter. The runs of all shards are merged in blocks, so memory does not grow with the number of documents or
+repeats.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
-RUN_IDS = 1 << 17
+IDS_PER_RUN = 1 << 17
 _ID_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 _REPEAT_DTYPE = np.dtype([("shard", "<i4"), ("row", "<i8"), ("times", "<u4")])
 _REPEATS = f"{WORK}/repeats"
@@ -40,7 +41,7 @@ class IdsWriter(DurableFile):
         """Add the ids of the next rows."""
         for doc_id in doc_ids:
             self._hashes += hashlib.sha256(doc_id.encode("utf-8")).digest()[:_HASH_BYTES]
-            if len(self._hashes) == RUN_IDS * _HASH_BYTES:
+            if len(self._hashes) == IDS_PER_RUN * _HASH_BYTES:
                 self._write_run()
 
     def finish(self) -> None:
@@ -155,7 +156,7 @@ def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
     runs: list[_Run] = []
     for shard, path in enumerate(paths):
         ids = path.stat().st_size // _ID_DTYPE.itemsize
-        runs += [_Run(shard, path, start, min(RUN_IDS, ids - start)) for start in range(0, ids, RUN_IDS)]
+        runs += [_Run(shard, path, start, min(IDS_PER_RUN, ids - start)) for start in range(0, ids, IDS_PER_RUN)]
     max_ids = max(_BLOCK_IDS, len(runs) * _MIN_IDS)
     ranges = -(-sum(run.ids for run in runs) // max_ids)  # rounded up
     bounds = np.array([number * 2**64 // ranges for number in range(ranges)], np.uint64)

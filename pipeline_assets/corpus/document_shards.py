@@ -21,7 +21,10 @@ _FIX = "verify the corpus, then rebuild it"
 
 @dataclass(frozen=True)
 class DocumentShard:
-    """Document shard: name, path in the corpus, file on disk, rows, hashes if sealed."""
+    """Shard of documents: name, path in the corpus, file on disk and number of rows.
+
+    `sealed` has the sealed size and hashes; None if the shard is not sealed.
+    """
 
     name: str
     path: str

@@ -18,8 +18,10 @@ class DroppedRow(msgspec.Struct, frozen=True):
 
     Attributes:
         detail: Measurement, kept duplicate or evaluation item of a dropped document; detail of a reject.
-        file, row: Position in the input: a shard of the upstream corpus if the row has a `doc_id`, else a source file.
-        source: Source of a document in a corpus of several sources.
+        file, row: Position in the input, which is a source file if a conversion dropped the row, and otherwise a shard
+            of the upstream corpus: `SOURCE/SHARD` for a reject of a deduplication.
+        doc_id: Id of a dropped document; empty for a reject.
+        source: Source of a dropped document in a corpus of several sources; otherwise empty.
     """
 
     reason: str

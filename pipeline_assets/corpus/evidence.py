@@ -34,7 +34,7 @@ class Example:
 
     Attributes:
         doc_id: Id of the document; empty if the row did not become a document.
-        measured: Measurement of the filter that dropped the document, or detail of the row's reject.
+        measured: `detail` of the `DroppedRow`, such as the measurement of a filter.
         text: Start of the document's text; empty if the row did not become a document.
         place: File and position of the row in the source.
     """

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.doc_ids import find_repeats
 
 
 class FirstRepeat(NamedTuple):
-    """Shard and row of the first document that repeats an id, and number of repeats."""
+    """Shard and row of the first document that repeats an id, and total of repeats."""
 
     shard: int
     row: int

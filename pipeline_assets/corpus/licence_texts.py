@@ -11,7 +11,7 @@ import re
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag, licence_table
 from pipeline_assets.spine.manifest import canonical_sha256
 
-LICENCE_TEXT_BYTES = 1 << 18  # seven times the longest text of the table
+MAX_LICENCE_TEXT_BYTES = 1 << 18  # seven times the longest text of the table
 _SPDX = re.compile(r"SPDX-License-Identifier:[ \t]*([\w.+ ()-]*[\w.+)])", re.IGNORECASE)
 _WORD = re.compile(r"[a-z0-9]+")
 # Lines without words are removed first: `_HOLDER`, whose `\W*` crosses lines, takes quadratic time with them.
@@ -94,5 +94,5 @@ def _words_sha256(text: str) -> str:
 
 def licence_texts_fingerprint() -> str:
     """Hash everything that determines the result of `identify_licence`."""
-    how = [LICENCE_TEXT_BYTES, *(pattern.pattern for pattern in (_SPDX, _HOLDER, _TITLE, _TERMS))]
+    how = [MAX_LICENCE_TEXT_BYTES, *(pattern.pattern for pattern in (_SPDX, _HOLDER, _TITLE, _TERMS))]
     return canonical_sha256([licence_table().fingerprint, how, _TEXT_HASHES])

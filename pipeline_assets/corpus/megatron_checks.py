@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import read_columns
-from pipeline_assets.corpus.megatron_split import DOCUMENTS_FILE, TOKENS
+from pipeline_assets.corpus.megatron_split import DOCUMENTS_FILE, TOKENS_FILE
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, NUM_RANKS
 from pipeline_assets.corpus.training_set import SPLITS, Split
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
@@ -110,7 +110,7 @@ def _open_split(dataset: Artifact, name: Split) -> Artifact:
 
 
 def _open_dataset(split: Artifact) -> IndexedDataset:
-    return read_indexed_dataset(split.folder / Path(TOKENS).stem)
+    return read_indexed_dataset(split.folder / Path(TOKENS_FILE).stem)
 
 
 def _doc_ids(split: Artifact) -> list[bytes]:

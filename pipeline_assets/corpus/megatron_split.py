@@ -11,9 +11,8 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.converted_shards import concatenate_lines
-from pipeline_assets.corpus.document_shards import DocumentShard
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard
 from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow, to_numpy
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.corpus.formats.megatron import encode_index
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.tokens.encode import (
@@ -40,7 +39,7 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total
 
 SPLIT_STAGE = StageVersion("megatron_split", 1)
 DATASET_STAGE = StageVersion("megatron_dataset", 1)
-TOKENS, INDEX, DOCUMENTS_FILE, REJECTS = "tokens.bin", "tokens.idx", "documents.parquet", f"rejects{SUFFIX}"
+TOKENS_FILE, INDEX_FILE, DOCUMENTS_FILE = "tokens.bin", "tokens.idx", "documents.parquet"
 DOCUMENTS_SCHEMA = pa.schema(
     [
         pa.field("doc_id", pa.string(), nullable=False),
@@ -101,7 +100,9 @@ def build_split(
 
     tokenizer = tokenizer or TokenizerFile(recipe.tokenizer, settings.vocabulary)
     receipts, files, lengths, cut = with_oracle_fallback(tokenizer, encode)
-    files.append(concatenate_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS, settings.zstd_level))
+    files.append(
+        concatenate_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level)
+    )
     unread = [shard.path for shard in to_encode[len(receipts) :]]
     counts, tokens = total_counts(receipts), int(lengths.sum(dtype=np.int64))
     dropped = {"other_split": counts.get(OTHER_SPLIT, 0), "over_budget": counts["documents"] - len(lengths)}
@@ -174,7 +175,7 @@ def _join_shards(
     lengths: list[NDArray[np.int32]] = []
     cut: list[dict[str, Any]] = []
     with (
-        DurableFile(staging.path(TOKENS)) as tokens,
+        DurableFile(staging.path(TOKENS_FILE)) as tokens,
         ParquetOutput(staging.path(DOCUMENTS_FILE), DOCUMENTS_SCHEMA) as documents,
         contextlib.closing(encoded),
     ):
@@ -192,12 +193,12 @@ def _join_shards(
             if cut or tokens.bytes_written == 4 * budget:
                 break
     all_lengths = np.concatenate(lengths)
-    with DurableFile(staging.path(INDEX)) as index:
+    with DurableFile(staging.path(INDEX_FILE)) as index:
         for block in encode_index(all_lengths):
             index.write(block)
     files = [
-        OutputFile.plain(TOKENS, len(all_lengths), tokens),
-        OutputFile.plain(INDEX, len(all_lengths), index),
+        OutputFile.plain(TOKENS_FILE, len(all_lengths), tokens),
+        OutputFile.plain(INDEX_FILE, len(all_lengths), index),
         documents.output(DOCUMENTS_FILE),
     ]
     return _JoinedShards(receipts, files, all_lengths, cut)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import jinja2  # imported only when a page is rendered
 
 REPORT_JSON, REPORT_HTML = "report.json", "report.html"
-_DECIMALS = ("share", "efficiency", "fraction", "epochs")  # suffixes of keys whose values are decimals as text
+_DECIMAL_SUFFIXES = ("share", "efficiency", "fraction", "epochs")  # of keys whose values are decimals as text
 
 
 def write_report(staging: StagingView, report: object) -> OutputFile:
@@ -81,10 +81,11 @@ def _parse_columns(keys: str) -> list[tuple[str, str]]:
 
 
 def value_at(record: Any, path: str) -> Any:
-    """Return the value at a dotted path in nested records; None if a key is missing.
+    """Return the value at a dotted path in records; None if the last key is missing.
 
-    If a record has the key `estimated_KEY`, its value replaces the value of KEY, as an `Estimate`. A string at a path
-    that ends with one of `_DECIMALS` becomes a float.
+    All other keys of the path must exist; a part of the path in a list is an index. If a record has `estimated_KEY`,
+    its value is used instead of the value of KEY, as an `Estimate`. A string at a path that ends with one of
+    `_DECIMAL_SUFFIXES` becomes a float.
     """
     for part in filter(None, path.split(".")):
         if isinstance(record, list):
@@ -93,4 +94,4 @@ def value_at(record: Any, path: str) -> Any:
             record = Estimate(estimate)
         else:
             record = record.get(part)
-    return float(record) if isinstance(record, str) and path.endswith(_DECIMALS) else record
+    return float(record) if isinstance(record, str) and path.endswith(_DECIMAL_SUFFIXES) else record

@@ -121,7 +121,7 @@ def profile_shard(
             for _, document in documents:
                 groups[document.source, document.domain, document.license_tag].append(document)
             profiles.append(
-                {DocumentGroup(*key): _count(group, shard.sampling, encoder) for key, group in groups.items()}
+                {DocumentGroup(*key): _count_group(group, shard.sampling, encoder) for key, group in groups.items()}
             )
             rows += len(documents)
     files = [] if ids is None else [ids.output(name)]
@@ -177,7 +177,7 @@ def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[DocumentGroup, Count
     return {convert(entry, DocumentGroup): convert(entry, Counts) for entry in entries}
 
 
-def _count(documents: Sequence[_Row], sampling: Sampling, encoder: Tokenizer | None) -> Counts:
+def _count_group(documents: Sequence[_Row], sampling: Sampling, encoder: Tokenizer | None) -> Counts:
     sizes = [utf8_size(document.text) for document in documents]
     counts = Counts(len(documents), sum(len(document.text) for document in documents), sum(sizes), None)
     if encoder is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.corpus.removal_key import RESTORE, create_key, read_key
+from pipeline_assets.corpus.removal_key import RESTORE_FIX, create_key, read_key
 from pipeline_assets.corpus.removals import REMOVALS, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.lock import locked
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-LIST: MetadataFile[list[Entry]] = MetadataFile("removal list", 1 << 30, RESTORE, list[Entry])
+LIST: MetadataFile[list[Entry]] = MetadataFile("removal list", 1 << 30, RESTORE_FIX, list[Entry])
 
 
 def entry_dates(root: Path) -> dict[str, str]:

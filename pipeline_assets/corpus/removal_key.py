@@ -10,8 +10,8 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.metadata_file import MetadataFile
 
-RESTORE = "restore it from a backup"
-_SECRET: MetadataFile[str] = MetadataFile("key of the removal list", 1024, RESTORE, str)
+RESTORE_FIX = "restore it from a backup"
+_SECRET: MetadataFile[str] = MetadataFile("key of the removal list", 1024, RESTORE_FIX, str)
 
 
 def read_key(list_path: Path, keys: set[str]) -> tuple[bytes, str]:
@@ -25,9 +25,9 @@ def read_key(list_path: Path, keys: set[str]) -> tuple[bytes, str]:
         secret = bytes.fromhex(_SECRET.read(file))
         key = hashlib.blake2b(key=secret, digest_size=8).hexdigest()
     except (FileNotFoundError, ValueError):
-        raise InputError("the key is missing or damaged, so no entry can match", file, RESTORE) from None
+        raise InputError("the key is missing or damaged, so no entry can match", file, RESTORE_FIX) from None
     if keys - {"", key}:
-        raise InputError("the key is not the one of the list, so no entry can match", file, RESTORE)
+        raise InputError("the key is not the one of the list, so no entry can match", file, RESTORE_FIX)
     return secret, key
 
 

@@ -62,7 +62,7 @@ class Removals:
         return self.positions.index(position) if position in self.positions else 0
 
     def part(self, start: int, stop: int | None = None) -> Self:
-        """Return the entries from number `start` to before `stop`, or to the last."""
+        """Return the part of the list from entry `start` to before `stop`, or to the end."""
         stop = len(self.entries) if stop is None else stop
         chosen = dict([*self.entries.items()][start:stop])
         return replace(self, entries=chosen, positions=self.positions[start : stop + 1])

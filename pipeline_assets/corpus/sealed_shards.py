@@ -28,7 +28,7 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
 
 
 def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
-    """Link a sealed shard into a staging directory, under the name of an output shard.
+    """Link a sealed shard into a staging directory, as the output shard of its name.
 
     If the system refuses the link, for example across file systems, the file is copied. Raise InputError if the new
     file does not have the sealed hash.
@@ -43,6 +43,9 @@ def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
 
 
 def link_if_equal(written: OutputFile, shard: DocumentShard, folder: StagingView) -> OutputFile:
-    """Replace an output shard with a link to its input shard if no document differs."""
+    """Replace an output shard with a link to its input shard if no document differs.
+
+    Return the link, or else the output shard.
+    """
     is_equal = shard.sealed is not None and shard.sealed.content_sha256 == written.content_sha256
     return link_shard(shard, folder) if is_equal else written

@@ -23,6 +23,9 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def list_domains(url: str) -> list[str]:
-    """Return the host of a URL, then its parent domains up to the top-level domain."""
+    """Return the host of a URL, then its parent domains up to the top-level domain.
+
+    For a URL without a host, the only entry is "".
+    """
     labels = split_url(url)[0].split(".")
     return [".".join(labels[first:]) for first in range(len(labels))]

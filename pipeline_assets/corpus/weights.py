@@ -63,7 +63,8 @@ def add_missing_weight(recipe: Any, keys: tuple[str, ...], sources: Collection[s
     """Set the missing weight of a single source, so that all weights sum to 1.
 
     `recipe` is the content of a recipe file, which need not be valid; the weights are at the path `keys`. The recipe is
-    returned unchanged if the weights sum to 1 or more, or if no source or several sources lack a weight.
+    returned unchanged if it has no weights, if they are invalid or sum to 1 or more, or if no source or several sources
+    lack a weight.
     """
     weights, missing = section_at(recipe, *keys), _missing_sources(recipe, keys, sources)
     if len(missing) != 1 or not (remaining := _remaining_weight(weights)):

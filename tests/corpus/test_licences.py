@@ -19,7 +19,7 @@ from pipeline_assets.corpus.licence_texts import (
     _HOLDER,
     _LINES_WITHOUT_WORDS,
     _WORD,
-    LICENCE_TEXT_BYTES,
+    MAX_LICENCE_TEXT_BYTES,
     identify_licence,
 )
 from pipeline_assets.corpus.licences import (
@@ -310,7 +310,7 @@ def test_installed_packages_are_under_the_licence_that_they_state() -> None:
 @pytest.mark.parametrize("piece", ["\n", ".\n", "© \n", ". ", "SPDX-License-Identifier: ", "copyright x\n"])
 def test_a_text_made_to_take_long_is_read_in_linear_time(piece: str) -> None:
     """A quarter of a megabyte, the longest text that is read: in quadratic time, some of these take an hour."""
-    text = (piece * LICENCE_TEXT_BYTES)[:LICENCE_TEXT_BYTES]
+    text = (piece * MAX_LICENCE_TEXT_BYTES)[:MAX_LICENCE_TEXT_BYTES]
 
     assert identify_licence(text, "file: LICENSE").tag == "unknown"
 

@@ -20,7 +20,7 @@ from pipeline_assets.build.rows.store import (
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
-from pipeline_assets.corpus.megatron_split import DOCUMENTS_FILE, TOKENS
+from pipeline_assets.corpus.megatron_split import DOCUMENTS_FILE, TOKENS_FILE
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder, load_encoder
 from pipeline_assets.corpus.training_set import read_selection, split_rule
 from pipeline_assets.spine.artifact import Artifact
@@ -38,7 +38,7 @@ class SplitRows(RowStore):
 
     @cached_property
     def dataset(self) -> IndexedDataset:
-        return read_indexed_dataset(self.artifact.folder / Path(TOKENS).stem)
+        return read_indexed_dataset(self.artifact.folder / Path(TOKENS_FILE).stem)
 
     @cached_property
     def tokenizer(self) -> HarmonyEncoder:

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document
-from pipeline_assets.corpus.licence_texts import LICENCE_TEXT_BYTES, identify_licence
+from pipeline_assets.corpus.licence_texts import MAX_LICENCE_TEXT_BYTES, identify_licence
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag, licence_table
 from pipeline_assets.corpus.normalize.converted import ConvertedSource, write_outcomes
 from pipeline_assets.corpus.normalize.derived_ids import local_doc_id, no_derived_id
@@ -109,11 +109,11 @@ def _common_licence(licences: Sequence[LicenceTag]) -> LicenceTag:
 def _file_licence(file: source_folder.SourceFile) -> LicenceTag:
     with source_folder.open_source(file) as opened:
         try:
-            text = io.BufferedReader(opened).read(LICENCE_TEXT_BYTES + 1)  # type: ignore[type-var]
+            text = io.BufferedReader(opened).read(MAX_LICENCE_TEXT_BYTES + 1)  # type: ignore[type-var]
         except OSError as error:
             raise RetryableError(read_error_text(error), file.path, "restore the file") from None
     evidence = f"file: {file.name}"
-    if len(text) > LICENCE_TEXT_BYTES:
+    if len(text) > MAX_LICENCE_TEXT_BYTES:
         return LicenceTag(UNKNOWN, evidence)
     return identify_licence(text.decode("utf-8", errors="replace"), evidence)
 

@@ -12,7 +12,7 @@ from refusals import refusal
 from stage_a_build import build, notes_recipe
 
 from pipeline_assets.build.rows.documents import SourceRows
-from pipeline_assets.corpus.licence_texts import LICENCE_TEXT_BYTES, licence_texts_fingerprint
+from pipeline_assets.corpus.licence_texts import MAX_LICENCE_TEXT_BYTES, licence_texts_fingerprint
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.files import licences_by_folder
 from pipeline_assets.corpus.normalize.sources import LocalSource, parse_source
@@ -94,9 +94,9 @@ def test_a_document_has_the_nearest_licence_file_of_its_folders(normalized: Norm
         "alike/LICENSE": MIT,
         "alike/LICENSE.md": MIT,
         "alike/h.py": "h = 8\n",
-        "long/LICENSE": MIT + "\n" * LICENCE_TEXT_BYTES,
+        "long/LICENSE": MIT + "\n" * MAX_LICENCE_TEXT_BYTES,
         "long/i.py": "i = 9\n",
-        "longest/LICENSE": MIT + "\n" * (LICENCE_TEXT_BYTES - len(MIT.encode())),
+        "longest/LICENSE": MIT + "\n" * (MAX_LICENCE_TEXT_BYTES - len(MIT.encode())),
         "longest/l.py": "l = 12\n",
         "latin-1/LICENSE": b"\xa9 2001 J\xfcrgen\n" + MIT.encode(),
         "latin-1/j.py": "j = 10\n",
