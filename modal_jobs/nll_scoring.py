@@ -31,7 +31,7 @@ except InputError as error:
     sys.exit(str(error))
 _MOUNT = Path(os.environ.get("CORPUSMILL_MODAL_MOUNT", "/corpusmill"))
 FILES_FOLDER, SCORES_FOLDER = _MOUNT / "files", _MOUNT / "scores"
-_CONSTRAINTS = "/constraints.txt"
+_CONSTRAINTS_FILE = "/constraints.txt"
 PACKAGES = (
     *("accelerate", "gigatoken", "httpx2", "huggingface_hub", "msgspec", "numpy", "pyarrow", "pydantic", "pyyaml"),
     *("safetensors", "tiktoken", "tokenizers", "torch", "transformers", "zstandard"),
@@ -57,8 +57,8 @@ def build_image(extra_packages: Sequence[str]) -> modal.Image:
     return (
         modal.Image.debian_slim(python_version=python)
         .apt_install("gcc", "libc6-dev")  # Triton compiles the launchers of its kernels
-        .add_local_file(shipped_path("constraints.txt"), _CONSTRAINTS, copy=True)
-        .uv_pip_install(*PACKAGES, *extra_packages, extra_options=f"--constraint {_CONSTRAINTS}")
+        .add_local_file(shipped_path("constraints.txt"), _CONSTRAINTS_FILE, copy=True)
+        .uv_pip_install(*PACKAGES, *extra_packages, extra_options=f"--constraint {_CONSTRAINTS_FILE}")
         .add_local_python_source("pipeline_assets", ignore=["**/*.pyc"])  # with data files, such as the vocabulary
     )
 

@@ -12,7 +12,7 @@ import dagster as dg
 
 from pipeline_assets import events
 from pipeline_assets.build import drive
-from pipeline_assets.build.build_target import REPLACE
+from pipeline_assets.build.build_target import REPLACE_OPTION
 from pipeline_assets.build.checks import run_checks
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
@@ -30,7 +30,7 @@ from resources.store import Hub, Launcher, Store, Tokenizer
 
 # Retries of transient errors, after the hub client's own tries (CORPUSMILL_HUB_TRIES). The steps themselves have no
 # retry policy, because Dagster would also apply it to runs that a user has terminated.
-_RETRIES = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+_RETRY_POLICY = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _HUB_POOL = "hub"
 _INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 
@@ -223,8 +223,8 @@ def as_failure(root: Path, retries: int) -> Iterator[None]:
         with os_errors_explained(root):
             yield
     except InputError as error:
-        error.replace_text(REPLACE, "`replace: true` of the resource `store`, in the launchpad")
+        error.replace_text(REPLACE_OPTION, "`replace: true` of the resource `store`, in the launchpad")
         failure = dg.Failure(description="\n".join(map(str, (error, *error.others))), allow_retries=False)
         if not isinstance(error, TransientError):
             raise failure from error
-        raise dg.RetryRequested(_RETRIES.max_retries, _RETRIES.calculate_delay(retries + 1)) from failure
+        raise dg.RetryRequested(_RETRY_POLICY.max_retries, _RETRY_POLICY.calculate_delay(retries + 1)) from failure

@@ -14,7 +14,7 @@ from pipeline_assets.spine.errors import one_line
 
 OWNERS_VARIABLE, TAGS_VARIABLE = "CORPUSMILL_OWNERS", "CORPUSMILL_TAGS"
 _DEFAULT_OWNER = "team:corpusmill"
-_NEVER_BUILT = "never_built"
+_NEVER_BUILT_GROUP = "never_built"
 Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 
 
@@ -32,13 +32,15 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled: Coll
     condition = dg.AutomationCondition.eager().ignore(external)
     for spec in specs:
         for dep in spec.deps:
-            readers.setdefault(dep.asset_key, set()).add(spec.group_name if spec.group_name in kept else _NEVER_BUILT)
+            readers.setdefault(dep.asset_key, set()).add(
+                spec.group_name if spec.group_name in kept else _NEVER_BUILT_GROUP
+            )
 
     def find_group(spec: dg.AssetSpec) -> str | None:
         if spec.group_name != SOURCES_GROUP:
-            return spec.group_name if spec.group_name in kept else _NEVER_BUILT
+            return spec.group_name if spec.group_name in kept else _NEVER_BUILT_GROUP
         groups = readers.get(spec.key, set())
-        groups = groups - {_NEVER_BUILT} or groups
+        groups = groups - {_NEVER_BUILT_GROUP} or groups
         return groups.pop() if len(groups) == 1 else SOURCES_GROUP
 
     def is_automated(spec: dg.AssetSpec) -> bool:  # versions of `web` and a recipe `web_versions` are one group

@@ -13,7 +13,7 @@ import dagster as dg
 
 from pipeline_assets.build.target import Kind
 
-_PROJECT = Path(__file__).parents[1]
+_PROJECT_FOLDER = Path(__file__).parents[1]
 
 
 def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
@@ -69,4 +69,4 @@ def _parse_module(module: str) -> tuple[dict[int, ast.stmt | ast.expr], dict[str
 
 def _module_file(module: str) -> Path:
     path = getattr(sys.modules.get(module), "__file__", None)
-    return Path(path) if path else _PROJECT.joinpath(*module.split(".")).with_suffix(".py")
+    return Path(path) if path else _PROJECT_FOLDER.joinpath(*module.split(".")).with_suffix(".py")

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-_UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+_UNFINISHED_STATUSES = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 _NOTICE_DELAY_S = 30.0  # until the daemon notices the new code server; a run that fails before is not retried
 
 
 def end_dead_runs(instance: dg.DagsterInstance, started_at: datetime) -> int:
     """End unfinished runs without an update since `started_at`; return their number."""
-    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED, updated_before=started_at))
+    runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED_STATUSES, updated_before=started_at))
     for run in runs:
         if run.status is dg.DagsterRunStatus.CANCELING:
             instance.report_run_canceled(run, "Its code server died while the run was cancelled.")

@@ -19,12 +19,12 @@ from resources.artifact_metadata import artifact_metadata
 
 RecipeByFolder = Mapping[str, str]
 """Names of recipes by the folders of the artifacts that they build."""
-_DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
+_DATA_VERSION_TAG, _CODE_VERSION_TAG = "dagster/data_version", "dagster/code_version"
 COMMAND_TAG = "corpusmill/command"  # tag with the id of the command that built the artifact
 SAMPLE_KEY = "sample"  # metadata of a check that read a sample of the files after the build
 _RECORDS_AT_ONCE = 500
 _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # values of a Dagster run for an input that was never materialised
-_MAX_REPORTED = 50  # partitions of an asset in the description of a check
+_MAX_REPORTED_PARTITIONS = 50  # partitions of an asset in the description of a check
 
 
 def upstream_keys(
@@ -111,9 +111,9 @@ def materialization(
         view.version.add_to(instance)
     digests = {entry["name"]: entry["digest"] for entry in manifest.identity.upstream}
     tags = {
-        _DATA_VERSION: manifest.digest,
+        _DATA_VERSION_TAG: manifest.digest,
         "dagster/data_version_is_user_provided": "true",
-        _CODE_VERSION: view.code_version,
+        _CODE_VERSION_TAG: view.code_version,
         **({COMMAND_TAG: command["id"]} if (command := manifest.provenance.get("command")) else {}),
     }
     for key, targets in view.upstream.items():
@@ -152,7 +152,9 @@ def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str 
         materialized = event.asset_materialization
         if materialized is not None:
             tags = materialized.tags or {}
-            newest.setdefault(materialized.partition, (tags.get(_DATA_VERSION, ""), tags.get(_CODE_VERSION, "")))
+            newest.setdefault(
+                materialized.partition, (tags.get(_DATA_VERSION_TAG, ""), tags.get(_CODE_VERSION_TAG, ""))
+            )
     return newest
 
 
@@ -164,7 +166,7 @@ def check_event_fields(results: Mapping[str | None, CheckResult]) -> dict[str, A
     ordered = sorted(results, key=lambda partition: results[partition].passed)
     failed = [results[partition] for partition in ordered if not results[partition].passed]
     is_error = any(result.blocking for result in failed or results.values())
-    shown = ordered[:_MAX_REPORTED]
+    shown = ordered[:_MAX_REPORTED_PARTITIONS]
     reasons = [f"{name}: {results[name].because}" if name else results[name].because for name in shown]
     more = [f"{len(ordered) - len(shown):,} more"] if len(ordered) > len(shown) else []
     return {

@@ -61,7 +61,7 @@ class Freshness:
         last = latest_completed_tick(cron, now, timezone)
         deadline = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
         window = (deadline, now.timestamp() + _DAY_S)
-        is_active = _any_in(window, self._activity(instance))
+        is_active = _has_time_in(window, self._activity(instance))
         for spec in self._specs:
             targets = self._targets[spec.asset_key]
             yield (
@@ -73,7 +73,7 @@ class Freshness:
         state, reason = target.state(self._root)
         if state == "current":
             return CheckResult(name, True, False, "up to date")
-        if is_active or _any_in(window, [_modified_s(self._root / target.folder / FILE_NAME)]):
+        if is_active or _has_time_in(window, [_modified_s(self._root / target.folder / FILE_NAME)]):
             return CheckResult(name, True, False, f"{state} since the last run ({reason})")
         return CheckResult(name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
@@ -86,7 +86,7 @@ class Freshness:
         return times_s
 
 
-def _any_in(window: tuple[datetime, float], times_s: Iterable[float]) -> bool:
+def _has_time_in(window: tuple[datetime, float], times_s: Iterable[float]) -> bool:
     return any(window[0].timestamp() <= time_s <= window[1] for time_s in times_s)
 
 

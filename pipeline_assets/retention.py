@@ -17,7 +17,7 @@ from pipeline_assets.events import newest_materializations
 
 _EVERY_S = 3600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
-_FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_FINISHED_STATUSES = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
 def run_retention() -> dg.SensorDefinition:
@@ -46,7 +46,7 @@ def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinitio
     Runs whose results the UI shows are kept. The work stops after 30 seconds.
     """
     deadline, deleted = time.monotonic() + _MAX_TICK_S, 0
-    old = instance.get_run_ids(dg.RunsFilter(statuses=_FINISHED, updated_before=before, created_before=before))
+    old = instance.get_run_ids(dg.RunsFilter(statuses=_FINISHED_STATUSES, updated_before=before, created_before=before))
     kept = set(_shown_runs(instance, repository)) if old else set()
     for run_id in reversed(old):  # the oldest first
         if run_id in kept:

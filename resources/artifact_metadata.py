@@ -19,12 +19,12 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 
 REPORTS_VARIABLE = "CORPUSMILL_REPORTS"  # address at which `corpusmill ui` serves report pages
-_COUNTS = (
+_COUNT_NAMES = (
     *("documents", "tokens", "estimated_tokens", "completion_tokens", "text_bytes", "pools", "subsets", "millinats"),
     *("messages_as_json", "invalid_harmony", "unread_message_keys", "think_tags"),
     *("unknown_channels", "control_characters", "stalled_calls"),
 )
-_IN_MB = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
+_MB_NAMES = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
 
 def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> dict[str, dg.MetadataValue]:
@@ -46,7 +46,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
         **({"built_at": dg.MetadataValue.timestamp(sealed_s)} if (sealed_s := sealed_at(provenance)) else {}),
         "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),
     }
-    for name in _COUNTS:
+    for name in _COUNT_NAMES:
         if isinstance(counts.get(name), int):
             values[name] = dg.MetadataValue.int(counts[name])
         elif isinstance(counts.get(name), dict):
@@ -104,8 +104,8 @@ def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
     rows = []
     for outcome in figure_outcomes(manifest):
         name, real, planned = outcome.figure, outcome.real, outcome.planned
-        if real is not None and name in _IN_MB:
-            values[_IN_MB[name]] = dg.MetadataValue.float(round(real / 1e6, 3))
+        if real is not None and name in _MB_NAMES:
+            values[_MB_NAMES[name]] = dg.MetadataValue.float(round(real / 1e6, 3))
         elif real is not None and name.endswith("_seconds"):
             values[name] = dg.MetadataValue.float(float(real))
         if planned is not None:

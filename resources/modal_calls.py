@@ -29,16 +29,22 @@ from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
 logger = logging.getLogger("corpusmill")
-_TRIES = 3  # calls per shard
+_MAX_TRIES = 3  # calls per shard
 _POLL_S = 1.0  # seconds of one wait for a call; between waits, the end of the run is noticed
-_SILENT_S = 600.0  # maximum time without an answer of Modal while calls run
-_SCORES_FILE = re.compile(r"[0-9a-f]{64}\.parquet")
-_SHARD_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
+_MAX_SILENCE_S = 600.0  # maximum time without an answer of Modal while calls run
+_SCORES_FILE_PATTERN = re.compile(r"[0-9a-f]{64}\.parquet")
+_SHARD_NAME_PATTERN = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
 
 _CONTINUE_HINT = "run the same command again to continue"
 _LOG_FIX = "look at the app's log on Modal"
 _DEPLOY_FIX = "deploy the app from this version: modal deploy modal_jobs/nll_scoring.py"
-_NO_ANSWER = failed.ServiceError, failed.InternalError, failed.ConnectionError, failed.ResourceExhaustedError, OSError
+_NO_ANSWER_ERRORS = (
+    failed.ServiceError,
+    failed.InternalError,
+    failed.ConnectionError,
+    failed.ResourceExhaustedError,
+    OSError,
+)
 # Exceptions of Modal, the error that replaces them, its message and its fix; the first match counts.
 _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, str], ...] = (
     ((failed.AuthError, failed.PermissionDeniedError), UsageError, "Modal denies access to this machine",
@@ -74,7 +80,7 @@ class ModalLauncher:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, folder: StagingView) -> None:
-        """Fetch pools and model to Modal or await an earlier call; InputError if it fails."""
+        """Call `fetch` on Modal or await an earlier call; raise InputError on failure."""
         logger.info("%s on Modal: fetching missing files of pools and model", self.work.split)
         call_id, outcome = self._await_outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):
@@ -118,8 +124,8 @@ class ModalLauncher:
                 receipt = self._collect_scores(call_id, outcome, folder)
             except RetryableError as failure:
                 tries += 1
-                if tries == _TRIES:
-                    what = f"{failure.what}, {_TRIES} times on shard {job.name}"
+                if tries == _MAX_TRIES:
+                    what = f"{failure.what}, {_MAX_TRIES} times on shard {job.name}"
                     raise RetryableError(what, job.file, failure.fix) from None
                 logger.warning("shard %s of %s: %s; retrying", job.name, job.pool_file, failure.what)
             else:
@@ -175,9 +181,9 @@ class ModalLauncher:
                 last_answer = time.monotonic()
             except (failed.OutputExpiredError, failed.NotFoundError):
                 raise
-            except _NO_ANSWER as error:
-                if time.monotonic() - last_answer > _SILENT_S:
-                    what = f"Modal has not answered for {_SILENT_S:.0f} s ({error})"
+            except _NO_ANSWER_ERRORS as error:
+                if time.monotonic() - last_answer > _MAX_SILENCE_S:
+                    what = f"Modal has not answered for {_MAX_SILENCE_S:.0f} s ({error})"
                     raise TransientError(what, call_id, _CONTINUE_HINT) from None
                 self._stopped.wait(_POLL_S)
             except (failed.AuthError, failed.PermissionDeniedError) as error:
@@ -238,9 +244,9 @@ def _shard_receipt(outcome: object, split: str, call_id: str) -> Receipt:
         receipt = Receipt.from_bytes(outcome.encode()) if isinstance(outcome, str) else None
         if receipt is not None:
             [file] = receipt.files
-            is_named = _SCORES_FILE.fullmatch(file.path.removeprefix(f"{split}/")) is not None
+            is_named = _SCORES_FILE_PATTERN.fullmatch(file.path.removeprefix(f"{split}/")) is not None
             seconds = float(receipt.notes["gpu_seconds"])
-            if is_named and _SHARD_NAME.fullmatch(receipt.notes["name"]) and 0 <= seconds < math.inf:
+            if is_named and _SHARD_NAME_PATTERN.fullmatch(receipt.notes["name"]) and 0 <= seconds < math.inf:
                 return receipt
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         pass

@@ -249,7 +249,7 @@ def test_what_passes_by_itself_is_tried_again_and_nothing_else(
     root: Path, demo_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CORPUSMILL_HUB_TRIES", "1")
-    monkeypatch.setattr(assets, "_RETRIES", dg.RetryPolicy(max_retries=1))
+    monkeypatch.setattr(assets, "_RETRY_POLICY", dg.RetryPolicy(max_retries=1))
     shutil.rmtree(root / "corpora")
     shutil.rmtree(root / "selections")
     with FaultyHub(demo_root / HUB_FOLDER) as hub:

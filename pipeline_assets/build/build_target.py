@@ -17,8 +17,8 @@ from pipeline_assets.spine.receipt_files import verify_work
 from pipeline_assets.spine.usage import freed_bytes, peak_memory_bytes
 from pipeline_assets.spine.verified_reads import verify_reads
 
-REPLACE = "--replace"  # the run setting in messages
-_REPLACE_HINT = f"run with {REPLACE}"
+REPLACE_OPTION = "--replace"  # the run setting in messages
+_REPLACE_HINT = f"run with {REPLACE_OPTION}"
 
 
 def build_target(

@@ -30,7 +30,7 @@ class BuildReport:
 
     Attributes:
         was_current: Whether the artifact already matched its recipe, so nothing was built.
-        checks: Results of the checks that ran; empty if the artifact and its stored check results were up to date.
+        checks: Results of the checks that ran; empty if the artifact was up to date and no rerun was requested.
     """
 
     artifact: Artifact

@@ -35,7 +35,7 @@ SelectorValue = tuple[Selector, str]
 
 @dataclass(frozen=True)
 class RowToForget:
-    """Row that matches a request; `values` are added to the removal list, too."""
+    """Row that matches a request; `values` are further entries for the removal list."""
 
     folder: Path
     file: str
@@ -85,7 +85,7 @@ def find_rows(
 
 
 def find_recorded_duplicates(lineage: Lineage, rows: Collection[RowToForget]) -> list[tuple[str, str, float]]:
-    """List (duplicate's id, row's id, similarity) of `rows`, as builds recorded them.
+    """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
     Exact and near duplicates that are not among `rows` are listed, sorted by id.
     """

@@ -1,4 +1,4 @@
-"""Bytes and rows that a build reads, by the input entries of a manifest."""
+"""Bytes and rows that a build reads, computed from input entries of a manifest."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -50,7 +50,7 @@ def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
     """Write a commit as a recipe's revision of a dataset; return the old revision.
 
     Comments and the order of keys are kept; a list or mapping in brackets becomes one line. A missing old revision is
-    returned as an empty string. UsageError if writing the YAML would change any other value.
+    returned as an empty string. Raise UsageError if writing the YAML would change any other value.
     """
     with lock_folder(path.parent):  # another process may pin another dataset of the recipe
         before = revision_in(path, dataset, systems)

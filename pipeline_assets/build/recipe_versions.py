@@ -31,7 +31,7 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class RecipeVersion:
-    """Version of a recipe.
+    """Recipe file that `version_for` found or wrote for a period.
 
     Attributes:
         path: Recipe file of the period's version. If the period has no version, file of the newest version; if no

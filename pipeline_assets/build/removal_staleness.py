@@ -1,4 +1,4 @@
-"""Staleness of artifacts whose rows are on the removal list, or may be."""
+"""Staleness of artifacts that contain, or may contain, rows on the removal list."""
 
 from pathlib import Path
 

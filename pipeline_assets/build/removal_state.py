@@ -21,7 +21,7 @@ from pipeline_assets.spine.staging import PULLED_KEY
 
 
 class RemovalComparison(msgspec.Struct, frozen=True):
-    """Comparison of an artifact with the removal list up to its entry `position`.
+    """Comparison of an artifact with the removal list up to the entry `position`.
 
     Attributes:
         rows: Number of rows that match an entry, by file.

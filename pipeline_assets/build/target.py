@@ -95,7 +95,7 @@ class Planner:
         return figures if tokens is None else figures | {"tokens": tokens}
 
 
-Rows = list[dict[str, str]]
+PreviewTable = list[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Kind:
         description: Markdown for the UI; the first line is a summary.
         checks: Checks of every artifact. The first compares the files; if it fails, the others do not run.
         formats: Formats of its files, as shown in the UI.
-        external_inputs: Returns the local files outside the data root that a sealed artifact was built from, or None.
+        external_inputs: Returns the local input files of a sealed artifact outside the data root; None if it has none.
         labels: Names of files that no digest covers, because they contain a time or a path.
         rows: Class that reads and traces its rows; None if it has no rows.
         preview: Returns the preview table of the UI; if the field is None, the first rows are shown.
@@ -128,7 +128,7 @@ class Kind:
     external_inputs: Callable[[Manifest, Path], ExternalInputs | None] = lambda manifest, root: None
     labels: tuple[str, ...] = ()
     rows: "type[RowStore] | None" = None
-    preview: Callable[[Artifact], Rows] | None = None
+    preview: Callable[[Artifact], PreviewTable] | None = None
     after_build: Callable[[Artifact], object] | None = None
     planner: Planner = Planner()
     pool: str = "cpu"

@@ -365,7 +365,7 @@ PACKED = Kind(
 
 def _report(job: Job) -> BuildResult:
     upstream, per_source = job.target.upstream, (NORMALIZED.name, FILTERED.name)
-    sources = [_steps(target, job.run.root) for target in upstream if target.kind.name in per_source]
+    sources = [_source_steps(target, job.run.root) for target in upstream if target.kind.name in per_source]
     by_kind = {target.kind.name: artifact for target, artifact in zip(upstream, job.upstream, strict=True)}
     joint = (by_kind.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
     pinned = job.target.tokenizer
@@ -373,7 +373,7 @@ def _report(job: Job) -> BuildResult:
     return write_corpus_report(job.staging, sources, tokenizer, licence_table(), job.run.settings, *joint)
 
 
-def _steps(source: Target, root: Path) -> SourceSteps:
+def _source_steps(source: Target, root: Path) -> SourceSteps:
     name, artifact = source.partition or source.name, open_artifact(root / source.folder)
     if source.kind.name == NORMALIZED.name:
         return SourceSteps(name, artifact, None)

@@ -151,7 +151,7 @@ def _describe_input(entry: Mapping[str, Any]) -> str:
 
 _REBUILDS_FOLDER = "rebuilds"
 _TICKET_NAME = "rebuild.json"
-_UNFINISHED = ".unfinished"
+_UNFINISHED_SUFFIX = ".unfinished"
 _TICKET_FILE: MetadataFile[Any] = MetadataFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
 logger = logging.getLogger("corpusmill")
 
@@ -186,7 +186,7 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
     folder of an interrupted rebuild is emptied if that rebuild had another ticket, because its shards may differ.
     """
     kept = root / _REBUILDS_FOLDER / name
-    folder = kept.with_name(name + _UNFINISHED)
+    folder = kept.with_name(name + _UNFINISHED_SUFFIX)
     data = json.dumps(ticket, sort_keys=True).encode()
     with locked(kept) as lock:
         if not _TICKET_FILE.has_content(folder / _TICKET_NAME, data):

@@ -16,7 +16,7 @@ from pipeline_assets.spine.visible import VISIBLE
 
 _MAX_BARS, _MAX_VALUE_CHARACTERS = 20, 64  # values with more characters are counted by length
 _MAX_DISTINCT_VALUES = 1 << 20  # values that are counted, in about 150 MiB; a column of more has ids, not categories
-_HEIGHT, _NARROW, _WIDE = 120, 34, 130  # size of a bar in pixels; wide bars have room for 20 characters
+_BAR_HEIGHT, _NARROW_BAR, _WIDE_BAR = 120, 34, 130  # size of a bar in pixels; wide bars have room for 20 characters
 
 
 class Traces(list[TracedRow]):
@@ -43,17 +43,17 @@ class Plot:
 
     def _repr_html_(self) -> str:
         highest = max((bar.amount for bar in self.bars), default=1)
-        width = _NARROW if all(len(bar.label) <= 5 for bar in self.bars) else _WIDE
+        width = _NARROW_BAR if all(len(bar.label) <= 5 for bar in self.bars) else _WIDE_BAR
         shapes = "".join(_bar_svg(number * width, width, bar, highest) for number, bar in enumerate(self.bars))
-        size = f"width='{len(self.bars) * width}' height='{_HEIGHT + 28}'"
+        size = f"width='{len(self.bars) * width}' height='{_BAR_HEIGHT + 28}'"
         return f"<figure><figcaption>{_escape(self.title)}</figcaption><svg {size} role='img'>{shapes}</svg></figure>"
 
 
 def _bar_svg(x: int, width: int, bar: HistogramBar, highest: int) -> str:
-    height = _HEIGHT * bar.amount / highest
+    height = _BAR_HEIGHT * bar.amount / highest
     title = f"<title>{_escape(f'{bar.amount:,} {bar.range_text}')}</title>"
-    box = f"x='{x}' y='{_HEIGHT + 12 - height:.1f}' width='{width - 4}' height='{height:.1f}'"
-    label = f"<text x='{x}' y='{_HEIGHT + 26}' font-size='11' fill='currentColor'>{_escape(bar.label[:20])}</text>"
+    box = f"x='{x}' y='{_BAR_HEIGHT + 12 - height:.1f}' width='{width - 4}' height='{height:.1f}'"
+    label = f"<text x='{x}' y='{_BAR_HEIGHT + 26}' font-size='11' fill='currentColor'>{_escape(bar.label[:20])}</text>"
     return f"<rect {box} fill='#4c78a8'>{title}</rect>{label}"
 
 
@@ -95,7 +95,7 @@ def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
 
 
 def _count_powers(numbers: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Count whole numbers by their highest bit, shape (64,); 0 counts as 1."""
+    """Count whole numbers by their highest bit, shape (64,); those below 1 count as 1."""
     # frexp gives x = m · 2**e with 0.5 <= m < 1, so 2**(e - 1) <= x < 2**e.
     _, exponents = np.frexp(np.maximum(numbers.to_numpy(), 1).astype(np.float64))
     return np.bincount(exponents - 1, minlength=64)

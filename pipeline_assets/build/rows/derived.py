@@ -29,7 +29,7 @@ class DerivedRows(DocumentRows):
         shards: Sequence[str] | None = None,
         outcome: str = "kept",
     ) -> Fate | None:
-        """Return the fate of a document in `shards` (default: all); None if not found."""
+        """Find a kept document in `shards` (default: all); return its fate, or None."""
         place = self.find_place({"doc_id": part.id, "source": part.source}, shards)
         return None if place is None else self.fate_at(*place, lines, details, outcome)
 

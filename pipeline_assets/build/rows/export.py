@@ -34,7 +34,7 @@ from pipeline_assets.spine.verified_reads import verify_reads
 
 ExportFormat = Literal["parquet", "jsonl", "hf"]
 _ROW_GROUP_ROWS = 4096  # tens of megabytes if texts are long
-_SOURCES, _LICENCES = ("source", "source_dataset", "dataset"), ("license_tag", "meta_license")
+_SOURCE_COLUMNS, _LICENCE_COLUMNS = ("source", "source_dataset", "dataset"), ("license_tag", "meta_license")
 
 
 def export(store: RowStore, layout: ExportFormat, out: Path, zstd_level: int) -> CardSplit:
@@ -94,7 +94,10 @@ def _write_copy(store: RowStore, layout: ExportFormat, staging: Path, zstd_level
 
 def _counted_tables(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
     """Yield a shard's tables, and add their rows, bytes and licences to `split`."""
-    columns = [next((name for name in names if name in shard.schema.names), None) for names in (_SOURCES, _LICENCES)]
+    columns = [
+        next((name for name in names if name in shard.schema.names), None)
+        for names in (_SOURCE_COLUMNS, _LICENCE_COLUMNS)
+    ]
     for rows in shard.tables():
         split.rows += rows.num_rows
         split.uncompressed_bytes += rows.nbytes

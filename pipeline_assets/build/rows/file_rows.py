@@ -75,7 +75,7 @@ class RowSchema:
                 yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
     def find(self, path: Path, values: Mapping[str, Any]) -> int | None:
-        """Find the first row of a file whose columns have `values`; None if not found."""
+        """Return the number of a file's first row with these column values, or None."""
         if self.struct is None:
             return find_row(path, values)
         expected = tuple(values.values())

@@ -14,12 +14,14 @@ from pipeline_assets.corpus.formats.parquet import StoredParquet, read_footer
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.spine.damage import errors_as_damage
 
-_TYPES = {str: pa.string(), int: pa.int64()}
+_ARROW_TYPES = {str: pa.string(), int: pa.int64()}
 
 
 def _fields(struct: type[msgspec.Struct]) -> list[pa.Field]:
     return [
-        pa.field(column.name, pa.struct(_fields(Meta)) if column.type is Meta else _TYPES[column.type], nullable=False)
+        pa.field(
+            column.name, pa.struct(_fields(Meta)) if column.type is Meta else _ARROW_TYPES[column.type], nullable=False
+        )
         for column in msgspec.structs.fields(struct)
     ]
 

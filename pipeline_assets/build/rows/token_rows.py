@@ -130,11 +130,11 @@ class PackedRows(TokenRowStore):
 
     def row_parts(self, row: int) -> Iterator[Part]:
         segments, firsts = self.packed.segments(row), self.packed.boundaries(row)[:, 0].tolist()
-        for segment, first, line in zip(segments, firsts, self._lines(segments), strict=True):
+        for segment, first, line in zip(segments, firsts, self._segment_lines(segments), strict=True):
             place = segment.doc_id, segment.source, line.shard, line.row
             yield Part(*place, "", first, segment.start, segment.length)
 
-    def _lines(self, segments: list[Segment]) -> list[DrawnLine]:
+    def _segment_lines(self, segments: list[Segment]) -> list[DrawnLine]:
         """Return the row of documents.parquet for each segment, in order."""
         lines = find_drawn_lines(self.artifact, {segment.doc_id for segment in segments})
         line_by_document = {(line.source, line.doc_id): line for line in lines}
@@ -205,7 +205,7 @@ class TokenShardRows(TokenRowStore):
 
     def find(self, row_id: str) -> list[int]:
         rows: set[int] = set()
-        for line in self._lines(row_id):
+        for line in self._document_lines(row_id):
             first, last = self._token_range(line)
             rows |= {*range(first // self.seq_len, last // self.seq_len + 1)}
         return sorted(rows)
@@ -214,13 +214,13 @@ class TokenShardRows(TokenRowStore):
         """Return the positions of a document's first and last token in the rows."""
         return line["start"], min(line["start"] + line["tokens"], len(self) * self.seq_len) - 1
 
-    def _lines(self, doc_id: str) -> Iterator[dict[str, Any]]:
+    def _document_lines(self, doc_id: str) -> Iterator[dict[str, Any]]:
         return rows_with_text(self.artifact.path(DOCUMENTS_FILE), "doc_id", [doc_id])
 
     def fate(self, part: Part) -> Fate | None:
         if not self._is_from_corpus(part):
             return None
-        for line in self._lines(part.id):
+        for line in self._document_lines(part.id):
             if (line["shard"], line["row"]) == (part.shard, part.shard_row):
                 first, last = self._token_range(line)
                 number = first // self.seq_len

@@ -276,7 +276,7 @@ def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both = jobs_of(tmp_path, a=None, b=None)
-    monkeypatch.setattr(modal_calls, "_SILENT_S", -1.0)
+    monkeypatch.setattr(modal_calls, "_MAX_SILENCE_S", -1.0)
     with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).open_launcher(work, folder) as launcher:
         loopback.fault("silent", 10_000)
         line = refusal(lambda: list(launcher.run("score", both, folder)), TransientError)
