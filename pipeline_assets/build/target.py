@@ -108,7 +108,7 @@ class Kind:
         description: Markdown for the UI; the first line is a summary.
         checks: Checks of every artifact. The first compares the files; if it fails, the others do not run.
         formats: Formats of its files, as shown in the UI.
-        external_inputs: Returns the local input files of a sealed artifact outside the data root; None if it has none.
+        external_inputs: Returns the local input files of a sealed artifact outside the data root, or None.
         labels: Names of files that no digest covers, because they contain a time or a path.
         rows: Class that reads and traces its rows; None if it has no rows.
         preview: Returns the preview table of the UI; if the field is None, the first rows are shown.
