@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline_assets.build.checks import run_checks
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine.areas import MANIFEST_COPIES, read_sealed_manifest
+from pipeline_assets.spine.areas import MANIFEST_COPIES_FOLDER, read_sealed_manifest
 from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
 from pipeline_assets.spine.builder import BuilderBusy
 from pipeline_assets.spine.errors import InputError
@@ -52,7 +52,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
             facts = {"digest": identity.digest, "counts": identity.counts}
             logger.debug("sealed %s %s", target.role, identity.digest, extra={"facts": facts})
     if target.export_as is not None:
-        copy_manifest(artifact, _copy_path(run.root / MANIFEST_COPIES / target.export_as, artifact.manifest))
+        copy_manifest(artifact, _copy_path(run.root / MANIFEST_COPIES_FOLDER / target.export_as, artifact.manifest))
     if kind.after_build is not None:
         kind.after_build(artifact)
     checks = [] if target.is_up_to_date(run.root) and not rerun_checks else run_checks(target, run.root)

@@ -46,7 +46,7 @@ from pipeline_assets.spine.staging import (
     BUILDER_KEY,
     PLAN,
     PULLED_KEY,
-    RECEIPTS,
+    RECEIPTS_FOLDER,
     artifact_of_leftover,
     fencing_number,
     leftover_path,
@@ -231,7 +231,7 @@ class Survey:
         """Yield the folders of copied objects that nothing needs."""
         pins = (item.provenance.get("folder") for folder in self._needed for item in self._artifacts[folder])
         pinned = [root / pin for pin in pins if pin is not None]
-        for receipts in sorted((root / object_source.CACHE_FOLDER).glob(f"**/{RECEIPTS}")):
+        for receipts in sorted((root / object_source.CACHE_FOLDER).glob(f"**/{RECEIPTS_FOLDER}")):
             folder, url = receipts.parent, str(object_source.source_url(receipts.parent))
             is_named = any(pin.is_relative_to(folder) for pin in pinned) or any(url in text for text in recipes)
             if not is_named and self._is_untouched(folder):

@@ -24,7 +24,7 @@ from pipeline_assets.spine.manifest_schema import total_count
 from pipeline_assets.spine.staging import (
     PLAN,
     PULLED_KEY,
-    RECEIPTS,
+    RECEIPTS_FOLDER,
     artifact_of_leftover,
     leftover_folders,
     staging_folders,
@@ -175,7 +175,7 @@ def _find_partial_build(folder: Path) -> PartialBuild | None:
     if not folders:
         return None
     newest = folders[-1]
-    shards = dict(Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS).glob("*/*.json"))))
+    shards = dict(Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS_FOLDER).glob("*/*.json"))))
     is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
     return PartialBuild(folders, shards, _last_write(newest), is_sealing, PULLED_KEY in read_plan(newest), builder)
 
@@ -186,8 +186,8 @@ def _partial_folders(folder: Path) -> list[Path]:
 
 
 def _last_write(folder: Path) -> datetime.datetime:
-    times = [0.0]
-    for path in (folder, folder / PLAN, *(folder / RECEIPTS).glob("*"), *(folder / RECEIPTS).glob("*/*.json")):
+    times, receipts = [0.0], folder / RECEIPTS_FOLDER
+    for path in (folder, folder / PLAN, *receipts.glob("*"), *receipts.glob("*/*.json")):
         with contextlib.suppress(FileNotFoundError):  # a live builder moves its folder
             times.append(path.stat().st_mtime)
     return datetime.datetime.fromtimestamp(max(times), datetime.UTC)

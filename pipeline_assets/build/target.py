@@ -11,7 +11,7 @@ from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.listing import Forecast, Listing
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS
-from pipeline_assets.spine.areas import MANIFEST_COPIES
+from pipeline_assets.spine.areas import MANIFEST_COPIES_FOLDER
 from pipeline_assets.spine.artifact import (
     Artifact,
     CheckResult,
@@ -280,7 +280,7 @@ class Target:
         """Return the state of the artifact, and its digest if current, or else the reason."""
         try:
             if read_manifest(root / self.folder) is None:
-                copy = None if self.export_as is None else root / MANIFEST_COPIES / self.export_as
+                copy = None if self.export_as is None else root / MANIFEST_COPIES_FOLDER / self.export_as
                 is_removed = copy is not None and copy.exists()
                 return "missing", "built earlier, and removed since" if is_removed else "not built yet"
             manifest = open_artifact(root / self.folder).manifest

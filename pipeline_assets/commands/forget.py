@@ -114,7 +114,7 @@ def _find_values(
 ) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
     """Find the rows that match values or patterns.
 
-    Return `values` with the values of these rows, then the output of the command as JSON, then as lines.
+    Return three parts: `values` and the values of these rows, the output of the command as JSON, the output as lines.
     """
     from pipeline_assets.build import forgetting
 

@@ -163,7 +163,7 @@ def slugify(text: str) -> str:
 
 
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
-    """List folders of sealed artifacts in order of matching patterns, then of paths.
+    """List folders of sealed artifacts in the order of the patterns, then of paths.
 
     Raise UsageError if a pattern matches no artifact, or repeats the folders of earlier patterns.
     """

@@ -34,8 +34,8 @@ Content = dict[str, Any]
 class Section:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. If an option without a default is not passed, the content lacks the key, except
-    that a list is empty, and a key that may be null is null.
+    The section's keys become options. If an option has no default and is not passed, a list is empty, a key that may be
+    null is null, and any other key is missing.
     """
 
     section: type[pydantic.BaseModel]

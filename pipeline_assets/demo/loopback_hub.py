@@ -24,8 +24,8 @@ from pipeline_assets.demo.loopback_http import (
     Response,
     json_response,
 )
-from pipeline_assets.demo.loopback_repos import COMMITS, EPOCH, Repo, RepoFile, RepoReader
-from pipeline_assets.demo.loopback_writes import OBJECTS, REPO_NAME, USER, HubWrites
+from pipeline_assets.demo.loopback_repos import COMMITS_FOLDER, EPOCH, Repo, RepoFile, RepoReader
+from pipeline_assets.demo.loopback_writes import OBJECTS_FOLDER, REPO_NAME, USER, HubWrites
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import require_folder
 
@@ -60,7 +60,7 @@ class LoopbackHub:
         require_folder(self.folder, "choose a folder that contains datasets/<owner>/<name>/…")
         if self._writes is not None:
             self.uploads.mkdir(exist_ok=True)
-            if not is_folder(self.folder, OBJECTS):
+            if not is_folder(self.folder, OBJECTS_FOLDER):
                 raise UsageError("uploads would be stored behind a link", self.uploads, "remove it")
         try:
             self._servers.append(OriginServer("hub", self.port, self, self.handler))
@@ -81,7 +81,7 @@ class LoopbackHub:
 
     @property
     def uploads(self) -> Path:
-        return self.folder / OBJECTS
+        return self.folder / OBJECTS_FOLDER
 
     def may_write(self, request: HubRequest) -> bool:
         return self._writes is not None and self._writes.may_write(request)
@@ -234,7 +234,7 @@ class LoopbackHub:
 
     def _history(self, kind: str, repo: Repo, revision: str) -> list[Repo]:
         """Return a repo as of a revision, then as of each earlier commit, newest first."""
-        has_more = kind == "datasets" and is_folder(self.folder, COMMITS, *repo.name.split("/"))
+        has_more = kind == "datasets" and is_folder(self.folder, COMMITS_FOLDER, *repo.name.split("/"))
         commits = self._reader.history(self.folder, repo) if has_more else [repo]
         for position, commit in enumerate(commits):
             if revision in ("main", commit.commit):

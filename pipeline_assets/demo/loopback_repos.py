@@ -12,8 +12,8 @@ from pipeline_assets.demo.loopback_files import CHUNK_BYTES, FileInFolder, open_
 
 LFS_SUFFIXES = frozenset({".parquet", ".zst", ".gz", ".7z", ".bin", ".arrow", ".safetensors"})
 LFS_ABOVE_BYTES = 1 << 20
-ATTRIBUTES = ".gitattributes"  # the only hidden file that counts as a repo's file; a hub writes it on creation
-COMMITS = ".commits"  # in a hub's folder: OWNER/NAME/NUMBER, the files of each commit that a client replaced
+ATTRIBUTES_FILE = ".gitattributes"  # the only hidden file that counts as a repo's file; a hub writes it on creation
+COMMITS_FOLDER = ".commits"  # in a hub's folder: OWNER/NAME/NUMBER, the files of each commit that a client replaced
 # Clients require dates; a fixed one keeps responses a function of the content.
 EPOCH = "1970-01-01T00:00:00.000Z"
 # Two writes within a tick of the file system's clock share an mtime, so a digest that recent is not cached.
@@ -112,9 +112,9 @@ class RepoReader:
 
     def history(self, root: Path, head: Repo) -> list[Repo]:
         """Read a dataset as of each commit, the latest first."""
-        with open_folder(root, COMMITS, *head.name.split("/")) as commits:
+        with open_folder(root, COMMITS_FOLDER, *head.name.split("/")) as commits:
             numbers = sorted(os.listdir(commits), reverse=True)
-        earlier = [self.read(root, f"{COMMITS}/{head.name}/{number}", head.name) for number in numbers]
+        earlier = [self.read(root, f"{COMMITS_FOLDER}/{head.name}/{number}", head.name) for number in numbers]
         return [*{repo.commit: repo for repo in [head, *earlier]}.values()]
 
     def _read_file(self, root: Path, place: str, path: str, state: os.stat_result) -> RepoFile:
@@ -137,7 +137,7 @@ def _repo_files(folder_fd: int) -> Iterator[tuple[str, os.stat_result]]:
     for place, folders, names, place_fd in os.fwalk(".", follow_symlinks=False, dir_fd=folder_fd):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            if (name == ATTRIBUTES or not name.startswith(".")) and (state := stat_file(name, place_fd)) is not None:
+            if (name == ATTRIBUTES_FILE or not name.startswith(".")) and (state := stat_file(name, place_fd)):
                 yield PurePosixPath(place, name).as_posix(), state
 
 

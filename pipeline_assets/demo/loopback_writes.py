@@ -19,11 +19,11 @@ from typing import Any
 
 from pipeline_assets.demo.loopback_files import CHUNK_BYTES, is_folder, open_file, open_folder, stat_file
 from pipeline_assets.demo.loopback_http import HubError, HubRequest, Response, json_response
-from pipeline_assets.demo.loopback_repos import ATTRIBUTES, COMMITS, EPOCH, LFS_SUFFIXES, Repo, is_lfs
+from pipeline_assets.demo.loopback_repos import ATTRIBUTES_FILE, COMMITS_FOLDER, EPOCH, LFS_SUFFIXES, Repo, is_lfs
 
 USER = "loopback"
-OBJECTS = ".objects"
-_PUSHED = ".pushed"  # in a repo's folder: an empty file for each large file that was pushed to the repo
+OBJECTS_FOLDER = ".objects"
+_PUSHED_FOLDER = ".pushed"  # in a repo's folder: an empty file for each large file that was pushed to the repo
 # The real hub's rules for each part of owner/name.
 REPO_NAME = re.compile(r"(?!.*(--|\.\.|[.-]$|\.git$|\.ipynb$))[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", re.IGNORECASE)
 _MAX_PART_BYTES = 200  # per path component; file systems allow 255, and a temporary name is longer
@@ -84,7 +84,7 @@ class HubWrites:
                 os.mkdir(name, dir_fd=folder)
             except FileExistsError:
                 return json_response({"error": "You already created this dataset repo", **created}, 409)
-            with open_file(f"{name}/{ATTRIBUTES}", folder, os.O_WRONLY | os.O_CREAT) as attributes:
+            with open_file(f"{name}/{ATTRIBUTES_FILE}", folder, os.O_WRONLY | os.O_CREAT) as attributes:
                 attributes.writelines(
                     b"*%s filter=lfs diff=lfs merge=lfs -text\n" % suffix.encode() for suffix in sorted(LFS_SUFFIXES)
                 )
@@ -125,7 +125,7 @@ class HubWrites:
         objects = []
         for entry in json.loads(request.body)["objects"]:
             oid, actions = _check_sha256(entry["oid"]), {}
-            with self._repo_folder(repo, _PUSHED) as pushed:
+            with self._repo_folder(repo, _PUSHED_FOLDER) as pushed:
                 open_file(oid, pushed, os.O_WRONLY | os.O_CREAT).close()
             if self._stored_bytes(oid) is None:
                 upload = f"{storage}/upload/{oid}?signature={self._signature(oid).decode()}"
@@ -152,7 +152,7 @@ class HubWrites:
     def large_files(self, request: HubRequest, repo: Repo) -> Response:
         """List the large files that were pushed to a repo, unless they were deleted."""
         self._check_writer(request)
-        with self._repo_folder(repo, _PUSHED) as pushed:
+        with self._repo_folder(repo, _PUSHED_FOLDER) as pushed:
             sizes = {oid: self._stored_bytes(oid) for oid in sorted(os.listdir(pushed))}
         entries = [{"fileOid": oid, "oid": oid, "size": size} for oid, size in sizes.items() if size is not None]
         return json_response([{"filename": entry["oid"], "pushedAt": EPOCH, **entry} for entry in entries])
@@ -160,7 +160,7 @@ class HubWrites:
     def delete_large_files(self, request: HubRequest) -> Response:
         """Delete the large files that a request names, from all repos and commits."""
         self._check_writer(request)
-        with open_folder(self._folder, OBJECTS) as objects:
+        with open_folder(self._folder, OBJECTS_FOLDER) as objects:
             for oid in map(_check_sha256, json.loads(request.body)["deletions"]["sha"]):
                 if stat_file(oid, objects):
                     os.unlink(oid, dir_fd=objects)
@@ -175,7 +175,7 @@ class HubWrites:
         return json_response({})
 
     def _stored_bytes(self, oid: str) -> int | None:
-        with open_folder(self._folder, OBJECTS) as objects:
+        with open_folder(self._folder, OBJECTS_FOLDER) as objects:
             state = stat_file(_check_sha256(oid), objects)
         return None if state is None else state.st_size
 
@@ -200,7 +200,7 @@ class HubWrites:
 
     def _keep_files(self, head: Repo) -> None:
         """Link a repo's files, which a commit is about to replace, into `.commits`."""
-        place = [COMMITS, *head.name.split("/")]
+        place = [COMMITS_FOLDER, *head.name.split("/")]
         with open_folder(self._folder, *place, create=True) as commits:
             number = f"{max(map(int, os.listdir(commits)), default=0) + 1:08}"
         for path in head.files:
@@ -212,7 +212,7 @@ class HubWrites:
                 os.link(name, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
     def _remove_history(self, owner: str, name: str) -> None:
-        with open_folder(self._folder, COMMITS, owner, create=True) as commits:
+        with open_folder(self._folder, COMMITS_FOLDER, owner, create=True) as commits:
             shutil.rmtree(name, ignore_errors=True, dir_fd=commits)
 
     def _parse_change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
@@ -246,7 +246,7 @@ class HubWrites:
                 if isinstance(content, bytes):
                     output.write(content)
                 else:
-                    with open_folder(self._folder, OBJECTS) as objects, open_file(content, objects) as stored:
+                    with open_folder(self._folder, OBJECTS_FOLDER) as objects, open_file(content, objects) as stored:
                         shutil.copyfileobj(stored, output, CHUNK_BYTES)
             os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -272,7 +272,7 @@ def _check_path(path: str) -> str:
     parts: Sequence[str] = path.split("/")
     if len(path) > _MAX_PATH_LENGTH or any(
         not part
-        or (part.startswith(".") and part != ATTRIBUTES)
+        or (part.startswith(".") and part != ATTRIBUTES_FILE)
         or "\\" in part
         or "\0" in part
         or len(part.encode()) > _MAX_PART_BYTES

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline_assets.spine import durable, receipt_files
 from pipeline_assets.spine.metadata_file import MetadataFile
-from pipeline_assets.spine.staging import PLAN, RECEIPTS, read_receipt, remove_unnamed, staging_folders
+from pipeline_assets.spine.staging import PLAN, RECEIPTS_FOLDER, read_receipt, remove_unnamed, staging_folders
 
 _PLAN_FILE: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
 
@@ -24,7 +24,7 @@ def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
         else:
             durable.remove(other)
     if folder.exists():
-        remove_unnamed(folder, _drop_invalid_receipts(folder), keep=(PLAN, RECEIPTS))
+        remove_unnamed(folder, _drop_invalid_receipts(folder), keep=(PLAN, RECEIPTS_FOLDER))
 
 
 def read_plan(folder: Path) -> Mapping[str, Any]:
@@ -38,7 +38,7 @@ def _drop_invalid_receipts(folder: Path) -> set[str]:
     A receipt is invalid if it is damaged, or if a file that it names is missing or changed. Its shard then runs again.
     If the changed file is in `.work`, the receipts of all other stages are removed, too: their shards may have read it.
     """
-    paths = [*(folder / RECEIPTS).rglob("*.json")]
+    paths = [*(folder / RECEIPTS_FOLDER).rglob("*.json")]
     with ThreadPoolExecutor(receipt_files.HASHING_THREADS) as pool:
         files_by_path = dict(zip(paths, pool.map(lambda path: _intact_files(folder, path), paths), strict=True))
     invalid = [path for path, files in files_by_path.items() if files is None]

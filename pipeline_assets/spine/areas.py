@@ -15,7 +15,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, i
 # Folders of a data root that contain artifacts. This layer cannot import systems, so the folders of the project's own
 # systems are listed here; `Systems.add` adds folders of other systems.
 AREAS = ["corpora", "selections", "megatron", "stage_a", "nemotron", "stage2", "parallel_text"]
-MANIFEST_COPIES = "manifests"
+MANIFEST_COPIES_FOLDER = "manifests"
 
 
 def read_sealed_manifest(path: Path | str) -> Manifest:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES
+from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES_FOLDER
 
 
 def find_data_root(folder: Path) -> Path | None:
@@ -22,4 +22,4 @@ def find_data_root(folder: Path) -> Path | None:
 
 
 def _has_recipes(folder: Path) -> bool:
-    return any((folder / name).is_dir() for name in ("recipes", MANIFEST_COPIES))
+    return any((folder / name).is_dir() for name in ("recipes", MANIFEST_COPIES_FOLDER))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline_assets.spine import durable
 
-KEPT_TASKS = "tasks.json"  # a work folder with this file, which `kept_work` writes, is kept
+KEPT_TASKS_FILE = "tasks.json"  # a work folder with this file, which `kept_work` writes, is kept
 _KEPT = re.compile(r"\.(.+)\.kept", re.DOTALL)
 
 

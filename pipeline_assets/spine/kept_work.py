@@ -13,7 +13,7 @@ import msgspec
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.kept_folder import KEPT_TASKS, kept_folder
+from pipeline_assets.spine.kept_folder import KEPT_TASKS_FILE, kept_folder
 from pipeline_assets.spine.manifest import is_inside
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView, remove_unnamed
@@ -47,7 +47,7 @@ class KeptWork:
 
     def __post_init__(self) -> None:
         if self.earlier is not None:
-            tasks = _TASKS_FILE.read_valid(kept_folder(self.earlier) / KEPT_TASKS) or ()
+            tasks = _TASKS_FILE.read_valid(kept_folder(self.earlier) / KEPT_TASKS_FILE) or ()
             self._earlier_tasks.update({(task.stage, task.name): task for task in tasks})
 
     def reuse(self, stage: str, name: str, digest: str, staging: StagingView) -> Receipt | None:
@@ -87,7 +87,7 @@ class KeptWork:
 
     def write(self, staging: StagingView) -> None:
         """Write `tasks.json` into the work folder; remove files that no kept task wrote."""
-        work = staging.path(f"{WORK}/{KEPT_TASKS}")
+        work = staging.path(f"{WORK}/{KEPT_TASKS_FILE}")
         remove_unnamed(
             work.parent, {path.removeprefix(f"{WORK}/") for paths in self._files.values() for path in paths}, keep=()
         )

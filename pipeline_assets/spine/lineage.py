@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES, read_sealed_manifest, scan_areas
+from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES_FOLDER, read_sealed_manifest, scan_areas
 from pipeline_assets.spine.artifact import Artifact, Damage, member_digests, open_artifact, read_manifest, read_member
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
@@ -102,7 +102,7 @@ class Lineage:
     def _manifest_copies(self) -> Mapping[str, Path]:
         """Paths of readable manifest copies by digest."""
         copies = {}
-        for path in sorted((self.root / MANIFEST_COPIES).glob("*.json")):
+        for path in sorted((self.root / MANIFEST_COPIES_FOLDER).glob("*.json")):
             with contextlib.suppress(InputError):
                 copies[read_sealed_manifest(path).digest] = path
         return copies

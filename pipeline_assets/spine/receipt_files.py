@@ -11,7 +11,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import stream_sha256
 from pipeline_assets.spine.manifest import is_inside
-from pipeline_assets.spine.staging import RECEIPTS, WORK, OutputFile, read_receipt
+from pipeline_assets.spine.staging import RECEIPTS_FOLDER, WORK, OutputFile, read_receipt
 
 HASHING_THREADS = 4  # hashing releases the interpreter lock
 
@@ -34,11 +34,11 @@ def verify_work(folder: Path) -> Iterator[None]:
 
 
 def _raise_if_changed(folder: Path) -> None:
-    paths = sorted((folder / RECEIPTS).rglob("*.json"))
+    paths = sorted((folder / RECEIPTS_FOLDER).rglob("*.json"))
     with ThreadPoolExecutor(HASHING_THREADS) as pool:
         changed = next(filter(None, pool.map(lambda path: changed_work(folder, path), paths)), None)
     if changed is not None:
-        durable.remove(folder / RECEIPTS)
+        durable.remove(folder / RECEIPTS_FOLDER)
         raise RetryableError(
             "the work file changed since it was written", folder / changed, "run the same command again"
         )

@@ -65,9 +65,9 @@ class Window:
 
     `stop` None is the end of the shard.
 
-    It is the whole shard, unless a row crashes its worker, by a panic in native code or by using too much memory. Then
-    the pool halves the window until it finds this poison row. The stage rejects `poison_rows` unread, with the reason
-    `killed_worker`.
+    The window is the whole shard, unless a row crashes its worker, by a panic in native code or by using too much
+    memory. Then the pool halves the window until it finds this poison row. The stage rejects `poison_rows` unread, with
+    the reason `killed_worker`.
     """
 
     start: int = 0

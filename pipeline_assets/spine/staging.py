@@ -26,13 +26,13 @@ from typing import Any, Literal
 
 from pipeline_assets.spine import artifact, durable, folder_exchange
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.kept_folder import KEPT_TASKS, keep_work
+from pipeline_assets.spine.kept_folder import KEPT_TASKS_FILE, keep_work
 from pipeline_assets.spine.lock import Lock
 from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.typed_values import convert
 
-PLAN, RECEIPTS, WORK = ".plan.json", ".receipts", ".work"
+PLAN, RECEIPTS_FOLDER, WORK = ".plan.json", ".receipts", ".work"
 WORK_FILES_VERSION = 2  # version of the formats of all work files; raise it if one of them changes
 BUILDER_KEY = "builder"  # key of the fencing number in the provenance
 PULLED_KEY = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
@@ -167,11 +167,11 @@ class StagingView:
 
         Stages with a dot in their names are not counted, since their receipts record remote calls, not shards.
         """
-        paths = (self.folder / RECEIPTS).glob(f"{stage}/*.json")
+        paths = (self.folder / RECEIPTS_FOLDER).glob(f"{stage}/*.json")
         return sum("." not in path.parent.name for path in paths)
 
     def _receipt_name(self, stage: str, shard: str) -> str:
-        return f"{RECEIPTS}/{stage}/{shard}.json"
+        return f"{RECEIPTS_FOLDER}/{stage}/{shard}.json"
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class StagingDir(StagingView):
             if artifact.size_error(self.folder, file) is not None:
                 what = f"the file is missing, or no longer has the {file.bytes:,} bytes that were written"
                 raise RetryableError(what, self.folder / file.path, "run the command again")
-        remove_unnamed(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS, WORK))
+        remove_unnamed(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS_FOLDER, WORK))
         for folder in sorted({(self.folder / file.path).parent for file in stored}):
             durable.fsync_folder(folder)
         self.lock.raise_if_lost()
@@ -214,7 +214,7 @@ class StagingDir(StagingView):
 
     def discard_if_unstarted(self) -> None:
         """Remove the staging directory if it has no finished shard to continue from."""
-        if not any((self.folder / RECEIPTS).rglob("*.json")):
+        if not any((self.folder / RECEIPTS_FOLDER).rglob("*.json")):
             self.discard()
 
 
@@ -224,7 +224,7 @@ def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named and name.split("/")[0] not in keep:
             durable.remove(path)
-    for path in [*(folder / RECEIPTS).rglob(".*.tmp")]:
+    for path in [*(folder / RECEIPTS_FOLDER).rglob(".*.tmp")]:
         durable.remove(path)
 
 
@@ -274,9 +274,9 @@ def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
 
 def finish_seal(folder: Path, target: Path, fence: int) -> None:
     """Run steps 2 to 4 of the seal: keep or remove work files, make read-only, rename."""
-    if (folder / WORK / KEPT_TASKS).exists():
+    if (folder / WORK / KEPT_TASKS_FILE).exists():
         keep_work(folder / WORK, target)
-    for name in (RECEIPTS, WORK, PLAN):
+    for name in (RECEIPTS_FOLDER, WORK, PLAN):
         durable.remove(folder / name)
     make_read_only(folder, sorted(folder.rglob("*")))
     durable.fsync_folder(folder)

@@ -24,7 +24,7 @@ from pipeline_assets.spine.staging import Receipt, StagingView
 from pipeline_assets.spine.usage import resident_bytes
 
 _STOP_TIMEOUT_S = 5.0
-_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+_BLAS_VARIABLE = "OPENBLAS_NUM_THREADS"
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ _parent_ends: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 def _close_in_child() -> None:
     """Close the parent's ends of pipes in a forked process.
 
-    Otherwise a worker would not notice that the parent has closed its end, because a copy of it remains open.
+    An open copy in another process would keep a pipe open after the parent has closed its own end.
     """
     for connection in _parent_ends:
         connection.close()
@@ -198,14 +198,14 @@ def start_process(
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     # By default NumPy's BLAS starts a thread per core. If every core has a worker, these threads spin uselessly for a
     # tenth of a second.
-    is_users = _BLAS_THREADS in os.environ
-    os.environ.setdefault(_BLAS_THREADS, "1")
+    is_users = _BLAS_VARIABLE in os.environ
+    os.environ.setdefault(_BLAS_VARIABLE, "1")
     try:
         with _hidden_main() if method == "spawn" else contextlib.nullcontext():
             process.start()
     finally:
         if not is_users:
-            os.environ.pop(_BLAS_THREADS, None)  # another thread may have removed it
+            os.environ.pop(_BLAS_VARIABLE, None)  # another thread may have removed it
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
     theirs.close()
     return StartedProcess(process, ours)

@@ -24,7 +24,7 @@ from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Kind, Kinds, Target
 from pipeline_assets.corpus.removals import REMOVALS
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES
+from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES_FOLDER
 from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import OTHER_ROOT_HINT, Lineage
@@ -102,7 +102,7 @@ class RebuildPlan:
         is_rebuilt = not downstream_folder.is_absolute() and (self._with_upstream or "member" in entry)
         manifest, sealed_folder = self._find_manifest(entry["digest"])
         if manifest is None and is_rebuilt:
-            areas = f"{', '.join(AREAS)} or {MANIFEST_COPIES}"
+            areas = f"{', '.join(AREAS)} or {MANIFEST_COPIES_FOLDER}"
             what = f"no manifest found below {areas} for the input {_describe_input(entry)}"
             raise InputError(what + self._lineage.unreadable_note, self._lineage.root, OTHER_ROOT_HINT)
         if manifest is None or (sealed_folder is None and not is_rebuilt):

@@ -18,7 +18,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.spine import durable, task_digest
 from pipeline_assets.spine.artifact import open_artifact, verify
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.kept_folder import KEPT_TASKS, kept_folder
+from pipeline_assets.spine.kept_folder import KEPT_TASKS_FILE, kept_folder
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 
@@ -205,7 +205,7 @@ def flip(path: Path) -> None:
 
 
 def list_of_kept_tasks(target_folder: Path) -> Path:
-    return kept_folder(target_folder) / KEPT_TASKS
+    return kept_folder(target_folder) / KEPT_TASKS_FILE
 
 
 def forged(task: dict[str, str]) -> dict[str, str]:
@@ -219,7 +219,7 @@ def test_damaged_work_is_done_again(
     damage: str, first_root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     second, run = next_version(first_root, tmp_path / "data", one_more_file)
-    for listed in tmp_path.rglob(f".*.kept/{KEPT_TASKS}"):
+    for listed in tmp_path.rglob(f".*.kept/{KEPT_TASKS_FILE}"):
         if damage == "list damaged":
             listed.write_bytes(listed.read_bytes()[:-9])
         elif damage == "list forged":

@@ -18,7 +18,7 @@ from word_artifact import build_words
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest, is_seal_intact
-from pipeline_assets.spine.staging import RECEIPTS, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.staging import RECEIPTS_FOLDER, OutputFile, Receipt, StagingView
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.pull import find_ref, pull_all
 from pipeline_assets.trust.push import push, ref_key
@@ -69,7 +69,7 @@ def _refit_receipt(data: bytes) -> bytes:
 
 
 def _read_call(data: bytes, folder: Path) -> None:
-    path = folder / RECEIPTS / "score.calls" / "00000.json"
+    path = folder / RECEIPTS_FOLDER / "score.calls" / "00000.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     call = StagingView(folder).receipt("score.calls", "00000")

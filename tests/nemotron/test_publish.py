@@ -26,7 +26,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_http import HubRequest, Origin, Response
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER
-from pipeline_assets.demo.loopback_writes import OBJECTS
+from pipeline_assets.demo.loopback_writes import OBJECTS_FOLDER
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
@@ -173,7 +173,7 @@ def test_killed_for_good_the_same_command_goes_on(
     words = ["nemotron", "publish", repo, pools, "--allow-unknown-licences"]
     hub.requests.clear()
     hub.titles.clear()
-    for stored in (hub.folder / OBJECTS).iterdir():  # what others published: it would not be sent
+    for stored in (hub.folder / OBJECTS_FOLDER).iterdir():  # what others published: it would not be sent
         stored.unlink()
 
     hub.victim, hub.left, hub.answered = None, left, answered
